@@ -1,0 +1,1 @@
+"""Fit the kernel formulas to tables of measured kernel times; needs the `fit` extra (pandas, pyarrow, scipy)."""

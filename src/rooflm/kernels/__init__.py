@@ -1,0 +1,1 @@
+"""Kernel time formulas: one file a kernel family, NumPy only, constants from data/calibration."""

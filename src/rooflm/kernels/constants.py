@@ -1,0 +1,134 @@
+"""Fitted constants of the kernel formulas: data/calibration/<family>.toml, a [[fit]] row a (GPU, engine, dtype, kernel).
+
+A row carries where its numbers come from and how far off the formula is, on shapes it was fitted on (`_in`) and on
+shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is, so that the
+caller can widen its error band.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from rooflm.errors import RooflmError, UnknownNameError
+
+ANY = "*"
+CALIBRATION = Path(__file__).parents[1] / "data" / "calibration"
+DTYPE_KIN: dict[str, tuple[str, ...]] = {
+    "fp16": ("bf16",),
+    "bf16": ("fp16",),
+    "tf32": ("bf16", "fp16"),
+    "fp32": ("bf16", "fp16"),
+    "fp8": ("int8", "fp8_block"),
+    "fp8_block": ("fp8", "int8"),
+    "int8": ("fp8",),
+    "nvfp4": ("mxfp4", "fp8"),
+    "mxfp4": ("nvfp4", "fp8"),
+    "int4": ("int4_wo", "int8_wo", "bf16"),
+    "int4_wo": ("int8_wo", "bf16"),
+    "int8_wo": ("int4_wo", "bf16"),
+}
+"""Which dtype's constants stand in for one that nobody measured, nearest first."""
+LEVELS = ("exact", "other engine", "generation", "all", "other dtype")
+"""How near a looked-up row is to the question, nearest first."""
+
+T = TypeVar("T")
+
+
+class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One fit. Errors are mean absolute percentage errors of the time, in per cent; `*` matches anything.
+
+    rows_in/out: measured points fitted/kept aside; mape_in/out: their errors; mape_large: out of sample, only points
+    whose plain roofline time exceeds 20 us; p10/p90: 10th and 90th percentile of measured over predicted out of sample;
+    mape_transfer: error on GPUs (or engines) that had no part in the fit, where that was tried; 0 for not measured.
+    """
+
+    gpu: str
+    architecture: str
+    engine: str
+    dtype: str
+    kernel: str = ""
+    constants: dict[str, float]
+    rows_in: int
+    rows_out: int
+    mape_in: float
+    mape_out: float
+    mape_large: float = 0.0
+    mape_transfer: float = 0.0
+    p10: float = 0.0
+    p90: float = 0.0
+    source: str
+    date: str
+    note: str = ""
+
+
+class Match(NamedTuple):
+    """A row, how near it is (one of LEVELS) and the error in per cent to expect of it there."""
+
+    row: FitRow
+    level: str
+    mape: float
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fit: tuple[FitRow, ...]
+
+
+@cache
+def load_constants(family: str) -> tuple[FitRow, ...]:
+    """The rows of data/calibration/<family>.toml, read once.
+
+    >>> len(load_constants("gemm")) > 10
+    True
+    """
+    path = CALIBRATION / f"{family}.toml"
+    if not path.is_file():
+        raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).fit
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
+        raise RooflmError(f"{path.name}: {exc}") from exc
+
+
+@cache
+def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, kernel: str = "") -> Match:
+    """The fit nearest to a question, in the order of LEVELS.
+
+    1. exact: this GPU, engine and dtype; 2. this GPU and dtype with another engine (the one with the lowest error out
+    of sample); 3. the set of the architecture's generation; 4. the set of all GPUs; 5. the same four for the nearest
+    dtype of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of
+    the row out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the error
+    out of sample where transfer was not measured).
+
+    >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
+    'exact'
+    """
+    rows = [r for r in load_constants(family) if r.kernel == kernel]
+    if not rows:
+        raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in load_constants(family)})
+    for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
+        same = [r for r in rows if r.dtype == kind]
+        tiers = (
+            [r for r in same if r.gpu == gpu and r.engine == engine],
+            [r for r in same if r.gpu == gpu],
+            [r for r in same if r.gpu == ANY and r.architecture == architecture],
+            [r for r in same if r.gpu == ANY and r.architecture == ANY],
+        )
+        for level, tier in zip(LEVELS, tiers, strict=False):
+            if tier:
+                row = min(tier, key=lambda r: (r.engine not in (engine, ANY), r.mape_out))
+                wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
+                return Match(row, level if number == 0 else LEVELS[-1], wide)
+    raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
+
+
+def typed(kind: type[T], row: FitRow) -> T:
+    """A row's constants as the formula's NamedTuple `kind`; a name that the formula does not know is an error."""
+    unknown = set(row.constants) - set(getattr(kind, "_fields", ()))
+    if unknown:
+        raise RooflmError(f"{row.gpu}/{row.engine}/{row.dtype}: {kind.__name__} has no constant {sorted(unknown)}")
+    return kind(**row.constants)
