@@ -1,0 +1,1 @@
+"""Predict and measure the performance of large language models."""

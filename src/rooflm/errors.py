@@ -1,0 +1,45 @@
+"""One family of errors; every message names the field, the value, the rule and the nearest right answer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RooflmError(ValueError):
+    """Bad input: the message is one sentence that a person can act on.
+
+    >>> str(RooflmError("mapping.tp is 0, but it must be at least 1"))
+    'mapping.tp is 0, but it must be at least 1'
+    """
+
+
+class UnknownNameError(RooflmError):
+    """A name that no catalogue row has, with the names nearest to it."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        near = near_matches(name, known)
+        tail = f": did you mean {' or '.join(repr(n) for n in near)}?" if near else f"; see `rooflm list {what}s`"
+        super().__init__(f"unknown {what} {name!r}{tail}{hint}")
+        self.near = near
+
+
+def near_matches(name: str, known: Iterable[str], limit: int = 3) -> list[str]:
+    """The known names most like `name`, best first.
+
+    Names that share a whole piece between hyphens count before names that merely look alike.
+
+    >>> near_matches("h100-sxm5", ["h100-sxm-80gb", "a100-sxm-80gb", "l4"], limit=1)
+    ['h100-sxm-80gb']
+    """
+    low = name.lower().strip()
+    names = list(known)
+    pieces = [p for p in low.replace("_", "-").replace("/", "-").split("-") if p]
+
+    def score(candidate: str) -> float:
+        ratio = difflib.SequenceMatcher(None, low, candidate).ratio()
+        shared = sum(len(p) for p in pieces if p in candidate)
+        return ratio + 0.5 * shared / max(len(low), 1)
+
+    ranked = sorted(names, key=lambda n: (-score(n), n))
+    return [n for n in ranked[:limit] if score(n) >= 0.6]

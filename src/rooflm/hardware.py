@@ -1,0 +1,73 @@
+"""What a scenario runs on: Device (one accelerator), Link (one tier of the network), Cluster (a device and its tiers).
+
+Every number is SI and may be an array (one dimension an axis), so a sweep over hardware is a sweep like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rooflm.units import Num
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
+"""Names of compute data types, the keys of `Device.peak`."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One level of the memory hierarchy. `size` in bytes (all SMs together), `bandwidth` in B/s, `latency` in s."""
+
+    size: Num
+    bandwidth: Num
+    latency: Num = 0.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator as software sees it (a GPU, a GCD, a TPU chip, a CPU socket).
+
+    peak: dense FLOP/s by data type (never the sparse figure); a missing key means that the type is not supported.
+    sms: streaming multiprocessors (compute units, cores); clock in Hz (boost).
+    l1: shared memory and L1 of all SMs together; l2: last-level cache; dram: device memory.
+    tdp and idle in W; price in USD/h (indicative, dated in the catalogue).
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    peak: dict[str, Num]
+    sms: Num
+    clock: Num
+    l1: Memory
+    l2: Memory
+    dram: Memory
+    tdp: Num
+    idle: Num
+    price: Num
+    year: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """One tier of a cluster's network, as one device sees it.
+
+    bandwidth: B/s one way a device; latency: s a hop; size: devices that the tier joins (cumulative: 8 in a node,
+    then 1024 in the cluster); kind: nvlink, nvswitch, xgmi, pcie, infiniband, ethernet, ici.
+    """
+
+    name: str
+    kind: str
+    size: Num
+    bandwidth: Num
+    latency: Num
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A device and the tiers that join many of it, the nearest tier first."""
+
+    name: str
+    device: Device
+    tiers: tuple[Link, ...] = field(default_factory=tuple)
+    host_bandwidth: Num = 25e9
+    """B/s one way between a device and its host's memory (PCIe or C2C), for offload."""

@@ -1,0 +1,294 @@
+"""What is computed: Model = embedding, a short list of counted blocks, head. A block is a mixer and a feed-forward.
+
+Layers are counted, not listed, so a 126-layer model costs one block and depth is an axis. Numbers may be arrays.
+Parameter counts follow from the shapes; `tests/test_model.py` holds each against the published count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rooflm.units import Num
+
+INF = float("inf")
+
+
+def _absent(value: Num) -> bool:
+    """True for the plain number 0, which stands for "not there" (a structural choice, so never an array)."""
+    return isinstance(value, int | float) and value == 0
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Softmax attention: MHA, GQA or MQA by `kv_heads`; a sliding (or chunked) window where `window` is finite.
+
+    head_dim: of queries and keys; value_dim: of values (0 = head_dim). bias: on Q, K, V; out_bias: on the output.
+    qk_norm: a norm weight on Q and K of head_dim each. gate: an output gate as wide as the queries (Qwen3-Next).
+    shared_kv_layers are not modelled. rope: rotary embedding is applied.
+    """
+
+    heads: Num
+    kv_heads: Num
+    head_dim: Num
+    value_dim: Num = 0
+    window: Num = INF
+    bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
+    gate: bool = False
+    rope: bool = True
+
+    @property
+    def v_dim(self) -> Num:
+        """Width of a value head: value_dim where given, head_dim otherwise."""
+        return self.head_dim if _absent(self.value_dim) else self.value_dim
+
+
+@dataclass(frozen=True)
+class MLA:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds kv_rank + rope_dim values a token.
+
+    q_rank 0: queries are projected directly. index_topk > 0: sparse attention (DeepSeek-V3.2, arXiv 2512.02556): a
+    light indexer of index_heads x index_dim picks index_topk past tokens for each query.
+    """
+
+    heads: Num
+    q_rank: Num
+    kv_rank: Num
+    nope_dim: Num
+    rope_dim: Num
+    value_dim: Num
+    index_topk: Num = 0
+    index_heads: Num = 0
+    index_dim: Num = 0
+
+
+@dataclass(frozen=True)
+class LinearAttention:
+    """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1.
+
+    kind: "mamba2", "gated-delta", "kda" or "mamba1". heads x head_dim is the value width; key_heads x state the key
+    width (Mamba: groups x state size). conv: kernel width of the short convolution.
+    """
+
+    kind: str
+    heads: Num
+    head_dim: Num
+    key_heads: Num
+    state: Num
+    conv: Num = 4
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Dense feed-forward of `width`; gated (SwiGLU, GeGLU: three matrices) or not (two)."""
+
+    width: Num
+    gated: bool = True
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class MoE:
+    """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
+
+    shared_gate: one scalar gate on the shared expert (Qwen2-MoE). bias: biases on the experts' matrices (gpt-oss).
+    """
+
+    experts: Num
+    top_k: Num
+    width: Num
+    shared_width: Num = 0
+    gated: bool = True
+    bias: bool = False
+    shared_gate: bool = False
+
+
+Mixer = Attention | MLA | LinearAttention
+FeedForward = MLP | MoE
+
+
+@dataclass(frozen=True)
+class Block:
+    """`count` equal layers, each a mixer and a feed-forward (either may be absent, as in Nemotron-H).
+
+    norms: norm weights of the hidden width a layer (2 as usual, 1 with a parallel block, 4 with Gemma 2's sandwich).
+    """
+
+    count: Num
+    mixer: Mixer | None
+    ffn: FeedForward | None
+    norms: Num = 2
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder-only transformer (or hybrid). Sizes are of the whole model, before any split.
+
+    positions: learned position embeddings (0 with rotary or ALiBi). norm: "rms" (one weight) or "layer" (weight and
+    bias). tied: the head shares the embedding. softcap/other pointwise details that cost next to nothing are left out.
+    width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
+    width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
+    size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
+    """
+
+    name: str
+    hidden: Num
+    vocab: Num
+    blocks: tuple[Block, ...]
+    positions: Num = 0
+    max_context: Num = INF
+    tied: bool = False
+    norm: str = "rms"
+    head_bias: bool = False
+    extra_params: Num = 0
+    dtype: str = "bf16"
+    quant: str = ""
+    published_params: float = 0.0
+    published_active: float = 0.0
+    width_scale: Num = 1.0
+    depth_scale: Num = 1.0
+    width_prune: Num = 0.0
+    depth_prune: Num = 0.0
+
+    @property
+    def layers(self) -> Num:
+        """Number of layers, after any depth scaling."""
+        return sum(block.count for block in self.scaled().blocks)
+
+    def scaled(self) -> Model:
+        """The model with its width and depth scales and prunings applied (itself when there are none).
+
+        Head counts and widths are rounded to whole numbers, at least 1; the head size is kept.
+        """
+        neutral = (1.0, 1.0, 0.0, 0.0)
+        asked = (self.width_scale, self.depth_scale, self.width_prune, self.depth_prune)
+        if all(isinstance(a, int | float) and a == n for a, n in zip(asked, neutral, strict=True)):
+            return self
+        inner = self.width_scale * (1 - self.width_prune)
+        depth = self.depth_scale * (1 - self.depth_prune)
+        blocks = tuple(
+            Block(_whole(b.count * depth), _widen(b.mixer, inner), _widen(b.ffn, inner), b.norms) for b in self.blocks
+        )
+        return replace(
+            self, hidden=_whole(self.hidden * self.width_scale), blocks=blocks, width_scale=1.0, depth_scale=1.0,
+            width_prune=0.0, depth_prune=0.0, published_params=0.0, published_active=0.0,
+        )  # fmt: skip
+
+
+def _whole(value: Num) -> Num:
+    """Round to a whole number of at least 1.
+
+    >>> float(_whole(23.36)), float(_whole(0.2))
+    (23.0, 1.0)
+    """
+    return np.maximum(np.round(value), 1)
+
+
+_SCALED = {
+    Attention: ("heads", "kv_heads"),
+    MLA: ("heads",),
+    LinearAttention: ("heads", "key_heads"),
+    MLP: ("width",),
+    MoE: ("width", "shared_width"),
+}
+
+
+def _widen(part: Any, scale: Num) -> Any:
+    """A mixer or feed-forward with its heads or width times `scale`, whole numbers."""
+    if part is None:
+        return None
+    names = _SCALED[type(part)]
+    return replace(part, **{n: _whole(getattr(part, n) * scale) * (getattr(part, n) > 0) for n in names})
+
+
+def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
+    """Parameters of a mixer, norms inside it included.
+
+    >>> mixer_params(Attention(32, 32, 128), 4096) == 4 * 4096**2
+    True
+    """
+    h = hidden
+    if mixer is None:
+        return 0
+    if isinstance(mixer, Attention):
+        q, k, val = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim, mixer.kv_heads * mixer.v_dim
+        out = mixer.heads * mixer.v_dim
+        biases = mixer.bias * (q + k + val) + mixer.out_bias * h
+        return h * (q * (1 + mixer.gate) + k + val) + out * h + biases + mixer.qk_norm * 2 * mixer.head_dim
+    if isinstance(mixer, MLA):
+        qk = mixer.nope_dim + mixer.rope_dim
+        low_rank = mixer.q_rank * (h + mixer.heads * qk + 1)
+        query = h * mixer.heads * qk if _absent(mixer.q_rank) else low_rank
+        latent = h * (mixer.kv_rank + mixer.rope_dim) + mixer.kv_rank
+        expand = mixer.kv_rank * mixer.heads * (mixer.nope_dim + mixer.value_dim)
+        # the indexer (DeepSeek-V3.2): queries from the low-rank queries, one key a token with a LayerNorm, head weights
+        index = (mixer.index_topk > 0) * (
+            mixer.q_rank * mixer.index_heads * mixer.index_dim + h * mixer.index_dim + h * mixer.index_heads
+            + 2 * mixer.index_dim
+        )  # fmt: skip
+        return query + latent + expand + mixer.heads * mixer.value_dim * h + index
+    inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
+    if mixer.kind == "mamba2":
+        # in: z, x, B, C, dt; conv over x, B, C with bias; A, D, dt bias a head; gated norm; out
+        return h * (2 * inner + 2 * keys + mixer.heads) + (mixer.conv + 1) * (inner + 2 * keys) + 3 * mixer.heads + (
+            inner + inner * h
+        )
+    if mixer.kind == "mamba1":
+        # in: x, z; conv with bias; x -> dt rank, B, C; dt -> inner with bias; A, D; out (state per channel)
+        rank = np.ceil(h / 16)
+        return 2 * h * inner + (mixer.conv + 1) * inner + inner * (rank + 2 * mixer.state) + (rank + 1) * inner + (
+            inner * mixer.state + inner + inner * h
+        )
+    if mixer.kind == "gated-delta":
+        # q, k, v, output gate z; beta and decay a head; conv over q, k, v; A and dt bias; norm of head_dim; out
+        return h * (2 * keys + 2 * inner + 2 * mixer.heads) + mixer.conv * (2 * keys + inner) + 2 * mixer.heads + (
+            mixer.head_dim + inner * h
+        )
+    # Kimi delta attention: q, k, v, per-channel decay and output gate through a low rank of head_dim, beta a head
+    gates = mixer.head_dim * (2 * h + keys + inner)
+    return h * (2 * keys + inner + mixer.heads) + mixer.conv * (2 * keys + inner) + gates + mixer.heads + keys + (
+        mixer.head_dim + inner * h
+    )
+
+
+def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:
+    """Parameters of a feed-forward; `active`: only those that one token uses.
+
+    >>> ffn_params(MLP(11008), 4096) == 3 * 4096 * 11008
+    True
+    """
+    if ffn is None:
+        return 0
+    mats = 3 if ffn.gated else 2
+    bias_width = (mats - 1) * ffn.width + hidden
+    if isinstance(ffn, MLP):
+        return mats * hidden * ffn.width + ffn.bias * bias_width
+    each = mats * hidden * ffn.width + ffn.bias * bias_width
+    routed = (ffn.top_k if active else ffn.experts) * each
+    shared = mats * hidden * ffn.shared_width + ffn.shared_gate * hidden
+    return routed + shared + ffn.experts * hidden + ffn.bias * ffn.experts
+
+
+def norm_params(model: Model) -> Num:
+    """Parameters of one norm of the hidden width."""
+    return model.hidden * (2 if model.norm == "layer" else 1)
+
+
+def parameters(model: Model, active: bool = False) -> Num:
+    """Total parameters (or, with `active`, those that one token touches) of the model as scaled.
+
+    >>> llama = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
+    >>> int(parameters(llama))
+    6738415616
+    """
+    m = model.scaled()
+    layers = sum(
+        b.count * (mixer_params(b.mixer, m.hidden) + ffn_params(b.ffn, m.hidden, active) + b.norms * norm_params(m))
+        for b in m.blocks
+    )
+    head = (0 if m.tied else m.vocab * m.hidden) + m.head_bias * m.vocab
+    return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params

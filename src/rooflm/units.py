@@ -1,0 +1,98 @@
+"""Text such as "3.35 TB/s" or "80 GiB" to plain SI numbers, and back. Inside the library every number is SI.
+
+quantiphy does the parsing of decimal prefixes; the binary ones (GiB) are handled by it as well (`binary=True`).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError
+
+Num = float | NDArray[Any]
+"""A number or an array of numbers: every formula takes either."""
+
+KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
+
+_UNITS = {
+    "bytes": ("B", "byte", "bytes"),
+    "bytes/s": ("B/s", "Bps"),
+    "flop/s": ("FLOP/s", "FLOPS", "FLOPs/s", "OP/s", "OPS", "flop/s"),
+    "s": ("s", "sec"),
+    "hz": ("Hz",),
+    "w": ("W",),
+    "usd/h": ("USD/h", "$/h"),
+    "j": ("J",),
+    "m2": ("m2", "m²"),
+}
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, unit: str, field: str = "value") -> float:
+    """Read a quantity written as text; the result is SI.
+
+    `unit` is a key of the unit table ("bytes", "bytes/s", "flop/s", "s", "hz", "w", "usd/h"). A bare number is
+    taken as SI already. Bits are refused: write bytes. Raises RooflmError naming the field, the text and the rule.
+
+    >>> parse("3.35 TB/s", "bytes/s")
+    3350000000000.0
+    >>> parse("80 GiB", "bytes") == 80 * 2**30
+    True
+    >>> parse("500 ms", "s")
+    0.5
+    """
+    from quantiphy import InvalidNumber, Quantity
+
+    accepted = _UNITS[unit]
+    example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
+    rule = f"write a quantity such as {example.get(unit, '1.5 k' + accepted[0])!r}"
+    try:
+        quantity = Quantity(text.strip().replace("µ", "u"), binary=True)
+    except (InvalidNumber, ValueError) as error:
+        raise RooflmError(f"{field} is {text!r}, which is not a quantity: {rule}") from error
+    value = float(quantity)
+    if quantity.units not in ("", *accepted):
+        raise RooflmError(f"{field} is {text!r}, but its unit must be {accepted[0]}: {rule}")
+    if not math.isfinite(value):
+        raise RooflmError(f"{field} is {text!r}, but it must be finite: {rule}")
+    return value
+
+
+_PREFIX = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
+
+
+def text(value: float, unit: str, digits: int = 3) -> str:
+    """A number with an SI prefix, to `digits` significant digits, for people.
+
+    >>> text(2.039e12, "B/s"), text(0.00673, "s"), text(0.0, "s")
+    ('2.04 TB/s', '6.73 ms', '0 s')
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else f"inf {unit}"
+    if value == 0:
+        return f"0 {unit}".strip()
+    size = float(f"{abs(value):.{digits - 1}e}")
+    scale = next((s for s in _PREFIX if size >= s), 1e-9)
+    shown = value / scale
+    places = max(digits - 1 - math.floor(math.log10(abs(size / scale)) + 1e-12), 0)
+    return f"{shown:.{places}f} {_PREFIX[scale]}{unit}".strip()
+
+
+def gib(value: float) -> str:
+    """Bytes as GiB with two places (MiB under a hundredth of a GiB).
+
+    >>> gib(80 * 2**30), gib(5 * 2**20)
+    ('80.00 GiB', '5.0 MiB')
+    """
+    return f"{value / GIB:.2f} GiB" if abs(value) >= 0.01 * GIB or value == 0 else f"{value / MIB:.1f} MiB"
+
+
+def is_array(value: object) -> bool:
+    """True for an array with at least one dimension."""
+    return isinstance(value, np.ndarray) and value.ndim > 0
