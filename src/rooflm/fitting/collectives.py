@@ -1,0 +1,211 @@
+"""Fit `collectives.time` to measured collectives: `python -m rooflm.fitting.collectives --data DIR --out FILE`.
+
+DIR holds collective.parquet (gpu, library, version, op, dtype, ranks, bytes, time_us, interconnect). Every third size
+is kept aside. Rows a GPU and library, then a generation, all NVLink GPUs, PCIe and the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rooflm.collectives import CollectiveConstants, time
+from rooflm.fitting.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, write_fits
+from rooflm.kernels.constants import ANY, FitRow
+
+LINKS = {
+    "a100-sxm-80gb": 300e9,
+    "h100-sxm-80gb": 450e9,
+    "h200-sxm-141gb": 450e9,
+    "b200-sxm-180gb": 900e9,
+    "b300": 900e9,
+    "gb200": 900e9,
+    "l40s": 32e9,
+    "rtx-pro-6000": 64e9,
+}
+"""B/s one way a GPU: half of the vendor's bidirectional NVLink figure; PCIe 4.0 and 5.0 x16."""
+LATENCY = {"nvlink": 0.5e-6, "pcie": 1.0e-6, "network": 2.0e-6}
+"""Link latency inside the fitted times (s a hop): only differences from it move a prediction."""
+NETWORKS = {"h100_sxm": 50e9, "a100_sxm": 12.5e9}
+"""B/s of the network between Vidur's nodes, inferred from its rates (400 and 100 Gbit/s)."""
+OPS = {"alltoall": "all_to_all", "send_recv": "p2p"}
+LIBRARIES = {
+    "nccl": "nccl",
+    "vLLM_custom_graph": "vllm",
+    "custom_ar:trtllm": "trtllm",
+    "SGLang_CustomAllReduce_graph": "sglang",
+}
+PARAMS = (
+    Param("start_short", 3e-6, 3e-7, 1e-4),
+    Param("step_short", 2e-6, 1e-8, 1e-4),
+    Param("eff_short", 0.3, 0.003, 2.0),
+    Param("gain_short", 0.0, -3.0, 2.0, log=False, prior=1.0),
+    Param("start_long", 1.5e-5, 3e-7, 1e-3),
+    Param("step_long", 2e-6, 1e-8, 1e-4),
+    Param("eff_long", 0.7, 0.02, 1.3),
+    Param("gain_long", 0.1, -3.0, 1.0, log=False, prior=1.0),
+    Param("sharp", 4.0, 1.0, 12.0),
+)
+STARTS: tuple[Mapping[str, float], ...] = (
+    {},
+    {"eff_short": 0.1, "start_long": 8e-6, "gain_short": -0.5},
+    {"eff_short": 0.5, "start_long": 3e-5, "step_long": 5e-6},
+)
+NETWORK_KIN = ("p2p", "all_gather", "reduce_scatter", "all_to_all")
+"""What the measured messages between nodes stand for: the tables have no other operation there but all_reduce."""
+TWO_RANKS = ("step_short", "gain_short", "step_long", "gain_long")
+"""Constants that one group size cannot tell; zero then."""
+SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
+VIDUR = "microsoft/vidur 7d47513 (2024-11-19, MIT), measured tables"
+HEADER = """Fitted constants of collectives.time (see its docstring), by GPU, library and operation (`kernel`).
+Written by: python -m rooflm.fitting.collectives --data DIR --out FILE
+engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie", "network".
+Every third message size is kept aside (`_out`). Units: s and shares of the link's one-way rate."""
+
+
+class Table(NamedTuple):
+    """Measured rows of one group: ranks, bytes, link B/s, seconds, and which of them are kept aside."""
+
+    ranks: NDArray[Any]
+    bytes: NDArray[Any]
+    link: NDArray[Any]
+    seconds: NDArray[Any]
+    aside: NDArray[np.bool_]
+
+    def where(self, mask: NDArray[np.bool_]) -> Table:
+        return Table(*(column[mask] for column in self))
+
+
+def read(data: Path) -> pd.DataFrame:
+    """Rows to fit: eager launches dropped, the newest library version of each GPU, medians of repeats."""
+    raw = pd.read_parquet(data / "collective.parquet")
+    for name in raw.columns:
+        if str(raw[name].dtype) == "category":
+            raw[name] = raw[name].astype(str)
+    raw["op"] = raw["op"].replace(OPS)
+    aic = raw[raw["source"].str.startswith("aiconfigurator") & raw["library"].isin(LIBRARIES)].copy()
+    aic["gpu"] = aic["gpu"].map(CATALOGUE_GPU)
+    aic["library"] = aic["library"].map(LIBRARIES)
+    aic = aic[aic["gpu"].notna() & ~aic["version"].str.startswith("1.3.0rc10")]
+    number = aic["version"].str.extract(r"(\d+)\.(\d+)").astype(int)
+    aic["order"] = number[0] * 1000 + number[1]
+    aic = aic[aic["order"] == aic.groupby(["gpu", "library"])["order"].transform("max")]
+    aic["link"] = aic["gpu"].map(LINKS)
+    aic["tier"] = np.where(aic["link"] < 100e9, "pcie", "nvlink")
+    vidur = raw[raw["source"].str.startswith("vidur") & (raw["ranks"] == 2)].copy()
+    across = vidur["interconnect"].str.endswith("devs/node=1") & vidur["gpu"].isin(NETWORKS)
+    inside = vidur["interconnect"].str.endswith("devs/node=2") & vidur["gpu"].isin(NETWORKS) & (vidur["op"] == "p2p")
+    vidur["link"] = np.where(across, vidur["gpu"].map(NETWORKS), vidur["gpu"].map(CATALOGUE_GPU).map(LINKS))
+    vidur["tier"] = np.where(across, "network", "nvlink")
+    vidur["library"] = "nccl"
+    vidur["bytes"] = (2 ** (np.round(2 * np.log2(vidur["bytes"])) / 2)).round().astype(int)
+    vidur["gpu"] = vidur["gpu"].map(CATALOGUE_GPU)
+    keys = ["gpu", "library", "op", "tier", "link", "ranks", "bytes"]
+    both = pd.concat([aic, vidur[across | inside]])
+    dtypes = both.groupby([*keys, "dtype"], as_index=False)["time_us"].median()
+    return dtypes.drop(columns="dtype")
+
+
+def table(rows: pd.DataFrame) -> Table:
+    """Columns of a group as arrays; every third of its sizes is kept aside."""
+    sizes = np.sort(rows["bytes"].unique())
+    aside = np.isin(rows["bytes"], sizes[1::3])
+    ranks, bytes_, link, seconds = (rows[name].to_numpy(float) for name in ("ranks", "bytes", "link", "time_us"))
+    return Table(ranks, bytes_, link, seconds * 1e-6, aside)
+
+
+def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]], NDArray[Any]]:
+    """The formula as a function of the constants alone, for `fit`."""
+    return lambda c: np.asarray(
+        time(op, rows.bytes, rows.ranks, bandwidth=rows.link, latency=latency,
+             c=CollectiveConstants(**{**dict.fromkeys(TWO_RANKS, 0.0), **c}, latency=latency))
+    )  # fmt: skip
+
+
+def fit_group(op: str, rows: Table, latency: float) -> tuple[dict[str, float], Error, Error]:
+    """Constants fitted to the rows not kept aside, and the errors inside and outside."""
+    params = PARAMS if np.unique(rows.ranks).size > 1 else [p for p in PARAMS if p.name not in TWO_RANKS]
+    seen, unseen = rows.where(~rows.aside), rows.where(rows.aside)
+    found = fit(model(op, seen, latency), seen.seconds, params, starts=STARTS, max_nfev=150)
+    inside = error(model(op, seen, latency)(found), seen.seconds)
+    return found, inside, error(model(op, unseen, latency)(found), unseen.seconds)
+
+
+def transfer(op: str, parts: Sequence[Table], latency: float) -> float:
+    """Mean error on each GPU by constants fitted to the others, in per cent; 0 with a single GPU."""
+    if len(parts) < 2:
+        return 0.0
+    errors = []
+    for index, left in enumerate(parts):
+        others = _join([part for other, part in enumerate(parts) if other != index])
+        found = fit(model(op, others, latency), others.seconds, PARAMS, starts=STARTS[:1], max_nfev=100)
+        errors.append(error(model(op, left, latency)(found), left.seconds).mape)
+    return float(np.mean(errors))
+
+
+def _join(parts: Sequence[Table]) -> Table:
+    return Table(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def fit_all(rows: pd.DataFrame) -> list[FitRow]:
+    """Every row of the calibration file."""
+    result = []
+    for (library, op, tier), group in rows.groupby(["library", "op", "tier"]):
+        latency = LATENCY[str(tier)]
+        parts = {str(gpu): table(part) for gpu, part in group.groupby("gpu")}
+        common = "*" if tier == "nvlink" else str(tier)
+        sets = {} if tier == "network" else {(gpu, GPUS[gpu].architecture): [gpu] for gpu in parts}
+        if tier == "nvlink":
+            for gpu in parts:
+                sets.setdefault((ANY, GPUS[gpu].architecture), []).append(gpu)
+        sets[(ANY, common)] = list(parts)
+        for (gpu, architecture), members in sets.items():
+            chosen = [parts[name] for name in members]
+            constants, inside, outside = fit_group(str(op), _join(chosen), latency)
+            moved = transfer(str(op), chosen, latency) if gpu == ANY and tier != "network" else 0.0
+            names = {"gpu": gpu, "architecture": architecture, "engine": str(library), "dtype": ANY}
+            note = "fitted to " + ", ".join(members) if gpu == ANY else ""
+            for kernel in NETWORK_KIN if tier == "network" and op == "p2p" else (str(op),):
+                result.append(
+                    fit_row(
+                        names={**names, "kernel": kernel}, inside=inside, outside=outside, mape_transfer=moved,
+                        constants={**_for_groups(constants, kernel), "latency": latency},
+                        source=VIDUR if op == "p2p" or tier == "network" else SOURCE,
+                        note=note if kernel == op else note + "; measured as p2p, not as " + kernel,
+                    )
+                )  # fmt: skip
+    return result
+
+
+def _for_groups(constants: Mapping[str, float], kernel: str) -> dict[str, float]:
+    """Constants of two ranks for any group: the time of an empty message becomes one a doubling (p2p has no groups)."""
+    if "step_short" in constants:
+        return dict(constants)
+    full = {**constants, **dict.fromkeys(TWO_RANKS, 0.0)}
+    if kernel not in ("p2p", "all_to_all"):
+        for regime in ("short", "long"):
+            full[f"step_{regime}"], full[f"start_{regime}"] = full[f"start_{regime}"], 0.0
+    return {name: full[name] for name in CollectiveConstants._fields if name in full}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of the fit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of collective.parquet")
+    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
+    options = parser.parse_args(argv)
+    rows = fit_all(read(options.data))
+    write_fits(options.out, rows, HEADER)
+    for row in rows:
+        print(f"{row.engine:8} {row.kernel:15} {row.gpu:16} {row.architecture:14} in {row.mape_in:5.1f} %  "
+              f"out {row.mape_out:5.1f} %  transfer {row.mape_transfer:5.1f} %")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
