@@ -14,6 +14,10 @@ class RooflmError(ValueError):
     """
 
 
+class RooflmWarning(UserWarning):
+    """An answer rests on a guess that a person should know of: the message says which."""
+
+
 class UnknownNameError(RooflmError):
     """A name that no catalogue row has, with the names nearest to it."""
 

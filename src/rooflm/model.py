@@ -6,11 +6,12 @@ Parameter counts follow from the shapes; `tests/test_model.py` holds each agains
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from rooflm.errors import RooflmError
 from rooflm.units import Num
 
 INF = float("inf")
@@ -95,7 +96,10 @@ class MLP:
 class MoE:
     """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
 
-    shared_gate: one scalar gate on the shared expert (Qwen2-MoE). bias: biases on the experts' matrices (gpt-oss).
+    shared_gate: one scalar gate on the shared expert (Qwen2-MoE). bias: biases on the router and on the
+    experts' matrices (gpt-oss). router_bias: a bias that only balances the choice of experts (DeepSeek-V3).
+    latent > 0: the routed experts read and write a latent of that width, with one projection down and one up a layer
+    (LatentMoE, Nemotron 3 Super); the router and the shared MLP keep the hidden width.
     """
 
     experts: Num
@@ -105,6 +109,8 @@ class MoE:
     gated: bool = True
     bias: bool = False
     shared_gate: bool = False
+    router_bias: bool = False
+    latent: Num = 0
 
 
 Mixer = Attention | MLA | LinearAttention
@@ -115,13 +121,16 @@ FeedForward = MLP | MoE
 class Block:
     """`count` equal layers, each a mixer and a feed-forward (either may be absent, as in Nemotron-H).
 
-    norms: norm weights of the hidden width a layer (2 as usual, 1 with a parallel block, 4 with Gemma 2's sandwich).
+    norms: norm weights of the hidden width a layer (2 as usual, 1 in GPT-J, 4 with Gemma 2's sandwich).
+    parallel: mixer and feed-forward read the same input and their outputs are added (GPT-J, GPT-NeoX, Falcon): one
+    all-reduce a layer under tensor parallelism instead of two.
     """
 
     count: Num
     mixer: Mixer | None
     ffn: FeedForward | None
     norms: Num = 2
+    parallel: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,9 @@ class Model:
 
     positions: learned position embeddings (0 with rotary or ALiBi). norm: "rms" (one weight) or "layer" (weight and
     bias). tied: the head shares the embedding. softcap/other pointwise details that cost next to nothing are left out.
+    extra_params: what no block holds (an embedding norm, projections beside the embedding). quant: how the released
+    weights are stored ("fp8", "mxfp4", ...; empty: in dtype). published_params: the count in `source`, params_kind
+    "exact" or "rounded"; published_active: the count that one token uses, as published.
     width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
     width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
     size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
@@ -149,6 +161,9 @@ class Model:
     quant: str = ""
     published_params: float = 0.0
     published_active: float = 0.0
+    params_kind: str = "rounded"
+    source: str = ""
+    date: str = ""
     width_scale: Num = 1.0
     depth_scale: Num = 1.0
     width_prune: Num = 0.0
@@ -171,7 +186,7 @@ class Model:
         inner = self.width_scale * (1 - self.width_prune)
         depth = self.depth_scale * (1 - self.depth_prune)
         blocks = tuple(
-            Block(_whole(b.count * depth), _widen(b.mixer, inner), _widen(b.ffn, inner), b.norms) for b in self.blocks
+            replace(b, count=_whole(b.count * depth), mixer=_widen(b.mixer, inner), ffn=_widen(b.ffn, inner)) for b in self.blocks
         )
         return replace(
             self, hidden=_whole(self.hidden * self.width_scale), blocks=blocks, width_scale=1.0, depth_scale=1.0,
@@ -264,13 +279,13 @@ def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Nu
     if ffn is None:
         return 0
     mats = 3 if ffn.gated else 2
-    bias_width = (mats - 1) * ffn.width + hidden
+    inner = ffn.latent if isinstance(ffn, MoE) and not _absent(ffn.latent) else hidden
+    each = mats * inner * ffn.width + ffn.bias * ((mats - 1) * ffn.width + inner)
     if isinstance(ffn, MLP):
-        return mats * hidden * ffn.width + ffn.bias * bias_width
-    each = mats * hidden * ffn.width + ffn.bias * bias_width
-    routed = (ffn.top_k if active else ffn.experts) * each
+        return each
+    routed = (ffn.top_k if active else ffn.experts) * each + 2 * hidden * ffn.latent
     shared = mats * hidden * ffn.shared_width + ffn.shared_gate * hidden
-    return routed + shared + ffn.experts * hidden + ffn.bias * ffn.experts
+    return routed + shared + ffn.experts * (hidden + (ffn.bias or ffn.router_bias))
 
 
 def norm_params(model: Model) -> Num:
@@ -292,3 +307,52 @@ def parameters(model: Model, active: bool = False) -> Num:
     )
     head = (0 if m.tied else m.vocab * m.hidden) + m.head_bias * m.vocab
     return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params
+
+
+_LARGEST = 2.0**50
+
+
+def _wrong(name: str, value: Any, least: float, whole: bool) -> str:
+    """The rule that a number breaks, or "" when it breaks none."""
+    finite = isinstance(value, int | float) and least <= value <= _LARGEST
+    if (value == INF and name in ("window", "max_context")) or (finite and (not whole or value == int(value))):
+        return ""
+    return f"{name} is {value!r}, but it must be a {'whole ' * whole}number of at least {least:g}"
+
+
+def _walk(part: Any, at: str) -> list[str]:
+    wrong = []
+    for f in fields(part):
+        value, name = getattr(part, f.name), f"{at}{f.name}"
+        if is_dataclass(value):
+            wrong += _walk(value, f"{name}.")
+        elif f.name == "blocks":
+            wrong += [w for i, b in enumerate(value) for w in _walk(b, f"{name}[{i}].")]
+        elif not isinstance(value, str | bool | None):
+            needed = f.default is MISSING and f.name != "q_rank"
+            share = f.name.startswith(("width_", "depth_", "published_"))
+            broken = _wrong(f.name, value, int(needed or f.name in ("window", "max_context")), not share)
+            wrong += [at + broken] if broken else []
+    return wrong
+
+
+def checked(model: Model, label: str) -> Model:
+    """The model itself when its shapes make sense; otherwise RooflmError naming the field, the value and the rule.
+
+    For models as read, whose numbers are plain: sizes without a default are whole numbers of at least 1, others of at
+    least 0; queries come in whole groups a KV head; no more experts are chosen than there are.
+    """
+    wrong = _walk(model, "")
+    if not model.blocks:
+        wrong.append("blocks is empty, but a model needs at least one block")
+    for i, block in enumerate(model.blocks if not wrong else ()):
+        mixer, ffn, at = block.mixer, block.ffn, f"blocks[{i}]"
+        if isinstance(mixer, Attention) and mixer.heads % mixer.kv_heads:
+            wrong.append(f"{at}.mixer.heads is {mixer.heads}, but it must be a multiple of kv_heads {mixer.kv_heads}")
+        if isinstance(ffn, MoE) and ffn.top_k > ffn.experts:
+            wrong.append(f"{at}.ffn.top_k is {ffn.top_k}, but there are only {ffn.experts} experts")
+        if mixer is None and ffn is None:
+            wrong.append(f"{at} is empty, but a block needs a mixer or a feed-forward")
+    if wrong:
+        raise RooflmError(f"{label}: {wrong[0]}")
+    return model
