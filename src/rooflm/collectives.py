@@ -27,6 +27,8 @@ DIRECT_KINDS = ("nvlink", "nvswitch", "xgmi")
 """Kinds of link on which every rank reads its peers' memory, so that one- and two-shot kernels are legal."""
 IN_SWITCH_KINDS = ("nvswitch",)
 """Kinds of link whose switch adds up by itself (SHARP, since Hopper): all_reduce then sends V, not 2(n-1)/n V."""
+MEASURED_RANKS = 8.0
+"""The largest group measured in one tier: larger ones keep its efficiency."""
 PCIE_MEASURED = ("l40s", "rtx-pro-6000")
 """GPUs whose rows in data/calibration/collective.toml are of PCIe, not NVLink."""
 
@@ -34,11 +36,11 @@ PCIE_MEASURED = ("l40s", "rtx-pro-6000")
 class CollectiveConstants(NamedTuple):
     """What a library reaches on one kind of link: nine numbers an operation, each a number or an array.
 
-    Regime r is `start_r + step_r · log2(n) + volume / (eff_r · (n/2)^gain_r · B)`; `short` is that of small messages,
+    Regime r is `start_r + step_r · hops(n) + volume / (eff_r · (n/2)^gain_r · B)`; `short` is that of small messages,
     `long` that of large ones; `sharp` is how sharply one takes over from the other. Times in s. `latency` is no
     constant of the fit: it is the link's latency already inside the fitted times.
 
-    start_short, step_short: fixed time, and time a doubling of the group (s).
+    start_short, step_short: fixed time, and time a hop (s); `library_hops` counts the hops.
     eff_short, gain_short: share of the link's rate at two ranks, and its power in the group size.
     """
 
@@ -163,7 +165,7 @@ def ideal(
 def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> Num:
     """Seconds that a library takes on one tier: the smooth minimum of two regimes. Zero for one rank.
 
-        t_r = start_r + step_r log2(n) + volume(V, n) / (eff_r (n/2)^gain_r B),  r in (short, long)
+        t_r = start_r + step_r hops(n) + volume(V, n) / (eff_r (min(n, 8)/2)^gain_r B),  r in (short, long)
         t = (t_short^-s + t_long^-s)^(-1/s) + steps(n) (α - α_fit)
 
     where s is `sharp` and the last term moves the fitted latency to that of the link at hand. gain > 0 is in-switch
@@ -171,9 +173,9 @@ def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: Colle
     Source: the two regimes are NCCL's protocols (LL/LL128 and Simple: Hu et al., "Demystifying NCCL", 2025) and the
     one- and two-shot kernels; fitted by `rooflm.fitting.collectives`.
 
-    >>> nccl = CollectiveConstants(2e-6, 4.7e-6, 0.28, 0, 14e-6, 0, 0.66, 0.28)
+    >>> nccl = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0, 20e-6, 1e-6, 0.66, 0.28)
     >>> round(float(time("all_reduce", 512, 8, bandwidth=450e9, latency=0, c=nccl)) * 1e6, 1)
-    12.5
+    15.8
     """
     floor, body = _floor_and_body(op, bytes_, n, bandwidth, latency, c)
     return floor + body
@@ -184,17 +186,31 @@ def _floor_and_body(
 ) -> tuple[Num, Num]:
     """`time` in two parts, its value for an empty message and the rest (s): tiers add the one and overlap the other."""
     many = np.asarray(n) > 1
-    doublings = np.log2(np.maximum(n, 1.0))
-    half = np.maximum(n, 2.0) * 0.5
+    hops = library_hops(n)
+    half = np.minimum(np.maximum(n, 2.0), MEASURED_RANKS) * 0.5
     wire = bytes_ * _share(op, n) / bandwidth
-    short = c.start_short + c.step_short * doublings
-    long = c.start_long + c.step_long * doublings
+    short = c.start_short + c.step_short * hops
+    long = c.start_long + c.step_long * hops
     empty = _smooth_minimum(short, long, c.sharp)
     full = _smooth_minimum(
         short + wire / (c.eff_short * half**c.gain_short), long + wire / (c.eff_long * half**c.gain_long), c.sharp
     )
     floor = empty + _steps(op, n) * (latency - c.latency)
     return np.where(many, floor, 0.0), np.where(many, full - empty, 0.0)
+
+
+def library_hops(n: Num) -> Num:
+    """Hops that a library's all_reduce waits for one after the other: a ring's n - 1, or a tree's 2 log2(n) + 1.
+
+    all_reduce makes each hop of a ring twice; the constant a hop holds both. Eight ranks make the two equal (7). Measured
+    latencies at 2, 4 and 8 ranks grow as 1, 3, 7 on every GPU and library; larger groups were not measured and take the
+    tree, as NCCL does since 2.4 (its release notes; Sanders et al. 2009).
+
+    >>> [float(library_hops(n)) for n in (1, 2, 4, 8, 64)]
+    [0.0, 1.0, 3.0, 7.0, 13.0]
+    """
+    some = np.maximum(n, 1.0)
+    return np.minimum(some - 1.0, 2.0 * np.log2(some) + 1.0)
 
 
 def _smooth_minimum(a: Num, b: Num, sharp: Num) -> Num:

@@ -1,7 +1,8 @@
 """Fit `collectives.time` to measured collectives: `python -m rooflm.fitting.collectives --data DIR --out FILE`.
 
-DIR holds collective.parquet (gpu, library, version, op, dtype, ranks, bytes, time_us, interconnect). Every third size
-is kept aside. Rows a GPU and library, then a generation, all NVLink GPUs, PCIe and the network.
+DIR holds collective.parquet (gpu, library, version, op, dtype, ranks, bytes, time_us, interconnect).
+Errors out of sample are those of three fits that each left out every third size; the shipped constants fit all sizes.
+Rows a GPU and library, then a generation, all NVLink GPUs, PCIe and the network.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ STARTS: tuple[Mapping[str, float], ...] = (
     {"eff_short": 0.1, "start_long": 8e-6, "gain_short": -0.5},
     {"eff_short": 0.5, "start_long": 3e-5, "step_long": 5e-6},
 )
+FOLDS = 3
 NETWORK_KIN = ("p2p", "all_gather", "reduce_scatter", "all_to_all")
 """What the measured messages between nodes stand for: the tables have no other operation there but all_reduce."""
 TWO_RANKS = ("step_short", "gain_short", "step_long", "gain_long")
@@ -66,17 +68,18 @@ VIDUR = "microsoft/vidur 7d47513 (2024-11-19, MIT), measured tables"
 HEADER = """Fitted constants of collectives.time (see its docstring), by GPU, library and operation (`kernel`).
 Written by: python -m rooflm.fitting.collectives --data DIR --out FILE
 engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie", "network".
-Every third message size is kept aside (`_out`). Units: s and shares of the link's one-way rate."""
+`_out`: three fits, each without every third message size; the constants are those of all sizes.
+Units: s and shares of the link's one-way rate."""
 
 
 class Table(NamedTuple):
-    """Measured rows of one group: ranks, bytes, link B/s, seconds, and which of them are kept aside."""
+    """Measured rows of one group: ranks, bytes, link B/s, seconds, and which third (0, 1, 2) a size is in."""
 
     ranks: NDArray[Any]
     bytes: NDArray[Any]
     link: NDArray[Any]
     seconds: NDArray[Any]
-    aside: NDArray[np.bool_]
+    third: NDArray[Any]
 
     def where(self, mask: NDArray[np.bool_]) -> Table:
         return Table(*(column[mask] for column in self))
@@ -113,11 +116,11 @@ def read(data: Path) -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> Table:
-    """Columns of a group as arrays; every third of its sizes is kept aside."""
+    """Columns of a group as arrays; its sizes are dealt out to three thirds in turn."""
     sizes = np.sort(rows["bytes"].unique())
-    aside = np.isin(rows["bytes"], sizes[1::3])
+    third = np.searchsorted(sizes, rows["bytes"]) % FOLDS
     ranks, bytes_, link, seconds = (rows[name].to_numpy(float) for name in ("ranks", "bytes", "link", "time_us"))
-    return Table(ranks, bytes_, link, seconds * 1e-6, aside)
+    return Table(ranks, bytes_, link, seconds * 1e-6, third)
 
 
 def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]], NDArray[Any]]:
@@ -129,12 +132,15 @@ def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]
 
 
 def fit_group(op: str, rows: Table, latency: float) -> tuple[dict[str, float], Error, Error]:
-    """Constants fitted to the rows not kept aside, and the errors inside and outside."""
+    """Constants fitted to all rows and their error; and the error of each third of the sizes by a fit to the others."""
     params = PARAMS if np.unique(rows.ranks).size > 1 else [p for p in PARAMS if p.name not in TWO_RANKS]
-    seen, unseen = rows.where(~rows.aside), rows.where(rows.aside)
-    found = fit(model(op, seen, latency), seen.seconds, params, starts=STARTS, max_nfev=150)
-    inside = error(model(op, seen, latency)(found), seen.seconds)
-    return found, inside, error(model(op, unseen, latency)(found), unseen.seconds)
+    guess = np.empty_like(rows.seconds)
+    for third in range(FOLDS):
+        seen, unseen = rows.where(rows.third != third), rows.where(rows.third == third)
+        partial = fit(model(op, seen, latency), seen.seconds, params, starts=STARTS, max_nfev=150)
+        guess[rows.third == third] = model(op, unseen, latency)(partial)
+    found = fit(model(op, rows, latency), rows.seconds, params, starts=STARTS, max_nfev=150)
+    return found, error(model(op, rows, latency)(found), rows.seconds), error(guess, rows.seconds)
 
 
 def transfer(op: str, parts: Sequence[Table], latency: float) -> float:
@@ -184,7 +190,7 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
 
 
 def _for_groups(constants: Mapping[str, float], kernel: str) -> dict[str, float]:
-    """Constants of two ranks for any group: the time of an empty message becomes one a doubling (p2p has no groups)."""
+    """Constants of two ranks for any group: the time of an empty message becomes one a hop (p2p has no groups)."""
     if "step_short" in constants:
         return dict(constants)
     full = {**constants, **dict.fromkeys(TWO_RANKS, 0.0)}
