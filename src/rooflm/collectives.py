@@ -202,9 +202,9 @@ def _floor_and_body(
 def library_hops(n: Num) -> Num:
     """Hops that a library's all_reduce waits for one after the other: a ring's n - 1, or a tree's 2 log2(n) + 1.
 
-    all_reduce makes each hop of a ring twice; the constant a hop holds both. Eight ranks make the two equal (7). Measured
-    latencies at 2, 4 and 8 ranks grow as 1, 3, 7 on every GPU and library; larger groups were not measured and take the
-    tree, as NCCL does since 2.4 (its release notes; Sanders et al. 2009).
+    all_reduce makes each hop of a ring twice; the constant a hop holds both. Eight ranks make the two equal (7). The
+    latencies measured at 2, 4 and 8 ranks grow close to 1, 3, 7; larger groups were not measured and take the tree,
+    as NCCL does since 2.4 (its release notes; Sanders et al. 2009).
 
     >>> [float(library_hops(n)) for n in (1, 2, 4, 8, 64)]
     [0.0, 1.0, 3.0, 7.0, 13.0]
