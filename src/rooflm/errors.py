@@ -23,7 +23,7 @@ class UnknownNameError(RooflmError):
 
     def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
         near = near_matches(name, known)
-        tail = f": did you mean {' or '.join(repr(n) for n in near)}?" if near else f"; see `rooflm list {what}s`"
+        tail = f": did you mean {' or '.join(repr(n) for n in near)}?" if near else f"; see `rooflm list {what.lower()}s`"
         super().__init__(f"unknown {what} {name!r}{tail}{hint}")
         self.near = near
 
