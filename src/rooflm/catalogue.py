@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.hardware import Cluster, Device, Link, Memory
 from rooflm.units import parse
 
@@ -32,6 +32,16 @@ _HEADER = re.compile(r'^\[(?:"([^"\n]+)"|([\w-]+))\][ \t]*(?:#.*)?$', re.MULTILI
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
 _STRING = re.compile(r'"([^"\n]*)"')
 _AT = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+_RULES = {
+    "Object contains unknown field": "has the unknown field",
+    "Object missing required field": "lacks the field",
+    "Expected": "it must be",
+    "Invalid enum value": "it cannot be",
+    ", got": ", not",
+    "'object'": "a table",
+    "'array'": "a list",
+}
+"""What the converter says -> what we say after `FIELD is VALUE, but`."""
 T = TypeVar("T")
 
 
@@ -119,7 +129,9 @@ def resolve(kind: str, name: str) -> str:
     """
     found = aliases(kind).get(normalise(name))
     if found is None:
-        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, names(kind))
+        known = aliases(kind)
+        near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))
+        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(near)[:3])
     return found
 
 
@@ -191,7 +203,8 @@ def convert(row: dict[str, Any], schema: type[T], label: str) -> T:
         at = _AT.search(message)
         path = at[1] if at else ""
         rule = (message[: at.start()] if at else message).replace("`", "'")
-        rule = rule[0].lower() + rule[1:]
+        for theirs, ours in _RULES.items():
+            rule = rule.replace(theirs, ours)
         raise RooflmError(f"{label}: {path or 'the row'}{_value_at(row, path)} {rule}") from error
 
 
@@ -235,9 +248,9 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     price: Quantity
     year: int = 0
     cluster: str = ""
-    aliases: list[str] = []  # noqa: RUF012  msgspec copies an empty default
+    aliases: list[str] = []
     note: str = ""
-    origin: dict[str, str | _SourceRow] = {}  # noqa: RUF012
+    origin: dict[str, str | _SourceRow] = {}
 
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -252,9 +265,9 @@ class _ClusterRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": 
     device: str
     tiers: list[_LinkRow]
     host_bandwidth: Quantity = 25e9
-    aliases: list[str] = []  # noqa: RUF012
+    aliases: list[str] = []
     note: str = ""
-    origin: dict[str, str | _SourceRow] = {}  # noqa: RUF012
+    origin: dict[str, str | _SourceRow] = {}
 
 
 def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> float:
@@ -355,7 +368,9 @@ def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
     tiers = tuple(_tier(tier, label) for tier in row.tiers)
     sizes = [float(tier.size) for tier in tiers]
     if sizes != sorted(set(sizes)):
-        raise RooflmError(f"{label}: tiers have sizes {sizes}, but each tier must join more devices than the one before")
+        raise RooflmError(
+            f"{label}: tiers have sizes {sizes}, but each tier must join more devices than the one before"
+        )
     return Cluster(
         name=canonical,
         device=load_device(device) if isinstance(device, str) else device,
@@ -413,4 +428,3 @@ def provenance(kind: str, name: str) -> dict[str, Provenance]:
         return known[found]
 
     return {path: source_of(path) for path in _leaves(row)}
-
