@@ -186,7 +186,8 @@ class Model:
         inner = self.width_scale * (1 - self.width_prune)
         depth = self.depth_scale * (1 - self.depth_prune)
         blocks = tuple(
-            replace(b, count=_whole(b.count * depth), mixer=_widen(b.mixer, inner), ffn=_widen(b.ffn, inner)) for b in self.blocks
+            replace(b, count=_whole(b.count * depth), mixer=_widen(b.mixer, inner), ffn=_widen(b.ffn, inner))
+            for b in self.blocks
         )
         return replace(
             self, hidden=_whole(self.hidden * self.width_scale), blocks=blocks, width_scale=1.0, depth_scale=1.0,
@@ -331,7 +332,8 @@ def _walk(part: Any, at: str) -> list[str]:
         elif not isinstance(value, str | bool | None):
             needed = f.default is MISSING and f.name != "q_rank"
             share = f.name.startswith(("width_", "depth_", "published_"))
-            broken = _wrong(f.name, value, int(needed or f.name in ("window", "max_context")), not share)
+            least = -_LARGEST if f.name == "extra_params" else int(needed or f.name in ("window", "max_context"))
+            broken = _wrong(f.name, value, least, not share)
             wrong += [at + broken] if broken else []
     return wrong
 

@@ -9,6 +9,7 @@ import os
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -24,12 +25,12 @@ _TYPES: dict[str, Any] = {"Num": int | float, "bool": bool, "str": str, "float":
 
 
 def _struct(shape: type, tag: str | None = None, **types: Any) -> Any:
-    """A strict msgspec struct with the fields of a dataclass; `tag` is its `kind`."""
-    columns = [
-        (f.name, types.get(f.name, _TYPES.get(str(f.type))), *(() if f.default is MISSING else (f.default,)))
-        for f in fields(shape)
-        if f.name != "kind"
-    ]
+    """A strict msgspec struct with the fields of a dataclass; `tag` is its `kind`. A mixer or ffn may be left out."""
+    columns: list[Any] = []
+    for f in fields(shape):
+        if f.name != "kind":
+            default = None if f.name in ("mixer", "ffn") else f.default
+            columns.append((f.name, types.get(f.name, _TYPES.get(str(f.type))), *[default][: default is not MISSING]))
     return msgspec.defstruct(
         (tag or shape.__name__).replace("-", "_"), columns, forbid_unknown_fields=True, kw_only=True, tag=tag,
         tag_field="kind" if tag else None,
@@ -46,7 +47,7 @@ def _union(kinds: dict[str, type]) -> Any:
 @lru_cache
 def _schema() -> Any:
     block = _struct(Block, mixer=_union(_MIXERS), ffn=_union(_FFNS))
-    row = _struct(Model, blocks=list[block])
+    row = _struct(Model, blocks=GenericAlias(list, (block,)))
     return msgspec.defstruct(
         "Row", [("aliases", list[str], []), ("note", str, ""), ("name", str, "")], bases=(row,),
         kw_only=True, forbid_unknown_fields=True,
