@@ -1,1 +1,1 @@
-"""Kernel time formulas: one file a kernel family, NumPy only, constants from data/calibration."""
+"""Kernel times: one pure formula a kernel family, with a handful of fitted constants."""

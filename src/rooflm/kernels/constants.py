@@ -1,4 +1,4 @@
-"""Fitted constants of the kernel formulas: data/calibration/<family>.toml, a [[fit]] row a (GPU, engine, dtype, kernel).
+"""Fitted constants of the kernels: data/calibration/<family>.toml, a [[fit]] row a (GPU, engine, dtype, kernel).
 
 A row carries where its numbers come from and how far off the formula is, on shapes it was fitted on (`_in`) and on
 shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is, so that the
@@ -98,6 +98,8 @@ def load_constants(family: str) -> tuple[FitRow, ...]:
 def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, kernel: str = "") -> Match:
     """The fit nearest to a question, in the order of LEVELS.
 
+    `gpu` is a catalogue name; a row's gpu may be the first part of it ("b300" for "b300-sxm-288gb"). RTX cards of the
+    Blackwell architecture form a generation of their own, "blackwell-rtx": other SMs and GDDR memory.
     1. exact: this GPU, engine and dtype; 2. this GPU and dtype with another engine (the one with the lowest error out
     of sample); 3. the set of the architecture's generation; 4. the set of all GPUs; 5. the same four for the nearest
     dtype of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of
@@ -108,14 +110,15 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
     'exact'
     """
     rows = [r for r in load_constants(family) if r.kernel == kernel]
+    generation = "blackwell-rtx" if architecture == "blackwell" and gpu.startswith("rtx") else architecture
     if not rows:
         raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in load_constants(family)})
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype == kind]
         tiers = (
-            [r for r in same if r.gpu == gpu and r.engine == engine],
-            [r for r in same if r.gpu == gpu],
-            [r for r in same if r.gpu == ANY and r.architecture == architecture],
+            [r for r in same if _is(r.gpu, gpu) and r.engine == engine],
+            [r for r in same if _is(r.gpu, gpu)],
+            [r for r in same if r.gpu == ANY and r.architecture == generation],
             [r for r in same if r.gpu == ANY and r.architecture == ANY],
         )
         for level, tier in zip(LEVELS, tiers, strict=False):
@@ -124,6 +127,10 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
                 wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
                 return Match(row, level if number == 0 else LEVELS[-1], wide)
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
+
+
+def _is(row_gpu: str, gpu: str) -> bool:
+    return gpu == row_gpu or gpu.startswith(row_gpu + "-")
 
 
 def typed(kind: type[T], row: FitRow) -> T:

@@ -1,0 +1,65 @@
+"""Engine: the software that runs a model, as the few constants that matter for time and memory.
+
+A row of data/engines/*.toml: which kernels it uses (fused or not, which attention, which all-reduce), what the host
+costs a kernel and a step, whether decoding is replayed from CUDA graphs, and how it spends memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooflm.units import Num
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Constants of one version of one engine; times in s, memory in bytes.
+
+    kernels: whose kernels (a key of the calibration tables). phase: "inference" or "training".
+    fused: norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place,
+    rotary embedding and cache write are one kernel; unfused: each is a chain of plain kernels.
+    flash: attention keeps its scores on chip. issue_prefill, issue_decode: host time a kernel launch (a CUDA graph
+    makes the second small). step: host time a forward pass; sequence: host time a sequence in a pass (sampling,
+    bookkeeping); request: once a request (tokenise, schedule, first response); overlap: the host prepares the next
+    step while the device runs, so that step and sequence costs show only when the device is done first.
+    gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
+    inside a node). collective_factor: time of its collectives over today's. kv_reread: share of the query group
+    that reads the KV cache again (0: once a KV head; 1: once a query head).
+    memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
+    workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
+    pipelined: pipeline stages work on different micro-batches at the same time. vocab_parallel: the embedding table
+    is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
+    and activation happen inside the products and cost no traffic of their own. max_sequences: running limit.
+    """
+
+    name: str
+    version: str = ""
+    date: str = ""
+    phase: str = "inference"
+    kernels: str = "vllm"
+    fused: bool = True
+    flash: bool = True
+    issue_prefill: Num = 0.0
+    issue_decode: Num = 0.0
+    step: Num = 0.0
+    sequence: Num = 0.0
+    request: Num = 0.0
+    overlap: bool = False
+    gap: Num = 0.0
+    all_reduce: str = "nccl"
+    collective_factor: Num = 1.0
+    kv_reread: Num = 0.0
+    memory_fraction: Num = 1.0
+    context: Num = 0.0
+    workspace: Num = 0.0
+    token_budget: Num = float("inf")
+    block: Num = 1
+    pipelined: bool = True
+    vocab_parallel: bool = False
+    merged: bool = True
+    epilogue: bool = False
+    max_sequences: Num = float("inf")
+
+
+IDEAL = Engine("ideal", epilogue=True)
+"""No overheads at all, everything fused: the physical lower bound."""

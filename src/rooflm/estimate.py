@@ -1,0 +1,89 @@
+"""What both estimators share: how timed nodes become the time of a step, and power and cost of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.engine import Engine
+from rooflm.hardware import Device
+from rooflm.ops import Comm, Op
+from rooflm.roofline import Rates, Timed, comm_volume
+from rooflm.units import Num
+
+MEMORY_POWER = 0.6
+"""Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
+their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
+
+
+class Step(NamedTuple):
+    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running."""
+
+    total: Num
+    parts: dict[str, Num]
+    busy: Num
+    flops: Num
+    bytes: Num
+    dynamic: Num
+    """Joules beyond idle power (one device)."""
+
+
+def launches(timed: Sequence[Timed]) -> Num:
+    """Kernels issued in a pass: a collective is one."""
+    return sum(t.node.count * (t.node.launches if isinstance(t.node, Op) else 1) for t in timed)
+
+
+def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
+    """Seconds by part of the breakdown."""
+    parts: dict[str, Num] = {}
+    for t in timed:
+        parts[t.node.part] = parts.get(t.node.part, 0.0) + t.total
+    return parts
+
+
+def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
+    """Joules that the work itself draws beyond idle power.
+
+    E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes / bandwidth): an op at full compute rate draws TDP, one
+    that streams memory at full rate 60 % of the way to it.
+    """
+    seconds: Num = 0.0
+    for t in timed:
+        if isinstance(t.node, Op):
+            own = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
+            seconds = seconds + t.node.count * own
+    return (device.tdp - device.idle) * seconds
+
+
+def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num) -> Step:
+    """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
+
+    The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
+    which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
+    "host"; the parts sum to the total.
+    """
+    parts = by_part(timed)
+    busy = sum(parts.values())
+    count = launches(timed)
+    parts["gaps"] = count * engine.gap
+    device_time = busy + parts["gaps"]
+    fixed = engine.step + engine.sequence * sequences
+    issued = count * issue
+    total = np.maximum(device_time, issued + fixed) if engine.overlap else np.maximum(device_time, issued) + fixed
+    parts["host"] = total - device_time
+    flops = sum(t.node.count * t.node.flops for t in timed if isinstance(t.node, Op))
+    moved = sum(t.node.count * t.node.bytes for t in timed if isinstance(t.node, Op))
+    return Step(total, parts, busy, flops, moved, dynamic_energy(timed, device, r))
+
+
+def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:
+    """Bytes that one device sends in a pass, by collective: a stage does its share of the layers' collectives and
+    sends its output on once."""
+    sent: dict[str, Num] = {}
+    for t in timed:
+        if isinstance(t.node, Comm):
+            stages = np.maximum(pp - 1, 1) if t.node.group == "pp" else pp
+            sent[t.node.name] = sent.get(t.node.name, 0.0) + comm_volume(t.node) / stages
+    return sent

@@ -1,0 +1,262 @@
+"""Fit `rooflm.kernels.gemm` to a table of measured GEMM kernels.
+
+    python -m rooflm.fitting.gemm --data DIR --out FILE
+
+DIR holds gemm.parquet: source gpu backend version kernel dtype m n k time_us, one row a measured kernel. 30 % of the
+(n, k) pairs are kept aside by a hash. Three kinds of row come out: one a (GPU, engine, dtype); one a (generation,
+dtype), fitted to all its tables at once; one a dtype over everything.
+
+Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
+host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rooflm.fitting.common import (
+    CATALOGUE_GPU,
+    GPUS,
+    Array,
+    Error,
+    Gpu,
+    Param,
+    error,
+    fit,
+    fit_row,
+    held_out,
+    write_fits,
+)
+from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.gemm import GemmConstants, gemm_time, ideal_gemm_time, warm_share
+
+ELEMENT_BYTES = {
+    "bf16": (2.0, 2.0),
+    "fp16": (2.0, 2.0),
+    "fp8": (1.0, 1.0),
+    "int8": (1.0, 1.0),
+    "fp8_block": (1.0, 1.0),
+    "nvfp4": (0.5625, 0.5625),
+    "int8_wo": (1.0, 2.0),
+    "int4_wo": (0.5, 2.0),
+}
+"""Bytes an element of weights and activations inside the kernel (nvfp4 with its scale a 16 elements); outputs take 2."""
+OUT_BYTES = 2.0
+DTYPE = {"sq": "int8"}
+"""Names of dtypes in the table that we call otherwise: SmoothQuant multiplies int8 by int8."""
+PARAMS = (
+    Param("t0", 2e-6, 0.3e-6, 40e-6),
+    Param("eff_c", 0.9, 0.2, 1.3),
+    Param("thr", 0.1, 0.0, 0.6, log=False),
+    Param("eff_m", 0.85, 0.3, 1.1),
+    Param("k0", 150.0, 5.0, 3000.0),
+    Param("pen", 0.1, 0.0, 0.6, log=False),
+    Param("c_sm", 3.0, 0.7, 15.0),
+    Param("mix", 0.05, 0.001, 1.0),
+    Param("split", 2e-6, 0.1e-6, 20e-6),
+    Param("ramp", 2e-6, 0.05e-6, 10e-6),
+    Param("l2_frac", 0.9, 0.3, 1.2, log=False),
+)
+LOW_PRECISION = (Param("q_pass", 1.0, 0.01, 30.0),)
+STARTS: tuple[dict[str, float], ...] = ({}, {"t0": 1.5e-6, "c_sm": 6.0, "k0": 100.0, "pen": 0.02})
+"""Two basins: tables of small GEMMs can be told by a high floor or by slow operand fetches."""
+LARGE = 20e-6
+JOINT_ROWS = 1500
+"""Rows drawn from each table for a joint fit, so that every table weighs the same."""
+
+
+class Table(NamedTuple):
+    """One measured table: its names, shapes, times in s, the loop's memory footprint and number of weight copies."""
+
+    gpu: str
+    engine: str
+    dtype: str
+    source: str
+    m: Array
+    n: Array
+    k: Array
+    time: Array
+    footprint: Array
+    copies: Array
+    aside: Array
+
+    @property
+    def device(self) -> Gpu:
+        return GPUS[self.gpu]
+
+    def take(self, rows: Array) -> Table:
+        return self._replace(**{f: getattr(self, f)[rows] for f in self._fields[4:]})
+
+
+def weight_copies(engine: str, dtype: str, weight: Array, l2: float) -> Array:
+    """Weight buffers that the measuring loop cycles through, by its published source.
+
+    aiconfigurator's collectors: vLLM and SGLang six (one for nvfp4 and block fp8 in vLLM), TensorRT-LLM as many as
+    fill L2, at most five. Vidur ("torch") times whole layers, so its buffers are cold: many.
+    """
+    if engine == "trtllm":
+        return np.clip(np.ceil(l2 / weight), 1.0, 5.0)
+    return np.full_like(weight, 1e3 if engine == "torch" else 1.0 if (engine, dtype) == ("vllm", "nvfp4") else 6.0)
+
+
+def load_tables(data: Path) -> list[Table]:
+    """The measured tables that time real kernels (see the module's text for what is left out)."""
+    frame = pd.read_parquet(data / "gemm.parquet")
+    for name in ("source", "gpu", "backend", "version", "dtype"):
+        frame[name] = frame[name].astype(str)
+    bad = ((frame.backend == "vllm") & (frame.dtype == "fp8_block")) | (
+        (frame.backend == "sglang") & (frame.gpu == "b300_sxm")
+    )
+    frame = frame[frame.gpu.isin(list(CATALOGUE_GPU)) & ~bad]
+    tables = []
+    for (gpu_name, engine, dtype_name), part in frame.groupby(["gpu", "backend", "dtype"], sort=True):
+        gpu, dtype = CATALOGUE_GPU[str(gpu_name)], DTYPE.get(str(dtype_name), str(dtype_name))
+        weight_bytes, act_bytes = ELEMENT_BYTES[dtype]
+        m, n, k = (part[c].to_numpy(np.float64) for c in ("m", "n", "k"))
+        copies = weight_copies(str(engine), dtype, n * k * weight_bytes, GPUS[gpu].l2)
+        footprint = copies * n * k * weight_bytes + m * k * act_bytes + m * n * OUT_BYTES
+        source = f"{part.source.iloc[0]} {engine} {part.version.iloc[0]}"
+        time = part.time_us.to_numpy(np.float64) * 1e-6
+        aside = held_out(part.n.astype(int), part.k.astype(int))
+        tables.append(Table(gpu, str(engine), dtype, source, m, n, k, time, footprint, copies, aside))
+    return tables
+
+
+def predict(table: Table, constants: Mapping[str, float]) -> Array:
+    """Times in s of a table's shapes as its benchmark loop would measure them (partly warm L2)."""
+    c, g, (weight_bytes, act_bytes) = GemmConstants(**constants), table.device, ELEMENT_BYTES[table.dtype]
+    return np.asarray(
+        gemm_time(
+            table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
+            peak=g.peak(table.dtype), bandwidth=g.bandwidth, sms=g.sms, c=c,
+            hot=warm_share(table.footprint, table.copies, g.l2, c.l2_frac),
+        )
+    )  # fmt: skip
+
+
+def is_large(table: Table) -> Array:
+    """Rows whose plain roofline exceeds 20 us."""
+    g, (weight_bytes, act_bytes) = table.device, ELEMENT_BYTES[table.dtype]
+    return np.asarray(
+        ideal_gemm_time(
+            table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
+            peak=g.peak(table.dtype), bandwidth=g.bandwidth,
+        ) > LARGE
+    )  # fmt: skip
+
+
+def fit_tables(
+    tables: Sequence[Table], rows: int | None = None, starts: Sequence[Mapping[str, float]] = STARTS
+) -> dict[str, float]:
+    """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0)."""
+    params = PARAMS + (() if tables[0].dtype in ("bf16", "fp16") else LOW_PRECISION)
+    parts = []
+    for table in tables:
+        index = np.flatnonzero(~table.aside)
+        if rows is not None and index.size > rows:
+            index = np.random.default_rng(0).choice(index, rows, replace=False)
+        parts.append(table.take(index))
+    measured = np.concatenate([p.time for p in parts])
+    weights = np.concatenate([np.full(p.time.size, 1.0 / p.time.size) for p in parts])
+    return fit(
+        lambda c: np.concatenate([predict(p, c) for p in parts]), measured, params, weights=weights, starts=starts
+    )
+
+
+def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Error, Error, float]:
+    """Errors inside and outside the fitted shapes, and outside on large kernels, over all rows of `tables`."""
+    p = np.concatenate([predict(t, constants) for t in tables])
+    t = np.concatenate([t.time for t in tables])
+    aside = np.concatenate([t.aside for t in tables])
+    large = np.concatenate([is_large(t) for t in tables])
+    return error(p[~aside], t[~aside]), error(p[aside], t[aside]), error(p[aside & large], t[aside & large]).mape
+
+
+def transfer(fitted: Sequence[Table], others: Sequence[Table], constants: Mapping[str, float] | None = None) -> float:
+    """Error in per cent on `others` of constants fitted to `fitted` (0 where either is empty)."""
+    if not fitted or not others:
+        return 0.0
+    c = constants or fit_tables(fitted, JOINT_ROWS, STARTS[:1])
+    return float(np.mean([error(predict(t, c), t.time).mape for t in others]))
+
+
+def joint_row(tables: Sequence[Table], architecture: str, groups: Mapping[str, str]) -> FitRow:
+    """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group)."""
+    c = fit_tables(tables, JOINT_ROWS)
+    inside, outside, large = errors(tables, c)
+    left = [
+        transfer([t for t in tables if groups[t.gpu] != g], [t for t in tables if groups[t.gpu] == g])
+        for g in sorted({groups[t.gpu] for t in tables})
+    ]
+    names = {"gpu": ANY, "architecture": architecture, "engine": ANY, "dtype": tables[0].dtype}
+    source = "all tables of " + ", ".join(sorted({f"{t.gpu} {t.engine}" for t in tables}))
+    return fit_row(
+        names=names, constants=c, inside=inside, outside=outside, source=source, mape_large=large,
+        mape_transfer=float(np.mean(left)) if len(left) > 1 else 0.0,
+    )  # fmt: skip
+
+
+def fit_all(tables: Sequence[Table]) -> list[FitRow]:
+    """Every row of the calibration file, in its order."""
+    rows = []
+    for table in tables:
+        c = fit_tables([table])
+        inside, outside, large = errors([table], c)
+        names = {
+            "gpu": table.gpu,
+            "architecture": table.device.architecture,
+            "engine": table.engine,
+            "dtype": table.dtype,
+        }
+        kin = [t for t in tables if (t.gpu, t.dtype) == (table.gpu, table.dtype) and t.engine != table.engine]
+        row = fit_row(
+            names=names, constants=c, inside=inside, outside=outside, source=table.source, mape_large=large,
+            mape_transfer=transfer([table], kin, c),
+        )  # fmt: skip
+        rows.append(row)
+        _report(row)
+    for dtype in dict.fromkeys(t.dtype for t in tables):
+        same = [t for t in tables if t.dtype == dtype]
+        for architecture in dict.fromkeys(t.device.architecture for t in same):
+            rows.append(
+                joint_row(
+                    [t for t in same if t.device.architecture == architecture], architecture, {g: g for g in GPUS}
+                )
+            )
+            _report(rows[-1])
+        rows.append(joint_row(same, ANY, {name: g.architecture for name, g in GPUS.items()}))
+        _report(rows[-1])
+    return rows
+
+
+def _report(r: FitRow) -> None:
+    print(
+        f"{r.gpu:15s} {r.architecture:14s}{r.engine:7s} {r.dtype:10s} in {r.mape_in:6.2f} out {r.mape_out:6.2f} "
+        f">20us {r.mape_large:6.2f} transfer {r.mape_transfer:6.2f}  {r.rows_in}/{r.rows_out}",
+        flush=True,
+    )
+
+
+HEADER = """Constants of the GEMM kernel time (rooflm.kernels.gemm), fitted by `python -m rooflm.fitting.gemm`.
+Source of the measurements: tables of measured kernels published by ai-dynamo/aiconfigurator (Apache-2.0) and
+microsoft/vidur (MIT); `source` gives commit, engine and version. Efficiencies refer to the datasheet figures in
+rooflm.fitting.common.GPUS. Errors are mean absolute percentage errors; 30 % of (n, k) pairs were kept aside (_out)."""
+
+
+def main() -> None:
+    """Fit everything and write the calibration file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
+    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
+    arguments = parser.parse_args()
+    write_fits(arguments.out, fit_all(load_tables(arguments.data)), HEADER)
+
+
+if __name__ == "__main__":
+    main()

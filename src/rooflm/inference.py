@@ -1,0 +1,336 @@
+"""infer(scenario) -> InferenceEstimate: prefill, decode and request, memory and fit, communication, energy and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm import memory as mem
+from rooflm.estimate import Step, step, volumes
+from rooflm.graph import Context, Decode, Pass, Prefill, Style, build
+from rooflm.ops import Op
+from rooflm.roofline import BOUNDS, Rates, Timed, rates, time_nodes
+from rooflm.scenario import Scenario
+from rooflm.units import Num
+
+SIMPSON = np.array([1.0, 4.0, 1.0]) / 6.0
+"""Weights of the first, middle and last step of the output: exact for step times cubic in the context."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
+
+    parts: dict[str, Num]
+    total: Num
+    capacity: Num
+
+    @property
+    def margin(self) -> Num:
+        """Bytes left (negative: missing)."""
+        return self.capacity - self.total
+
+
+@dataclass(frozen=True)
+class InferenceEstimate:
+    """The answer; every number is SI and may be an array with one dimension an axis.
+
+    ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
+    at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
+    comm_bytes: sent by one GPU in the prefill and in a decode step. See docs/nomenclature.md.
+    """
+
+    ttft: Num
+    tpot: Num
+    tpot_end: Num
+    latency: Num
+    output_tokens_per_s: Num
+    output_tokens_per_s_per_gpu: Num
+    requests_per_s: Num
+    memory: Memory
+    fits: Num
+    max_batch: Num
+    reason: Num
+    comm_bytes: dict[str, Num]
+    comm_detail: dict[str, dict[str, Num]]
+    prefill_parts: dict[str, Num]
+    decode_parts: dict[str, Num]
+    bound: dict[str, Num]
+    mfu: Num
+    mbu: Num
+    prefill_mfu: Num
+    decode_mbu: Num
+    busy: Num
+    energy_per_token: Num
+    power: Num
+    cost_per_million_tokens: Num
+    gpus: Num
+    scenario: Scenario
+    timed: dict[str, tuple[Timed, ...]] = field(repr=False)
+    assumed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, Num]:
+        """Seconds of the whole request by part; sums to latency."""
+        steps = np.maximum(self.scenario.workload.output - 1, 0)
+        names = dict.fromkeys((*self.prefill_parts, *self.decode_parts))
+        return {n: self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0) for n in names}
+
+
+class Limits(NamedTuple):
+    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
+
+    flags: dict[str, Num]
+
+    @property
+    def reason(self) -> Num:
+        """The first reason that holds at each point, or an empty text."""
+        names = ["", *self.flags]
+        code: Num = np.zeros((), dtype=int)
+        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
+            code = np.where(flag, index, code)
+        return np.array(names)[code]
+
+
+def style(s: Scenario) -> Style:
+    """How the engine builds its graph."""
+    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
+    e = s.engine
+    return Style(e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue)
+
+
+def rank_sequences(s: Scenario) -> Num:
+    """Sequences of the fullest data-parallel rank."""
+    return np.ceil(s.workload.batch / s.mapping.dp)
+
+
+def prefill_passes(s: Scenario) -> Num:
+    """Passes that the prompts of a rank take under the engine's token budget (chunked prefill)."""
+    new = s.workload.prompt - s.workload.cached
+    return np.maximum(np.ceil(rank_sequences(s) * new / s.engine.token_budget), 1)
+
+
+def graphs(s: Scenario) -> tuple[Context, Context]:
+    """The prefill pass and the decode pass (at the first, middle and last context: a leading axis of 3)."""
+    w, m = s.workload, s.mapping
+    sequences = rank_sequences(s)
+    passes = prefill_passes(s)
+    new = w.prompt - w.cached
+    rows = sequences / passes * (new if w.logits == "all" else 1)
+    prefill = Pass(Prefill(sequences / passes, new, w.cached), None, rows)
+    first = w.prompt + 1
+    last = w.prompt + np.maximum(w.output - 1, 1)
+    lead = (3,) + (1,) * np.ndim(last - first)
+    contexts = first + (last - first) * np.array([0.0, 0.5, 1.0]).reshape(lead)
+    flight = np.minimum(m.in_flight, m.pp)
+    micro = np.ceil(sequences / flight)
+    decode = Pass(None, Decode(micro, contexts), micro)
+    model, st = s.model.scaled(), style(s)
+    return Context(model, prefill, m, s.quant, st), Context(model, decode, m, s.quant, st)
+
+
+def mean_step(x: Num, dims: int) -> Num:
+    """Average over the output of a per-step number that may carry the leading context axis."""
+    if np.ndim(x) <= dims:
+        return x
+    return np.tensordot(SIMPSON, x, axes=1)
+
+
+def infer(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
+    """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
+
+    Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
+    """
+    w, m, device = s.workload, s.mapping, s.cluster.device
+    prefill_context, decode_context = graphs(s)
+    prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
+    timed = time_nodes([*prefill_nodes, *decode_nodes], s)
+    prefill_timed, decode_timed = timed[: len(prefill_nodes)], timed[len(prefill_nodes) :]
+    r = rates(s)
+    e = s.engine
+    sequences, passes = rank_sequences(s), prefill_passes(s)
+    flight = np.minimum(m.in_flight, m.pp)
+    one = step(prefill_timed, e, device, r, e.issue_prefill, sequences / passes)
+    # passes follow each other through the stages: pp + passes - 1 stage times
+    repeat = (m.pp + passes - 1) / m.pp if e.pipelined else passes
+    prefill_parts = {k: v * repeat for k, v in one.parts.items()}
+    prefill_parts["request"] = e.request + 0.0
+    ttft = sum(prefill_parts.values())
+    tick = step(decode_timed, e, device, r, e.issue_decode, np.ceil(sequences / flight))
+    dims = grid_dims(s)
+    decode_parts = {k: mean_step(v, dims) for k, v in tick.parts.items()}
+    tpot = sum(decode_parts.values())
+    tpot_end = tick.total[-1] if np.ndim(tick.total) > dims else tick.total
+    steps = np.maximum(w.output - 1, 0)
+    latency = ttft + steps * tpot
+    gpus = m.devices
+    tokens = w.batch * w.output
+    memory = memory_use(s)
+    fits = memory.total <= memory.capacity
+    limits = check(s, fits)
+    per_pass = {k: v * passes for k, v in volumes(prefill_timed, m.pp).items()}
+    per_step = {k: mean_step(v, dims) * flight for k, v in volumes(decode_timed, m.pp).items()}
+    flops = passes * one.flops + steps * flight * mean_step(tick.flops, dims)
+    moved = passes * one.bytes + steps * flight * mean_step(tick.bytes, dims)
+    busy = passes * one.busy + steps * flight * mean_step(tick.busy, dims)
+    stages = m.pp
+    peak, bandwidth = device.peak[r.dtype["quant"]], device.dram.bandwidth
+    dynamic = passes * one.dynamic + steps * flight * mean_step(tick.dynamic, dims)
+    energy = gpus * (device.idle * latency + dynamic / stages)
+    rate = tokens / latency
+    return InferenceEstimate(
+        ttft=ttft,
+        tpot=tpot,
+        tpot_end=tpot_end,
+        latency=latency,
+        output_tokens_per_s=rate,
+        output_tokens_per_s_per_gpu=rate / gpus,
+        requests_per_s=w.batch / latency,
+        memory=memory,
+        fits=fits & (limits.reason == ""),
+        max_batch=max_batch(s),
+        reason=limits.reason,
+        comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},
+        comm_detail={"prefill": per_pass, "decode": per_step},
+        prefill_parts=prefill_parts,
+        decode_parts=decode_parts,
+        bound={"prefill": bound_of(prefill_timed, one, dims), "decode": bound_of(decode_timed, tick, dims)},
+        mfu=flops / stages / (latency * peak),
+        mbu=moved / stages / (latency * bandwidth),
+        prefill_mfu=passes * one.flops / stages / (ttft * peak),
+        decode_mbu=flight * mean_step(tick.bytes, dims) / stages / (tpot * bandwidth),
+        busy=busy / stages / latency,
+        energy_per_token=energy / tokens,
+        power=energy / (latency * gpus),
+        cost_per_million_tokens=device.price / 3600 * gpus / rate * 1e6,
+        gpus=gpus,
+        scenario=s,
+        timed={"prefill": tuple(prefill_timed), "decode": tuple(decode_timed)},
+        assumed=assumed,
+        warnings=warnings,
+    )
+
+
+def grid_dims(s: Scenario) -> int:
+    """Number of axes of the scenario: the most dimensions of any number in it (0 for a single prediction)."""
+    return max((np.ndim(x) for x in _numbers(s)), default=0)
+
+
+def _numbers(node: Any) -> list[Any]:
+    """Every number in nested dataclasses, dicts and tuples."""
+    if isinstance(node, dict):
+        return [x for v in node.values() for x in _numbers(v)]
+    if isinstance(node, tuple):
+        return [x for v in node for x in _numbers(v)]
+    if hasattr(node, "__dataclass_fields__"):
+        return [x for f in fields(node) for x in _numbers(getattr(node, f.name))]
+    return [node] if isinstance(node, np.ndarray) else []
+
+
+def bound_of(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int) -> Num:
+    """What bounds the pass: the label with the largest share of its time, the host included."""
+    shares = bound_shares(timed, pass_, dims)
+    stack = np.stack(np.broadcast_arrays(*(shares[name] for name in BOUNDS)))
+    return np.array(BOUNDS)[np.argmax(stack, axis=0)]
+
+
+def bound_shares(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int) -> dict[str, Num]:
+    """Seconds of a pass by what bounds them: compute, each memory level, overhead, network, host."""
+    shares: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
+    for t in timed:
+        if isinstance(t.node, Op):
+            for index in range(5):
+                shares[BOUNDS[index]] = shares[BOUNDS[index]] + np.where(t.bound == index, t.total, 0.0)
+        else:
+            shares["network"] = shares["network"] + t.total
+    shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
+    shares["host"] = pass_.parts["host"]
+    return {k: mean_step(v, dims) for k, v in shares.items()}
+
+
+def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
+    """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length."""
+    w, e, m = s.workload, s.engine, s.mapping
+    sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
+    parts = {"weights": mem.weight_bytes(s.model, m, s.quant, style(s).half_bytes)}
+    parts["kv_cache"] = sequences * sequence_bytes(s)
+    parts["activations"] = pass_tokens(s, sequences) * token_bytes(s)
+    parts["logits"] = sequences * logit_bytes(s)
+    parts["context"] = e.context + 0.0
+    parts["workspace"] = e.workspace + 0.0
+    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
+
+
+def sequence_bytes(s: Scenario) -> Num:
+    """KV cache (and recurrent state) of one sequence at its full length, on the fullest device."""
+    length = s.workload.prompt + s.workload.output
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.block)
+
+
+def pass_tokens(s: Scenario, sequences: Num) -> Num:
+    """New tokens of the largest pass of one device."""
+    new = s.workload.prompt - s.workload.cached
+    return np.maximum(np.minimum(sequences * new, s.engine.token_budget) / s.mapping.cp, sequences)
+
+
+def token_bytes(s: Scenario) -> Num:
+    """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores."""
+    st = style(s)
+    values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
+    scores = 0.0 if s.engine.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, st.half_bytes)
+    return values * st.half_bytes + scores
+
+
+def logit_bytes(s: Scenario) -> Num:
+    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
+    rows = (s.workload.prompt - s.workload.cached) if s.workload.logits == "all" else 1
+    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (style(s).half_bytes + 4.0)
+
+
+def max_batch(s: Scenario) -> Num:
+    """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget."""
+    fixed = memory_use(s, batch=np.zeros(()))
+    free = fixed.capacity - fixed.total
+    new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
+    each = sequence_bytes(s) + logit_bytes(s)
+    token = token_bytes(s)
+    small = np.floor(free / (each + new * token))
+    budget = s.engine.token_budget / s.mapping.cp
+    large = np.floor(np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each)
+    best = np.where(small * new <= budget, small, np.maximum(large, np.floor(budget / new)))
+    return np.maximum(np.minimum(best, s.engine.max_sequences), 0) * s.mapping.dp
+
+
+def check(s: Scenario, fits: Num) -> Limits:
+    """The rules of a legal mapping, and memory, each a flag with its reason."""
+    m, model = s.mapping, s.model.scaled()
+    flags: dict[str, Num] = {}
+    heads = [b.mixer.heads for b in model.blocks if b.mixer is not None]
+    flags["tp does not divide the heads"] = _any([h % m.tp != 0 for h in heads])
+    flags["pp exceeds the layers"] = np.asarray(m.pp > model.layers)
+    flags["dp exceeds the batch"] = np.asarray(m.dp > s.workload.batch)
+    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
+    if experts:
+        flags["ep does not divide the experts"] = _any([x % m.ep != 0 for x in experts])
+        flags["ep does not fit tp x dp"] = np.asarray((m.tp * m.dp) % m.ep != 0)
+    else:
+        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
+    flags["the prompt and output exceed the model's context"] = np.asarray(
+        s.workload.prompt + s.workload.output > model.max_context
+    )
+    flags["out of memory"] = ~np.asarray(fits)
+    return Limits(flags)
+
+
+def _any(flags: list[Any]) -> Num:
+    """True where any flag is."""
+    out: Any = np.zeros((), dtype=bool)
+    for flag in flags:
+        out = out | np.asarray(flag)
+    return out
+
+
+__all__ = ["InferenceEstimate", "Memory", "Rates", "infer"]

@@ -1,0 +1,193 @@
+"""Time of one GEMM kernel, C[m, n] = A[m, k] B[n, k]ᵀ, on a GPU with fitted constants.
+
+The output is cut into tiles of bm x bn, one thread block each; tiles run in waves over the SMs, the last wave partly
+empty. Small outputs also cut k into s parts (split-K) and add the parts up. Libraries pick tile and split by shape, so
+the formula takes the best of a short list: one extra leading array axis that is minimised away. DRAM traffic and the
+work of the SMs overlap, though not perfectly: a smooth maximum joins them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.units import Num
+
+
+class GemmConstants(NamedTuple):
+    """Constants of `gemm_time` for a (GPU, engine, dtype), from data/calibration/gemm.toml; the defaults are ideal.
+
+    t0: s, floor of a kernel, launch to launch inside a CUDA graph.
+    eff_c: share of the datasheet's FLOP/s that full waves of large tiles reach before throttling.
+    thr: share of that rate lost to power limits in long kernels; half of it at 200 us of ideal time.
+    eff_m: share of the datasheet's DRAM bandwidth that a long kernel reaches.
+    k0: elements of k that the prologue and epilogue of a tile cost.
+    pen: a tile computes at (bm bn / 32768)^pen of the rate: a small one reuses its operands less.
+    c_sm: operand bandwidth of all SMs together (from L2) over the DRAM's.
+    mix: how little the SMs' work and DRAM traffic overlap: 0 gives their maximum, 1 their sum.
+    split: s, fixed cost of adding up the parts of split-K (their traffic comes on top).
+    ramp: s, time lost until DRAM streams at full rate.
+    l2_frac: share of L2 that a benchmark's loop keeps warm; only `warm_share` uses it, never a real step.
+    q_pass: reads and writes of 3 bytes an activation that quantising it costs (low precision only).
+    """
+
+    t0: Num = 0.0
+    eff_c: Num = 1.0
+    thr: Num = 0.0
+    eff_m: Num = 1.0
+    k0: Num = 0.0
+    pen: Num = 0.0
+    c_sm: Num = np.inf
+    mix: Num = 0.0
+    split: Num = 0.0
+    ramp: Num = 0.0
+    l2_frac: Num = 1.0
+    q_pass: Num = 0.0
+
+
+IDEAL = GemmConstants()
+"""No overheads, efficiencies of 1. Tiles and waves stay; `ideal_gemm_time` is the physical bound without them."""
+
+TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
+"""Candidate tiles (bm, bn). More of them changed the error by under 0.1 points."""
+FULL_TILE = 128 * 256
+MAX_SPLIT = 64.0
+LONG = 200e-6
+"""s of ideal time at which half of `thr` is lost."""
+START = 5e-6
+"""s of DRAM time at which half of `ramp` is paid."""
+L2_SAVES = 0.8
+"""Share of the DRAM time that vanishes when all operands are warm in L2 (about five times faster)."""
+PARTIAL_BYTES = 8.0
+"""Bytes an output element and part of k: one fp32 write and one read."""
+BLOCK = 1 << 13
+"""Points evaluated with all tiles at once; above it fewer tiles at a time, to stay in cache and save memory."""
+
+
+def ideal_gemm_time(
+    m: Num, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num
+) -> Num:
+    """The roofline of a GEMM in s: t = max(2 m n k / peak, (n k w + m k a + m n o) / bandwidth). Williams et al. 2009.
+
+    >>> float(ideal_gemm_time(8192, 8192, 8192, weight_bytes=2, act_bytes=2, out_bytes=2, peak=1e15, bandwidth=1e12))
+    0.001099511627776
+    """
+    m, n, k = m * 1.0, n * 1.0, k * 1.0  # integer products overflow 32 bits
+    traffic = n * k * weight_bytes + m * k * act_bytes + m * n * out_bytes
+    t: Num = np.maximum(2.0 * m * n * k / peak, traffic / bandwidth)
+    return t
+
+
+def gemm_time(
+    m: Num,
+    n: Num,
+    k: Num,
+    *,
+    weight_bytes: Num,
+    act_bytes: Num,
+    out_bytes: Num,
+    peak: Num,
+    bandwidth: Num,
+    sms: Num,
+    c: GemmConstants,
+    hot: Num = 0.0,
+) -> Num:
+    """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
+
+    weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
+    datasheet; sms: streaming multiprocessors; hot: share of the traffic served from a warm L2 (0 in a model's step).
+
+      t = t0 + smooth_max(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + q_pass 3 m k / bandwidth
+      x = 2 m n k / peak / 200 us,  t_mem = (1 - 0.8 hot) bytes / (eff_m bandwidth),  t_sm from `_sm_time`
+
+    Source: tile and wave quantisation, NVIDIA "Matrix Multiplication Background User's Guide" (DU-09799-001);
+    constants fitted to measured kernels (see rooflm.fitting.gemm for data and errors).
+
+    >>> t = gemm_time(8192, 8192, 8192, weight_bytes=2, act_bytes=2, out_bytes=2, peak=1e15, bandwidth=1e13,
+    ...               sms=128, c=IDEAL)
+    >>> round(float(t) * 1e6, 1)  # 2 * 8192**3 / 1e15: 2048 tiles of 128 x 256 fill 16 waves exactly
+    1099.5
+    """
+    m, n, k = np.asarray(m, dtype=np.float64), np.asarray(n, dtype=np.float64), np.asarray(k, dtype=np.float64)
+    mn = m * n
+    mnk = mn * k
+    x = mnk * (2.0 / (LONG * peak))
+    t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c) / (1.0 - c.thr * x / (1.0 + x))
+    traffic = n * k * weight_bytes + m * k * act_bytes + mn * out_bytes
+    t_mem = traffic * ((1.0 - L2_SAVES * hot) / (c.eff_m * bandwidth))
+    t_mem = t_mem + c.ramp * t_mem / (t_mem + START)
+    t: Num = c.t0 + smooth_max(t_sm, t_mem, c.mix) + m * k * (3.0 * c.q_pass / bandwidth)
+    return t
+
+
+def _sm_time(
+    m: NDArray[np.float64],
+    n: NDArray[np.float64],
+    k: NDArray[np.float64],
+    mn: NDArray[np.float64],
+    operand_bytes: Num,
+    peak: Num,
+    bandwidth: Num,
+    sms: Num,
+    c: GemmConstants,
+) -> Num:
+    """Time in s that the SMs need, the best over tiles and splits of k (arguments as in `gemm_time`, mn = m n).
+
+      t = min over (bm, bn), s of  waves u (k / s + k0) + [s > 1] (split + 8 s m n / (c_sm bandwidth))
+      waves = ceil(s tiles / sms), tiles = ceil(m / bm) ceil(n / bn), s in {1, f, 4 f}, f = floor(sms / tiles) in 1..64
+      u = max(2 bm bn (32768 / (bm bn))^pen sms / (eff_c peak), (bm + bn) operand_bytes sms / (c_sm bandwidth))
+
+    u is the time that one SM spends on one element of k: multiply-adds of its tile, or fetching its operands. f fills
+    one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do.
+    """
+    shape = np.broadcast(m, n, k, peak, bandwidth, sms, operand_bytes, *c)
+    fetch = np.asarray(sms / (c.c_sm * bandwidth))
+    multiply = np.asarray((2.0 * FULL_TILE**c.pen) * sms / (c.eff_c * peak))
+    reduce = mn * (PARTIAL_BYTES / (c.c_sm * bandwidth))
+    best: Num = np.inf
+    step = max(1, BLOCK // max(shape.size, 1))
+    for first in range(0, len(TILES), step):
+        bm, bn = _TILE_AXIS[:, first : first + step].reshape((2, -1) + (1,) * shape.ndim)
+        area = bm * bn
+        u = np.maximum(multiply * area ** (1.0 - c.pen), fetch * operand_bytes * (bm + bn))
+        load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
+        s = np.clip(np.floor(1.0 / load), 1.0, MAX_SPLIT)
+        whole = (np.ceil(load) * u).min(axis=0) * (k + c.k0)
+        filled = (np.ceil(load * s) * u * (k / s + c.k0) + s * reduce).min(axis=0)
+        s = 4.0 * s
+        even = (np.ceil(load * s) * u * (k / s + c.k0) + s * reduce).min(axis=0)
+        best = np.minimum(best, np.minimum(whole, np.minimum(filled, even) + c.split))
+    return best
+
+
+_TILE_AXIS = np.array(TILES, dtype=np.float64).T
+
+
+def smooth_max(a: Num, b: Num, mix: Num) -> Num:
+    """Between max(a, b) at mix 0 and a + b at mix 1: (a + b + sqrt((a - b)² + 4 mix a b)) / 2, any one unit.
+
+    >>> float(smooth_max(3.0, 4.0, 0.0)), float(smooth_max(3.0, 4.0, 1.0))
+    (4.0, 7.0)
+    """
+    d = a - b
+    t: Num = 0.5 * (a + b + np.sqrt(d * d + (4.0 * mix) * a * b))
+    return t
+
+
+def warm_share(footprint: Num, copies: Num, l2: Num, l2_frac: Num) -> Num:
+    """Share of a benchmark loop's traffic that L2 serves; benchmarks only, a model's step has none of it.
+
+    footprint: B touched before the loop comes back to the same buffers; copies: weight buffers it cycles through;
+    l2: B of cache. r = footprint / (l2_frac l2): all is warm well under r = 1 and none well over it, as measured on
+    L40S (times jump threefold between footprints of 0.90 and 0.97 of L2), but for a loop over one or two buffers,
+    where up to a quarter of the cache survives.
+
+    >>> [round(float(warm_share(f, 6, 100e6, 1.0)), 3) for f in (50e6, 100e6, 200e6)]
+    [1.0, 0.5, 0.0]
+    """
+    r = footprint / (l2_frac * l2)
+    fits = 1.0 / (1.0 + r**16)
+    t: Num = fits + (1.0 - fits) * np.where(np.asarray(copies) <= 2, 0.25, 0.0) / np.maximum(r, 1.0)
+    return t

@@ -1,0 +1,108 @@
+"""Op and Comm: the two things a graph is made of, and their builders. Here, and in graph.py, shapes become numbers.
+
+An Op carries its FLOPs and its compulsory device-memory traffic (each operand read once, each result written once);
+how much more traffic a real kernel causes, and how long it takes, is for roofline.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.units import Num
+
+
+class Op(NamedTuple):
+    """One kind of kernel launch on one device, executed `count` times in a pass through the whole model.
+
+    part: the row of the breakdown it belongs to. kind: "gemm", "attention", "decode_attention", "mla_attention",
+    "mla_decode", "moe", "scan" or a streaming kind ("norm", "rope", "activation", "add", "embedding", "kv_write",
+    "sample", "softmax", "conv", "route"). flops, read and written bytes are of one execution. shape: what the kernel
+    formula of that kind needs. widths: bytes a value of the operands. rate: "quant", "half" or "vector", which compute
+    rate applies. launches: kernels issued by the host for one execution.
+    """
+
+    name: str
+    part: str
+    kind: str
+    count: Num
+    flops: Num
+    bytes: Num
+    shape: tuple[Num, ...] = ()
+    widths: tuple[Num, ...] = (2.0, 2.0, 2.0)
+    rate: str = "half"
+    launches: Num = 1
+
+
+class Comm(NamedTuple):
+    """One collective of one device, executed `count` times. bytes: the size of the full (gathered) message.
+
+    group: "tp", "pp", "dp", "cp" or "ep"; ranks and stride place it on the cluster's tiers.
+    """
+
+    name: str
+    part: str
+    op: str
+    count: Num
+    bytes: Num
+    ranks: Num
+    stride: Num
+    group: str = "tp"
+
+
+def gemm(
+    name: str, part: str, count: Num, m: Num, n: Num, k: Num, widths: tuple[Num, Num, Num], rate: str = "half",
+    launches: Num = 1,
+) -> Op:  # fmt: skip
+    """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
+
+    >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
+    (17179869184.0, 41943040.0)
+    """
+    weight, act, out = widths
+    return Op(
+        name, part, "gemm", count, 2.0 * m * n * k, k * n * weight + m * k * act + m * n * out, (m, n, k), widths, rate,
+        launches,
+    )  # fmt: skip
+
+
+def stream(
+    name: str, part: str, kind: str, count: Num, bytes_: Num, launches: Num = 1, flops: Num = 0.0
+) -> Op:
+    """A kernel that moves `bytes_` through device memory and computes next to nothing."""
+    return Op(name, part, kind, count, flops, bytes_, (), (0.0, 0.0, 0.0), "vector", launches)
+
+
+def attended(new: Num, past: Num, window: Num) -> Num:
+    """Keys that a query sees on average, causal, the query itself included, within a window.
+
+    Query i (0-based) of `new` tokens after `past` sees min(past + i + 1, window) keys.
+
+    >>> float(attended(512, 0, float("inf"))), float(attended(1, 99, 64)), float(attended(4, 0, 2))
+    (256.5, 64.0, 1.75)
+    """
+    growing = np.minimum(np.maximum(window - past, 0.0), new)
+    grow_sum = growing * past + growing * (growing + 1) / 2
+    capped = new - growing
+    return (grow_sum + np.where(capped > 0, capped * np.minimum(window, past + new), 0.0)) / new
+
+
+def distinct_experts(experts: Num, top_k: Num, tokens: Num) -> Num:
+    """Expected number of different experts that `tokens` tokens touch, each choosing top_k of them at random.
+
+    E (1 - (1 - k/E)^T): an expert is missed by one token with probability 1 - k/E (uniform, independent routing).
+
+    >>> round(float(distinct_experts(8, 2, 1)), 9), round(float(distinct_experts(8, 2, 4)), 3)
+    (2.0, 5.469)
+    """
+    return experts * -np.expm1(tokens * np.log1p(-np.minimum(top_k / experts, 1 - 1e-12)))
+
+
+def distinct_ranks(ranks: Num, top_k: Num) -> Num:
+    """Expected number of different expert-parallel ranks that hold a token's top_k experts.
+
+    >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2)
+    (1.0, 5.25)
+    """
+    return ranks * -np.expm1(top_k * np.log1p(-np.minimum(1.0 / ranks, 1 - 1e-12)))

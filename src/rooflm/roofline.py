@@ -1,0 +1,165 @@
+"""Op x Device x efficiency -> seconds of one execution, and what bounds it.
+
+Ideal and flat: the hierarchical roofline, max(FLOPs / rate, bytes at L1, L2 and device memory / bandwidth), with
+each level's traffic that of the best tiling that fits the level below it. Calibrated: the fitted kernel formulas of
+`kernels/`, each with the constants of the device, engine and data type; the label of what bounds it is the roofline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm import efficiency
+from rooflm.collectives import hierarchical
+from rooflm.collectives import volume as sent_volume
+from rooflm.ops import Comm, Op
+from rooflm.quant import compute_dtype
+from rooflm.scenario import Scenario
+from rooflm.units import Num
+
+BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
+"""What can bound a node; a label is an index into this tuple."""
+
+REGISTER_TILE = 256
+"""Side of the largest square of fp32 sums that an SM's register file holds: 256 x 256 x 4 B = 256 KiB."""
+
+
+class Timed(NamedTuple):
+    """A node with the seconds of one execution and the index in BOUNDS of what bounds it."""
+
+    node: Op | Comm
+    time: Num
+    bound: Num
+
+    @property
+    def total(self) -> Num:
+        """Seconds of all executions of the node in a pass."""
+        return self.node.count * self.time
+
+
+class Rates(NamedTuple):
+    """What the device offers to this scenario: FLOP/s by rate name, B/s and capacity by level, data types by rate."""
+
+    peak: dict[str, Num]
+    dtype: dict[str, str]
+    exact: bool
+    dram: Num
+    l2: Num
+    l1: Num
+    l2_size: Num
+    l1_size: Num
+
+
+def rates(s: Scenario) -> Rates:
+    """The device's rates for the scenario's data types, derated in flat mode.
+
+    "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units.
+    """
+    d, e, q = s.cluster.device, s.efficiency, s.quant
+    wide = q.weight_bits if isinstance(q.weight_bits, int | float) else 16
+    act = q.act_bits if isinstance(q.act_bits, int | float) else 16
+    half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)
+    quant, exact = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
+    vector = "fp32" if "fp32" in d.peak else half
+    names = {"quant": quant, "half": half, "vector": vector}
+    flat = e.mode == "flat"
+    compute, memory = (e.compute, e.memory) if flat else (1.0, 1.0)
+    peak = {k: d.peak[v] * compute for k, v in names.items()}
+    return Rates(
+        peak, names, exact, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,
+        d.l1.size,
+    )  # fmt: skip
+
+
+def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Values broadcast to one shape and stacked along a new leading axis."""
+    if shape == ():
+        return np.array(values, dtype=float)
+    out = np.empty((len(values), *shape))
+    for row, value in zip(out, values, strict=True):
+        row[...] = value
+    return out
+
+
+def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
+    """Seconds that each op needs at [compute, DRAM, L2, L1], shape (4, ops, *shape).
+
+    A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
+    largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
+    all L1 for L2 traffic, the register file for L1 traffic. Other ops touch every level once.
+    """
+    products = [op.shape if op.kind == "gemm" else (1.0, 1.0, 0.0) for op in ops]
+    m = stacked([p[0] for p in products], shape)
+    n = stacked([p[1] for p in products], shape)
+    k = stacked([p[2] for p in products], shape)
+    a = m * k * stacked([op.widths[1] for op in ops], shape)
+    b = k * n * stacked([op.widths[0] for op in ops], shape)
+    rest = stacked([op.bytes for op in ops], shape) - a - b
+    peak = stacked([r.peak[op.rate] for op in ops], shape)
+    out = np.empty((4, *m.shape))
+    np.divide(stacked([op.flops for op in ops], shape), peak, out=out[0])
+    tiles = (np.sqrt(r.l2_size / 2), np.sqrt(r.l1_size / 2), float(REGISTER_TILE))
+    for row, bandwidth, tile in zip(out[1:], (r.dram, r.l2, r.l1), tiles, strict=True):
+        np.divide(a * np.maximum(n / tile, 1) + b * np.maximum(m / tile, 1) + rest, bandwidth, out=row)
+    return out
+
+
+def _shape(op: Op) -> tuple[int, ...]:
+    """Broadcast shape of all that an op's time depends on."""
+    return np.broadcast_shapes(np.shape(op.flops), np.shape(op.bytes), *(np.shape(x) for x in op.shape))
+
+
+def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
+    """Every op timed; ops of equal broadcast shape are evaluated together."""
+    r = rates(s)
+    device_shape = np.broadcast_shapes(
+        *(np.shape(x) for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size))
+    )
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, op in enumerate(ops):
+        groups.setdefault(_shape(op), []).append(index)
+    timed: list[Timed | None] = [None] * len(ops)
+    for own_shape, members in groups.items():
+        shape = np.broadcast_shapes(own_shape, device_shape)
+        chosen = [ops[i] for i in members]
+        levels = level_times(chosen, shape, r)
+        bound = np.argmax(levels, axis=0)
+        floor = np.max(levels, axis=0)
+        if s.efficiency.mode == "calibrated":
+            times = efficiency.kernel_times(chosen, shape, floor, s, r)
+            bound = np.where(times > 2.0 * floor, BOUNDS.index("overhead"), bound)
+        else:
+            times = floor
+        for row, index in enumerate(members):
+            timed[index] = Timed(ops[index], times[row], bound[row])
+    return [t for t in timed if t is not None]
+
+
+def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
+    """Every collective timed over the cluster's tiers."""
+    timed = []
+    for comm in comms:
+        tiers = s.cluster.tiers
+        if s.efficiency.mode == "flat":
+            tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
+        constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
+        cost = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
+        factor = s.engine.collective_factor if s.efficiency.mode == "calibrated" else 1.0
+        timed.append(Timed(comm, cost.time * factor, BOUNDS.index("network")))
+    return timed
+
+
+def time_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
+    """Every node timed, in the order given."""
+    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s))
+    comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
+    return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
+
+
+def comm_volume(comm: Comm) -> Num:
+    """Bytes that one rank sends in all executions of a collective."""
+    return comm.count * sent_volume(comm.op, comm.bytes, comm.ranks)

@@ -1,0 +1,169 @@
+"""Rows measured under load -> ServeRequests. Their table's traps are undone here: wrong tp, duplicates, odd releases."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rooflm.validation import names
+from rooflm.validation.request import Fact, Row, ServeRequest, Skip, Unusable, count, number, positive, text, trust_of
+
+PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
+_METRICS = {"ttft_ms": ("ttft", 1e-3), "tpot_ms": ("tpot", 1e-3), "throughput_out_tok_s": ("output_tokens_per_s", 1.0)}
+_MTP_DATES = ("2026_01_14", "2026_02_05", "2026_02_06", "2026-01-14", "2026-02-05", "2026-02-06")
+
+
+def is_serving(prefix: str, source: str) -> bool:
+    """True for the sources whose rows were measured under load.
+
+    >>> is_serving("aic", ""), is_serving("trtllm", "TensorRT-LLM docs v0.9.0")
+    (True, False)
+    """
+    return prefix.lower() in PREFIXES or bool(re.search(r"MLPerf Inference|online serving|NIM for LLMs|NVIDIA NIM", source))
+
+
+def note_number(note: str, name: str) -> int | None:
+    """The whole number after `name=` in a note, or None.
+
+    >>> note_number("moe_tp=2 moe_ep=4 attn_dp=;", "moe_ep"), note_number("attn_dp=", "attn_dp")
+    (4, None)
+    """
+    match = re.search(rf"\b{name}=(\d+)", note)
+    return int(match[1]) if match else None
+
+
+def true_split(row: Row) -> tuple[dict[str, int], tuple[str, ...]]:
+    """(tp, pp, dp, ep, gpus) of a load row.
+
+    Where the note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the
+    real degree, else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the
+    column, the column is too low (Qwen3-235B). attn_dp > 1: attention is replicated that often, GPUs = tp x attn_dp.
+    """
+    note = text(row, "note")
+    moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
+    attn_dp = note_number(note, "attn_dp") or 1
+    named = re.search(r"_tp(\d+)_", note + "_")
+    flags: list[str] = []
+    if not text(row, "tp") and not named:
+        raise Unusable("split over GPUs not stated")
+    column = int(number(row, "tp") or 0)
+    tp = int(named[1]) if named else column
+    if moe_tp == moe_ep > 1:
+        if not named:
+            tp = moe_tp
+        moe_tp, moe_ep = (1, tp) if moe_ep >= tp else (tp // moe_ep, moe_ep)
+        flags.append("tp column held a product")
+    elif moe_tp * moe_ep > tp * attn_dp:
+        tp = moe_tp * moe_ep // attn_dp
+        flags.append("tp column too low")
+    if tp < 1:
+        raise Unusable("split over GPUs not stated")
+    pp = int(number(row, "pp") or 1)
+    gpus = tp * pp * attn_dp
+    return {"gpus": gpus, "tp": tp, "pp": pp, "dp": attn_dp, "ep": moe_ep}, tuple(flags)
+
+
+def quant_under_load(row: Row) -> str | None:
+    """The quantisation of weights and activations; None when not stated (then the checkpoint's own).
+
+    >>> quant_under_load({"precision_weights": "fp8_block"}), quant_under_load({})
+    ('fp8-block', None)
+    """
+    kv = {"fp8": "kv8", "int8": "kv8"}.get(text(row, "precision_kv"), "")
+    weights = {"fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "bf16": "bf16", "fp16": "fp16", "mxfp4": "mxfp4"}
+    cell = text(row, "precision_weights")
+    if cell and cell not in weights:
+        raise Unusable(f"unknown precision {cell}")
+    return weights[cell] + kv if cell else None
+
+
+def read_serving(row: Row, row_id: str, prefix: str) -> ServeRequest | Skip:
+    """One row under load as a ServeRequest, or a Skip with its reason."""
+    source, note = prefix.lower(), text(row, "note")
+    try:
+        trust = trust_of(note)
+        if trust == "C":
+            raise Unusable("graded C: not to be scored")
+        metric = text(row, "metric")
+        if metric not in _METRICS:
+            raise Unusable(f"unknown metric {metric}" if metric else "metric not stated")
+        measure, scale = _METRICS[metric]
+        measured = positive(row, "value", "value is not a number above 0") * scale
+        model, argument = names.model_argument(text(row, "model"))
+        gpu = names.gpu(text(row, "gpu"), source)
+        quant = quant_under_load(row)
+        if source == "mlperf":
+            return _mlperf(row, row_id, measure, measured, (model, gpu), argument)
+        engine, version = names.engine(text(row, "engine") + (" " if not text(row, "engine") else ""), source)
+        split, flags = true_split(row)
+        prompt = count(row, "input_len", "prompt or output length not stated")
+        output = count(row, "output_len", "prompt or output length not stated")
+    except Unusable as why:
+        return Skip(row_id, str(why), source)
+    campaign_fixed = engine == "sglang" and version.startswith("0.5.1") and "." not in version[5:] and "Qwen3-32B" in text(row, "model")
+    rate = re.search(r"QPS=(\d+(?:\.\d+)?|INF)", note)
+    requests = re.search(r"\b(\d+) requests", note)
+    kwargs: dict[str, Any] = {"model": argument, "gpu": gpu, **split, "prompt": prompt, "output": output}
+    kwargs |= {"quant": quant, "engine": engine, "engine_version": version}
+    return ServeRequest(
+        id=row_id,
+        source=source,
+        metric=measure,
+        measured=measured,
+        kwargs=kwargs,
+        group=(model, gpu),
+        engine=f"{engine} {version}".strip(),
+        concurrency=number(row, "batch") if source in ("aic", "nim") else None,
+        rate=None if rate is None or rate[1] == "INF" else float(rate[1]),
+        requests=float(requests[1]) if requests else None,
+        spread=(0.8, 1.0) if source == "aic" and not campaign_fixed else (1.0, 1.0),
+        trust=trust,
+        citation=text(row, "source"),
+        facts=_load_facts(note),
+        flags=(*flags, *_flags(row, engine, version, quant)),
+    )
+
+
+def _load_facts(note: str) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+    for name in ("moe_tp", "moe_ep", "attn_dp"):
+        value = note_number(note, name)
+        if value is not None:
+            facts[name] = float(value)
+    return facts | ({"lengths": "mean of a data set"} if "dataset mean lengths" in note else {})
+
+
+def _flags(row: Row, engine: str, version: str, quant: str | None) -> tuple[str, ...]:
+    """What makes a row of the aic campaign suspect."""
+    model, note = text(row, "model"), text(row, "note")
+    tests = {
+        "mtp-suspect": engine == "trtllm" and "DeepSeek" in model and any(d in note for d in _MTP_DATES),
+        "anomalous": engine == "vllm"
+        and version == "0.12.0"
+        and text(row, "gpu").startswith("H200")
+        and ("Qwen3-235B" in model or "Llama-3.1-8B-Instruct-FP8" in model),
+        "precision-unstated": quant is None,
+    }
+    return tuple(name for name, hit in tests.items() if hit)
+
+
+def _mlperf(
+    row: Row, row_id: str, metric: str, measured: float, group: tuple[str, str], argument: str | dict[str, Any]
+) -> ServeRequest:
+    """An MLPerf row: data set lengths, scenario Offline (all requests at once) or Server (Poisson at its limit)."""
+    note = text(row, "note")
+    scenario = "offline" if "Offline" in note else "server"
+    kwargs = {"model": argument, "gpu": group[1], "gpus": count(row, "gpus", "number of GPUs not stated")}
+    return ServeRequest(
+        id=row_id,
+        source="mlperf",
+        metric=metric,
+        measured=measured,
+        kwargs=kwargs,
+        group=group,
+        engine="submission stack",
+        trust=trust_of(note),
+        citation=text(row, "source"),
+        facts={"scenario": scenario, "lengths": "MLPerf data set (OpenOrca or mixed)"},
+        flags=("precision-unstated",),
+    )
