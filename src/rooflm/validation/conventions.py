@@ -15,7 +15,7 @@ def megatron_hardware_flops(batch: Num, seq: Num, layers: Num, hidden: Num, voca
 
     >>> f = megatron_hardware_flops(1536, 2048, 96, 12288, 51200)
     >>> round(f / 1e18, 2)
-    4.54
+    4.51
     """
     return 96 * batch * seq * layers * hidden**2 * (1 + seq / (6 * hidden) + vocab / (16 * layers * hidden))
 

@@ -1,8 +1,8 @@
 """Whole runs whose layout was never published: the range of GPU-hours that plausible layouts span.
 
 LLaMA (Touvron et al. 2023, arXiv 2302.13971): table 15 prints GPU-hours on A100-80GB, section 2.1 batches of 4M tokens
-of 2048, section 2.4 overlap, model and sequence parallelism and a hand-written backward that recomputes little; degrees are
-not stated. `rooflm validate` prints the range and whether the published hours lie inside; no error is computed.
+of 2048, section 2.4 overlap, model and sequence parallelism and a backward pass that recomputes little;
+degrees are not stated. What is checked is whether the published hours lie inside the range; no error is computed.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def ape(measured: Values, predicted: Values) -> Array:
     >>> [round(float(e), 9) for e in ape([10.0, 4.0], [11.0, 3.0])]
     [0.1, 0.25]
     """
-    return np.abs(np.asarray(predicted, float) / np.asarray(measured, float) - 1)
+    errors: Array = np.abs(np.asarray(predicted, float) / np.asarray(measured, float) - 1)
+    return errors
 
 
 def describe(

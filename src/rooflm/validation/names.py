@@ -1,4 +1,4 @@
-"""The names that published tables use, resolved to catalogue names: aliases.toml first, then the catalogue's aliases."""
+"""The names that published tables use, as catalogue names: aliases.toml first, then the catalogue's own aliases."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ METRICS = {
 }
 
 
-class Unusable(Exception):
+class Unusable(Exception):  # noqa: N818 (a verdict on a row, not an error)
     """Raised inside a row's reader and turned into a Skip; never leaves the package."""
 
 
@@ -144,6 +144,15 @@ def trust_of(note: str, default: str = "B") -> str:
     """
     match = re.search(r"\btrust=([ABC])\b", note)
     return match[1] if match else default
+
+
+def slug(citation: str) -> str:
+    """A short key out of a citation, for tables without ids.
+
+    >>> slug("My Notes, 2024"), slug("")
+    ('my-notes-2024', 'unnamed')
+    """
+    return re.sub(r"\W+", "-", citation.lower())[:24].strip("-") or "unnamed"
 
 
 def prefix_of(row_id: str) -> str:

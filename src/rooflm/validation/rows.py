@@ -62,7 +62,8 @@ def parse(content: str, label: str = "table") -> list[Outcome]:
     if {"metric", "value", "engine"} <= set(header):
         return inference_rows(rows)
     raise RooflmError(
-        f"{label} has no header of a published table: it needs metric, value and engine (inference) or global_batch (training)"
+        f"{label} has no header of a published table: "
+        "it needs metric, value and engine (inference) or global_batch (training)"
     )
 
 
@@ -84,7 +85,14 @@ def _identity(item: Request | ServeRequest) -> tuple[Any, ...]:
     model = "deepseek-v3" if item.group[0] in ("deepseek-v3", "deepseek-r1") else item.group[0]
     rest = tuple(sorted((k, str(v)) for k, v in item.kwargs.items() if k not in ("model", "engine_version")))
     load = (item.concurrency, item.rate, item.facts.get("scenario")) if isinstance(item, ServeRequest) else ()
-    return (item.source, model, item.metric, f"{item.measured:.4g}", rest, load)
+    return (
+        item.source,
+        model,
+        item.metric,
+        f"{item.measured:.{4 if item.source.startswith('argonne') else 6}g}",
+        rest,
+        load,
+    )
 
 
 def _without_duplicates(outcomes: list[Outcome]) -> list[Outcome]:

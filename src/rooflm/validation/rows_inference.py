@@ -7,7 +7,19 @@ from typing import Any
 
 from rooflm.units import GIB
 from rooflm.validation import names
-from rooflm.validation.request import Fact, Request, Row, Skip, Unusable, count, positive, prefix_of, text, trust_of
+from rooflm.validation.request import (
+    Fact,
+    Request,
+    Row,
+    Skip,
+    Unusable,
+    count,
+    positive,
+    prefix_of,
+    slug,
+    text,
+    trust_of,
+)
 
 SOURCES = {
     "xd": "llamacpp",
@@ -44,10 +56,11 @@ def source_of(row: Row) -> str:
         return "llamacpp-multi"
     if prefix == "tinychat" and not engine.lower().startswith(("tinychat", "fp16 baseline")):
         return "tinychat-other"
-    return SOURCES.get(prefix) or prefix or re.sub(r"\W+", "-", text(row, "source").lower())[:24].strip("-") or "unnamed"
+    return SOURCES.get(prefix) or prefix or slug(text(row, "source"))
 
 
-WIDTHS = {"fp16": 16, "bf16": 16, "f16": 16, "fp8": 8, "int8": 8, "int8-eetq": 8, "int4": 4, "int4-g128": 4, "awq-int4": 4}
+WIDTHS = dict.fromkeys(("fp16", "bf16", "f16"), 16) | dict.fromkeys(("fp8", "int8", "int8-eetq"), 8)
+WIDTHS |= dict.fromkeys(("int4", "int4-g128", "awq-int4"), 4)
 
 
 def quant_of(row: Row) -> tuple[str, tuple[str, ...]]:
@@ -64,7 +77,8 @@ def quant_of(row: Row) -> tuple[str, tuple[str, ...]]:
     if re.fullmatch(r"q\d_\w+", weights) and WIDTHS.get(acts) == WIDTHS.get(kv) == 16:
         return weights, ()
     if not {weights, acts, kv} <= WIDTHS.keys():
-        raise Unusable("precision not stated" if {weights, acts, kv} & {"", "unstated"} else f"unknown precision {weights}")
+        blank = {weights, acts, kv} & {"", "unstated"}
+        raise Unusable("precision not stated" if blank else f"unknown precision {weights} {acts} {kv}")
     w, a, k = WIDTHS[weights], WIDTHS[acts], WIDTHS[kv]
     if weights == acts and weights in ("fp8", "int8"):
         return weights + ("kv8" if k == 8 else ""), ()
@@ -113,7 +127,10 @@ def measured_of(row: Row, metric: str) -> tuple[str, float]:
         "throughput_out_tok_s": ("output_tokens_per_s", 1.0),
         "prefill_tok_s": ("prefill_tokens_per_s", 1.0),
         "decode_tok_s": ("decode_tokens_per_s", 1.0),
-        "memory_gb": ("memory_bytes", float(GIB)),  # tools of this field print GiB as GB (FasterTransformer divides by 1024^3)
+        "memory_gb": (
+            "memory_bytes",
+            float(GIB),
+        ),  # printed as GB, but divided by 1024^3 (FasterTransformer's cuda_utils.h)
         "oom": ("oom", 1.0),
     }
     if metric not in table:

@@ -1,4 +1,4 @@
-"""Rows measured under load -> ServeRequests. Their table's traps are undone here: wrong tp, duplicates, odd releases."""
+"""Rows measured under load -> ServeRequests. Their table's traps are undone or flagged here (tp column, releases)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_serving(prefix: str, source: str) -> bool:
     >>> is_serving("aic", ""), is_serving("trtllm", "TensorRT-LLM docs v0.9.0")
     (True, False)
     """
-    return prefix.lower() in PREFIXES or bool(re.search(r"MLPerf Inference|online serving|NIM for LLMs|NVIDIA NIM", source))
+    return prefix.lower() in PREFIXES or bool(re.search(r"MLPerf Inference|online serving|\bNIM\b", source))
 
 
 def note_number(note: str, name: str) -> int | None:
@@ -70,11 +70,12 @@ def quant_under_load(row: Row) -> str | None:
     ('fp8-block', None)
     """
     kv = {"fp8": "kv8", "int8": "kv8"}.get(text(row, "precision_kv"), "")
-    weights = {"fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "bf16": "bf16", "fp16": "fp16", "mxfp4": "mxfp4"}
-    cell = text(row, "precision_weights")
-    if cell and cell not in weights:
+    cell = text(row, "precision_weights").replace("_", "-")
+    if cell not in ("", "fp8", "fp8-block", "nvfp4", "mxfp4", "bf16", "fp16"):
         raise Unusable(f"unknown precision {cell}")
-    return weights[cell] + kv if cell else None
+    if "gpt-oss" in text(row, "model") and cell == "nvfp4":
+        cell = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name
+    return cell + kv if cell else None
 
 
 def read_serving(row: Row, row_id: str, prefix: str) -> ServeRequest | Skip:
@@ -100,9 +101,9 @@ def read_serving(row: Row, row_id: str, prefix: str) -> ServeRequest | Skip:
         output = count(row, "output_len", "prompt or output length not stated")
     except Unusable as why:
         return Skip(row_id, str(why), source)
-    campaign_fixed = engine == "sglang" and version.startswith("0.5.1") and "." not in version[5:] and "Qwen3-32B" in text(row, "model")
+    fixed = engine == "sglang" and re.match(r"0\.5\.1(?!\d)", version) and "Qwen3-32B" in text(row, "model")
     rate = re.search(r"QPS=(\d+(?:\.\d+)?|INF)", note)
-    requests = re.search(r"\b(\d+) requests", note)
+    requests = re.search(r"(?<![-\d])(\d+) requests", note)
     kwargs: dict[str, Any] = {"model": argument, "gpu": gpu, **split, "prompt": prompt, "output": output}
     kwargs |= {"quant": quant, "engine": engine, "engine_version": version}
     return ServeRequest(
@@ -116,11 +117,11 @@ def read_serving(row: Row, row_id: str, prefix: str) -> ServeRequest | Skip:
         concurrency=number(row, "batch") if source in ("aic", "nim") else None,
         rate=None if rate is None or rate[1] == "INF" else float(rate[1]),
         requests=float(requests[1]) if requests else None,
-        spread=(0.8, 1.0) if source == "aic" and not campaign_fixed else (1.0, 1.0),
+        spread=(0.8, 1.0) if source == "aic" and not fixed else (1.0, 1.0),
         trust=trust,
         citation=text(row, "source"),
         facts=_load_facts(note),
-        flags=(*flags, *_flags(row, engine, version, quant)),
+        flags=(*flags, *_flags(row, engine, version, quant, flags)),
     )
 
 
@@ -133,7 +134,7 @@ def _load_facts(note: str) -> dict[str, Fact]:
     return facts | ({"lengths": "mean of a data set"} if "dataset mean lengths" in note else {})
 
 
-def _flags(row: Row, engine: str, version: str, quant: str | None) -> tuple[str, ...]:
+def _flags(row: Row, engine: str, version: str, quant: str | None, split_flags: tuple[str, ...]) -> tuple[str, ...]:
     """What makes a row of the aic campaign suspect."""
     model, note = text(row, "model"), text(row, "note")
     tests = {
@@ -143,6 +144,7 @@ def _flags(row: Row, engine: str, version: str, quant: str | None) -> tuple[str,
         and text(row, "gpu").startswith("H200")
         and ("Qwen3-235B" in model or "Llama-3.1-8B-Instruct-FP8" in model),
         "precision-unstated": quant is None,
+        "layout-doubtful": (number(row, "tp") or 0) > 8 and "column" not in " ".join(split_flags),
     }
     return tuple(name for name, hit in tests.items() if hit)
 

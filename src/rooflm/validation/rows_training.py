@@ -21,6 +21,7 @@ from rooflm.validation.request import (
     number,
     positive,
     prefix_of,
+    slug,
     text,
     trust_of,
 )
@@ -54,13 +55,19 @@ SOURCES: dict[str, Source] = {
     "KORL": Source("megatron-lm-2022", "2022-05", network=HDR, kernels=UNFUSED, trust="A"),
     "optimus": Source("megatron-lm-2022", "2022-05", network=HDR, kernels=UNFUSED, trust="A"),
     "MTN": Source("megatron-2021", "2022-01", "hardware", network=HDR, kernels=UNFUSED, trust="C"),
-    "BLM": Source("megatron-deepspeed", "2022-02", "hardware", network="4x100 Gb/s Omni-Path a node", kernels=UNFUSED, trust="A"),
+    "BLM": Source(
+        "megatron-deepspeed", "2022-02", "hardware", network="4x100 Gb/s Omni-Path a node", kernels=UNFUSED, trust="A"
+    ),
     "LLMF": Source("llm-foundry", "2023-12", kernels="FlashAttention 2", trust="A"),
-    "TT": Source("torchtitan", "2024-12", network="400 Gb/s a GPU", kernels="PyTorch SDPA (FlashAttention 2)", trust="A"),
+    "TT": Source(
+        "torchtitan", "2024-12", network="400 Gb/s a GPU", kernels="PyTorch SDPA (FlashAttention 2)", trust="A"
+    ),
     "NEMO": Source("nemo", "2024-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "NEMOL": Source("nemo", "2025-04", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "MBR": Source("megatron-bridge", "", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
-    "MOE": Source("megatron-lm-2025", "2025-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
+    "MOE": Source(
+        "megatron-lm-2025", "2025-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
+    ),
     "AUTO": Source("nemo-automodel", "2026-02", recompute="none", zero="fsdp", kernels="Transformer Engine, DeepEP"),
     "PAX": Source("pax", "2024-03", recompute="none", kernels="cuDNN"),
     "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
@@ -101,7 +108,7 @@ def source_of(row: Row) -> str:
     prefix = prefix_of(text(row, "id"))
     if prefix.startswith("optimus"):
         return "optimus"
-    return prefix or re.sub(r"\W+", "-", text(row, "source").lower())[:24].strip("-") or "unnamed"
+    return prefix or slug(text(row, "source"))
 
 
 def framework_of(row: Row, source: str) -> tuple[Source, str]:
@@ -109,11 +116,11 @@ def framework_of(row: Row, source: str) -> tuple[Source, str]:
     about = SOURCES.get(source)
     if about is None:
         raise Unusable("framework not stated")
-    release = re.search(r"\((\d\d\.\d\d[\w.]*) NeMo Container\)|container (\d\d\.\d\d[\w.]*)", text(row, "source") + text(row, "note"))
+    release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", text(row, "source") + text(row, "note"))
     if source == "MBR":
         if release is None:
             raise Unusable("framework release not stated")
-        return about, f"{about.framework} {release[1] or release[2]}"
+        return about, f"{about.framework} {release[1]}"
     return about, about.framework
 
 
@@ -219,7 +226,7 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
         "compile": "compile" in note and "no compile" not in note,
         "token_drop": "tokendrop" in text(row, "model"),
         "dropless": "dropless" in text(row, "model"),
-        "mtp": source == "MBR" and text(row, "model") in ("DeepSeekV3", "DeepSeekV3 (tokendrop)", "DeepSeekV3 (dropless)"),
+        "mtp": source == "MBR" and "DeepSeekV3" in text(row, "model") and "w/o MTP" not in text(row, "model"),
         "fine_tuning": "SFT" in note,
         "deepep": "DeepEP" in note,
         "moe_overlap": "1f1b overlap" in note,
@@ -232,8 +239,10 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
     return facts | {k: True for k, v in words.items() if v}
 
 
-def measured_of(row: Row, about: Source, split: dict[str, int], batch: int, seq: int) -> tuple[str, float, tuple[str, ...]]:
-    """(metric, measured SI value, notes). TFLOP/s, MFU and HFU become the step time behind them, by their convention."""
+def measured_of(
+    row: Row, about: Source, split: dict[str, int], batch: int, seq: int
+) -> tuple[str, float, tuple[str, ...]]:
+    """(metric, measured SI value, notes). TFLOP/s, MFU and HFU become the step time behind them, by convention."""
     metric = text(row, "metric")
     value = positive(row, "value", "value is not a number above 0")
     direct = {
@@ -251,7 +260,8 @@ def measured_of(row: Row, about: Source, split: dict[str, int], batch: int, seq:
         if tokens is None:
             raise Unusable("tokens of the run not stated")
         steps = float(tokens[1]) * (1e9 if tokens[2] == "B" else 1e12) / (batch * seq)
-        return "step_time_s", value * 3600 / split["gpus"] / steps, (f"from GPU-hours of {tokens[1]}{tokens[2]} tokens",)
+        seconds = value * 3600 / split["gpus"] / steps
+        return "step_time_s", seconds, (f"from GPU-hours of {tokens[1]}{tokens[2]} tokens",)
     if metric not in ("tflops_per_gpu", "mfu", "hfu"):
         raise Unusable(f"unknown metric {metric}" if metric else "metric not stated")
     flops = _convention_flops(row, about, metric, batch, seq)
@@ -322,7 +332,8 @@ def read_training(row: Row, row_id: str) -> Request | Skip:
     sp = bool((about.sp if printed_sp is None else printed_sp) and split["tp"] > 1)
     facts = facts_of(row, source, about) | shard_facts
     if facts.get("interleaved") and split["vp"] == 1 and split["pp"] > 1:
-        split, micro_notes = split | {"vp": 2}, (*micro_notes, "interleave depth not printed: 2, the framework's default")
+        split |= {"vp": 2}
+        micro_notes = (*micro_notes, "interleave depth not printed: 2, the framework's default")
     kwargs: dict[str, Any] = {"model": argument, "gpu": gpu, **split, "batch": batch, "seq": seq, "micro_batch": micro}
     kwargs |= {"recompute": recompute, "zero": zero, "sp": sp, "dtype": DTYPES[precision], "framework": framework}
     if printed_sp is None and sp:
