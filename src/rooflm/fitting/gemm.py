@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rooflm.fitting.common import (
     CATALOGUE_GPU,
@@ -46,7 +47,7 @@ ELEMENT_BYTES = {
     "int8_wo": (1.0, 2.0),
     "int4_wo": (0.5, 2.0),
 }
-"""Bytes an element of weights and activations inside the kernel (nvfp4 with its scale a 16 elements); outputs take 2."""
+"""Bytes an element of weights and activations in the kernel (nvfp4 with a scale each 16 elements); outputs take 2."""
 OUT_BYTES = 2.0
 DTYPE = {"sq": "int8"}
 """Names of dtypes in the table that we call otherwise: SmoothQuant multiplies int8 by int8."""
@@ -84,13 +85,13 @@ class Table(NamedTuple):
     time: Array
     footprint: Array
     copies: Array
-    aside: Array
+    aside: NDArray[np.bool_]
 
     @property
     def device(self) -> Gpu:
         return GPUS[self.gpu]
 
-    def take(self, rows: Array) -> Table:
+    def take(self, rows: NDArray[np.intp]) -> Table:
         return self._replace(**{f: getattr(self, f)[rows] for f in self._fields[4:]})
 
 
@@ -140,7 +141,7 @@ def predict(table: Table, constants: Mapping[str, float]) -> Array:
     )  # fmt: skip
 
 
-def is_large(table: Table) -> Array:
+def is_large(table: Table) -> NDArray[np.bool_]:
     """Rows whose plain roofline exceeds 20 us."""
     g, (weight_bytes, act_bytes) = table.device, ELEMENT_BYTES[table.dtype]
     return np.asarray(
