@@ -23,7 +23,7 @@ from rooflm.units import parse
 
 DATA = Path(__file__).parent / "data"
 FOLDERS = {"gpu": "devices", "cluster": "clusters", "model": "models", "engine": "engines"}
-NOT_VALUES = ("aliases", "from", "cluster", "note")
+NOT_VALUES = ("aliases", "from", "cluster", "note", "source", "date")
 """Keys of a row that are not values: they need no source."""
 
 _HEADER = re.compile(r'^\[(?:"([^"\n]+)"|([\w-]+))\][ \t]*(?:#.*)?$', re.MULTILINE)
@@ -78,7 +78,13 @@ def is_path(name: str) -> bool:
     return name.lower().endswith(".toml")
 
 
-def _rows_of(path: Path) -> Iterator[RawRow]:
+def row_files(kind: str) -> list[Path]:
+    """The files that hold the rows of a kind; those whose name starts with an underscore hold none."""
+    return sorted((DATA / FOLDERS[kind]).glob("[!_]*.toml"))
+
+
+def rows_of(path: Path) -> Iterator[RawRow]:
+    """The rows of a file, unparsed, in order."""
     text = path.read_text(encoding="utf-8")
     heads = list(_HEADER.finditer(text))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
@@ -89,9 +95,8 @@ def _rows_of(path: Path) -> Iterator[RawRow]:
 
 @lru_cache
 def _rows(kind: str) -> dict[str, RawRow]:
-    """Every row of a kind by its name, unparsed. Files whose name starts with an underscore hold no rows."""
-    paths = sorted((DATA / FOLDERS[kind]).glob("[!_]*.toml"))
-    return {row.name: row for path in paths for row in _rows_of(path)}
+    """Every row of a kind by its name, unparsed."""
+    return {row.name: row for path in row_files(kind) for row in rows_of(path)}
 
 
 @lru_cache
@@ -258,14 +263,17 @@ def provenance(kind: str, name: str) -> dict[str, Provenance]:
     """Field path -> where its value comes from, for every value of a row.
 
     A row's `from` table maps a field (`l2.bandwidth`), a group of fields (`l2`) or `default` to a source: a key of
-    `_sources.toml` or an inline {source, date, kind}. The longest match wins. A user's file without `from` is its own
-    source.
+    `_sources.toml` or an inline {source, date, kind}; the longest match wins. A row may instead give one `source` and
+    `date` for all of it (a model's config, an engine's fitted times). A user's file without either is its own source.
 
     >>> provenance("gpu", "a100")["peak.bf16"].kind
     'vendor'
     """
     row, canonical = raw_row(kind, name)
-    origin = row.get("from", {"default": {"source": name, "date": "", "kind": "inferred"}} if is_path(name) else {})
+    whole = {"source": row.get("source", name), "date": row.get("date", ""), "kind": "inferred"}
+    if kind == "model" and "source" in row:
+        whole["kind"] = "vendor"
+    origin = row.get("from", {"default": whole} if "source" in row or is_path(name) else {})
     known = sources(kind)
 
     def source_of(path: str) -> Provenance:
