@@ -117,13 +117,14 @@ def block_nodes(c: Context, block: Block) -> list[Op | Comm]:
 def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
-    Fused: reads x and the residual, writes both (4 values a hidden value). Unfused (eager PyTorch): to fp32, square,
+    Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows). Unfused (eager PyTorch): to fp32, square,
     mean, rsqrt, two products and back, 6 kernels and some 18 bytes a value, then the add with 3 values.
     """
     values = c.tokens * c.model.hidden
     b = c.style.half_bytes
     if c.style.fused:
-        return [stream("norm", "norm", "norm", count * norms, 4 * values * b)]
+        written = b + np.minimum(c.dense_widths[1], b)
+        return [stream("norm", "norm", "norm", count * norms, values * (2 * b + written))]
     launches = 6 if c.model.norm == "rms" else 1
     traffic = (26.0 if c.model.norm == "rms" else 2 * b) * values
     return [

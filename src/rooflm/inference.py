@@ -1,8 +1,9 @@
-"""infer(scenario) -> InferenceEstimate: prefill, decode and request, memory and fit, communication, energy and cost."""
+"""infer_scenario(scenario) -> InferenceEstimate: prefill, decode and request, memory and fit, communication, energy and cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,6 @@ from rooflm.ops import Op
 from rooflm.roofline import BOUNDS, Rates, Timed, rates, time_nodes
 from rooflm.scenario import Scenario
 from rooflm.units import Num
-
-SIMPSON = np.array([1.0, 4.0, 1.0]) / 6.0
-"""Weights of the first, middle and last step of the output: exact for step times cubic in the context."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class InferenceEstimate:
     comm_detail: dict[str, dict[str, Num]]
     prefill_parts: dict[str, Num]
     decode_parts: dict[str, Num]
-    bound: dict[str, Num]
+    passes: dict[str, Step] = field(repr=False)
     mfu: Num
     mbu: Num
     prefill_mfu: Num
@@ -72,12 +70,21 @@ class InferenceEstimate:
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @cached_property
+    def bound(self) -> dict[str, Num]:
+        """What bounds the prefill and the decode step: the label with the largest share of the time."""
+        return {k: bound_of(self.timed[k], step_, self.scenario.axes) for k, step_ in self.passes.items()}
+
     @property
     def parts(self) -> dict[str, Num]:
         """Seconds of the whole request by part; sums to latency."""
         steps = np.maximum(self.scenario.workload.output - 1, 0)
         names = dict.fromkeys((*self.prefill_parts, *self.decode_parts))
         return {n: self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0) for n in names}
+
+
+THIRDS = np.array([0.0, 0.5, 1.0])
+"""Where in the output the decode step is evaluated: its first, middle and last step."""
 
 
 class Limits(NamedTuple):
@@ -123,8 +130,7 @@ def graphs(s: Scenario) -> tuple[Context, Context]:
     prefill = Pass(Prefill(sequences / passes, new, w.cached), None, rows)
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
-    lead = (3,) + (1,) * np.ndim(last - first)
-    contexts = first + (last - first) * np.array([0.0, 0.5, 1.0]).reshape(lead)
+    contexts = first + (last - first) * THIRDS.reshape((3,) + (1,) * s.axes)
     flight = np.minimum(m.in_flight, m.pp)
     micro = np.ceil(sequences / flight)
     decode = Pass(None, Decode(micro, contexts), micro)
@@ -132,14 +138,20 @@ def graphs(s: Scenario) -> tuple[Context, Context]:
     return Context(model, prefill, m, s.quant, st), Context(model, decode, m, s.quant, st)
 
 
-def mean_step(x: Num, dims: int) -> Num:
-    """Average over the output of a per-step number that may carry the leading context axis."""
-    if np.ndim(x) <= dims:
+def mean_step(x: Num, axes: int) -> Num:
+    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule).
+
+    Exact for step times cubic in the context.
+
+    >>> float(mean_step(np.array([1.0, 2.0, 3.0]), 0))
+    2.0
+    """
+    if not isinstance(x, np.ndarray) or x.ndim <= axes:
         return x
-    return np.tensordot(SIMPSON, x, axes=1)
+    return (x[0] + 4.0 * x[1] + x[2]) / 6.0
 
 
-def infer(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
+def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
@@ -160,7 +172,7 @@ def infer(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] 
     prefill_parts["request"] = e.request + 0.0
     ttft = sum(prefill_parts.values())
     tick = step(decode_timed, e, device, r, e.issue_decode, np.ceil(sequences / flight))
-    dims = grid_dims(s)
+    dims = s.axes
     decode_parts = {k: mean_step(v, dims) for k, v in tick.parts.items()}
     tpot = sum(decode_parts.values())
     tpot_end = tick.total[-1] if np.ndim(tick.total) > dims else tick.total
@@ -197,7 +209,7 @@ def infer(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] 
         comm_detail={"prefill": per_pass, "decode": per_step},
         prefill_parts=prefill_parts,
         decode_parts=decode_parts,
-        bound={"prefill": bound_of(prefill_timed, one, dims), "decode": bound_of(decode_timed, tick, dims)},
+        passes={"prefill": one, "decode": tick},
         mfu=flops / stages / (latency * peak),
         mbu=moved / stages / (latency * bandwidth),
         prefill_mfu=passes * one.flops / stages / (ttft * peak),
@@ -212,22 +224,6 @@ def infer(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] 
         assumed=assumed,
         warnings=warnings,
     )
-
-
-def grid_dims(s: Scenario) -> int:
-    """Number of axes of the scenario: the most dimensions of any number in it (0 for a single prediction)."""
-    return max((np.ndim(x) for x in _numbers(s)), default=0)
-
-
-def _numbers(node: Any) -> list[Any]:
-    """Every number in nested dataclasses, dicts and tuples."""
-    if isinstance(node, dict):
-        return [x for v in node.values() for x in _numbers(v)]
-    if isinstance(node, tuple):
-        return [x for v in node for x in _numbers(v)]
-    if hasattr(node, "__dataclass_fields__"):
-        return [x for f in fields(node) for x in _numbers(getattr(node, f.name))]
-    return [node] if isinstance(node, np.ndarray) else []
 
 
 def bound_of(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int) -> Num:
@@ -318,9 +314,6 @@ def check(s: Scenario, fits: Num) -> Limits:
         flags["ep does not fit tp x dp"] = np.asarray((m.tp * m.dp) % m.ep != 0)
     else:
         flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
-    flags["the prompt and output exceed the model's context"] = np.asarray(
-        s.workload.prompt + s.workload.output > model.max_context
-    )
     flags["out of memory"] = ~np.asarray(fits)
     return Limits(flags)
 
@@ -333,4 +326,4 @@ def _any(flags: list[Any]) -> Num:
     return out
 
 
-__all__ = ["InferenceEstimate", "Memory", "Rates", "infer"]
+__all__ = ["InferenceEstimate", "Memory", "Rates", "infer_scenario"]

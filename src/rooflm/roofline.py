@@ -110,21 +110,21 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
 
 def _shape(op: Op) -> tuple[int, ...]:
     """Broadcast shape of all that an op's time depends on."""
-    return np.broadcast_shapes(np.shape(op.flops), np.shape(op.bytes), *(np.shape(x) for x in op.shape))
+    arrays = [x for x in (op.flops, op.bytes, *op.shape) if isinstance(x, np.ndarray)]
+    return np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
 
 
 def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
     """Every op timed; ops of equal broadcast shape are evaluated together."""
     r = rates(s)
-    device_shape = np.broadcast_shapes(
-        *(np.shape(x) for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size))
-    )
+    arrays = [x.shape for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size) if isinstance(x, np.ndarray)]
+    device_shape = np.broadcast_shapes(*arrays)
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, op in enumerate(ops):
         groups.setdefault(_shape(op), []).append(index)
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
-        shape = np.broadcast_shapes(own_shape, device_shape)
+        shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
         chosen = [ops[i] for i in members]
         levels = level_times(chosen, shape, r)
         bound = np.argmax(levels, axis=0)

@@ -71,7 +71,10 @@ def parse_efficiency(text: str) -> Efficiency:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that a prediction depends on. Any number inside may be an array: one dimension an axis."""
+    """Everything that a prediction depends on. Any number inside may be an array.
+
+    axes: number of axes; every array has one dimension an axis (length 1 where it does not vary), 0 for a single point.
+    """
 
     model: Model
     workload: Workload
@@ -80,3 +83,4 @@ class Scenario:
     engine: Engine
     quant: Quant
     efficiency: Efficiency = Efficiency()
+    axes: int = 0
