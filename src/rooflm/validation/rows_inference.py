@@ -113,7 +113,9 @@ def lengths_of(row: Row, metric: str, source: str) -> tuple[dict[str, int], tupl
     template = re.search(r"\((\d+) with template\)", note)
     if source.startswith("tinychat") and metric == "tpot_ms" and not text(row, "output_len"):
         return {"prompt": prompt, "output": TINYCHAT_OUTPUT}, ("200 generated tokens: the benchmark script's setting",)
-    lengths = {"prompt": int(template[1]) if template else prompt, "output": count(row, "output_len", LENGTH)}
+    first_only = metric == "ttft_ms" and not text(row, "output_len")
+    output = 1 if first_only else count(row, "output_len", LENGTH)
+    lengths = {"prompt": int(template[1]) if template else prompt, "output": output}
     return lengths, (("prompt with its template",) if template else ())
 
 
