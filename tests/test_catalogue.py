@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -410,7 +411,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         catalogue.load_device(str(tmp_path / "none.toml"))
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RooflmError, match="not UTF-8"):
+    with pytest.raises(RooflmError, match="not a file of UTF-8"):
         catalogue.load_device(str(binary))
 
 
@@ -435,3 +436,48 @@ def test_missing_or_unknown_sources_are_refused(tmp_path: Path) -> None:
     origin = catalogue.provenance("gpu", _write(tmp_path, ROW + inline))
     assert origin["tdp"] == ("My lab", "2026-01", "measured")
     assert origin["l2.size"].kind == "inferred"
+
+
+def test_bad_sources_are_one_sentence(tmp_path: Path) -> None:
+    for text, message in (
+        ("from = 3\n", "from is 3, but it must be a table"),
+        ('from = { default = { source = "My lab" } }\n', "lacks the field 'date'"),
+        ('from = { default = { source = "My lab", date = "2026-01", kind = "hearsay" } }\n', "'hearsay'"),
+    ):
+        with pytest.raises(RooflmError, match=message):
+            catalogue.provenance("gpu", _write(tmp_path, ROW + text))
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 5000, "sms = " + "9" * 5000, "x\0", "\ufeff", "[a]\n[b]\n", "[[a]]\n", ""]
+)
+def test_odd_files_are_refused_politely(tmp_path: Path, text: str) -> None:
+    for load in (catalogue.load_device, catalogue.load_cluster):
+        with pytest.raises(RooflmError):
+            load(_write(tmp_path, text))
+    with pytest.raises(RooflmError):
+        catalogue.load_device("no\0name.toml")
+
+
+def test_a_huge_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RooflmError, match="tdp is"):
+        catalogue.load_device(_write(tmp_path, ROW.replace('"100 W"', "1" + "0" * 400)))
+
+
+def test_damaged_files_never_give_a_traceback(tmp_path: Path) -> None:
+    """300 files with a piece cut out, doubled or replaced: each loads or raises RooflmError."""
+    random = Random(7)
+    junk = ['"', "=", "{", "]", "-", "1e999", "nan", "true", "[]", "\n", "é", "0", "\\", '""', "1979-05-27", "'''"]
+    refused = 0
+    for _ in range(300):
+        start = random.randrange(len(ROW))
+        end = start + random.randrange(12)
+        piece = random.choice([*junk, ROW[start:end] * 2, ""])
+        path = _write(tmp_path, ROW[:start] + piece + ROW[end:])
+        try:
+            device = catalogue.load_device(path)
+            assert math.isfinite(device.dram.bandwidth)
+        except RooflmError as error:
+            refused += 1
+            assert len(str(error)) < 500
+    assert refused > 150

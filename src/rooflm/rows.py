@@ -141,7 +141,7 @@ def resolve(kind: str, name: str) -> str:
 def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a TOMLDecodeError, too long a number, too deep a nesting
         raise RooflmError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -149,10 +149,11 @@ def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
     """A file of the user's own: the row's fields at the top level, or in a single table, which then names the row."""
     path = Path(name)
     try:
-        table = _toml(path.read_text(encoding="utf-8"), path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a file of UTF-8 text"
         raise RooflmError(f"cannot read {kind} file {name!r}: {reason}") from error
+    table = _toml(text, path)
     if len(table) == 1:
         ((key, row),) = table.items()
         if isinstance(row, dict):
@@ -223,7 +224,10 @@ def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> f
     Traceback (most recent call last):
     rooflm.errors.RooflmError: tdp is '-1 W', but it must be positive
     """
-    number = parse(value, unit, field) if isinstance(value, str) else float(value)
+    try:
+        number = parse(value, unit, field) if isinstance(value, str) else float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise RooflmError(f"{field} is {value!r}, but it must be {'zero or more' if zero else 'positive'}")
     return number
@@ -274,6 +278,8 @@ def provenance(kind: str, name: str) -> dict[str, Provenance]:
     if kind == "model" and "source" in row:
         whole["kind"] = "vendor"
     origin = row.get("from", {"default": whole} if "source" in row or is_path(name) else {})
+    if not isinstance(origin, dict):
+        raise RooflmError(f"{where(kind, name)}: from is {origin!r}, but it must be a table of sources")
     known = sources(kind)
 
     def source_of(path: str) -> Provenance:
@@ -281,8 +287,9 @@ def provenance(kind: str, name: str) -> dict[str, Provenance]:
         keys = [".".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
         found = next((origin[key] for key in [*keys, "default"] if key in origin), None)
         if isinstance(found, dict):
-            return Provenance(found["source"], found["date"], found["kind"])
-        if found is None or found not in known:
+            given = convert(found, SourceRow, f"{where(kind, name)}, source of {path}")
+            return Provenance(given.source, given.date, given.kind)
+        if not isinstance(found, str) or found not in known:
             raise RooflmError(f"{kind} {canonical!r}: {path} has no source, but every value must have one")
         return known[found]
 
