@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from rooflm import __version__
 from rooflm.inference import InferenceEstimate, infer_scenario
 from rooflm.request import build_inference
-from rooflm.results import INFER_KEYS, flatten, infer_values
-from rooflm.sweep import dataset, find_axes, nest, run
+from rooflm.results import INFER_KEYS, flatten, infer_values, unflatten
+from rooflm.sweep import Axis, Point, dataset, find_axes, nest, run
 
 if TYPE_CHECKING:
     import xarray
@@ -45,9 +47,34 @@ def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Da
     >>> round(infer("llama-7b", gpu="a100-sxm-80gb", prompt=512, output=32, efficiency="ideal").tpot * 1e3, 2)
     6.62
     """
-    axes, fixed = find_axes({"model": model, **arguments})
-    if not axes:
-        return _infer_point(**nest(fixed))
-    arrays = run(_infer_flat, axes, fixed)
-    attributes = {"rooflm": __version__, "scenario": ", ".join(f"{k}={v}" for k, v in fixed.items() if v is not None)}
-    return dataset(arrays, axes, INFER_KEYS, attributes)
+    given = {"model": model, **arguments}
+    grid = infer_grid(given)
+    return infer_point(given) if grid is None else grid.dataset()
+
+
+class InferGrid(NamedTuple):
+    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name."""
+
+    axes: list[Axis]
+    fixed: Point
+    arrays: dict[str, np.ndarray[Any, Any]]
+
+    def dataset(self) -> xarray.Dataset:
+        """The grid with labels, units, long names, and the scenario in its attributes."""
+        scenario = ", ".join(f"{k}={v}" for k, v in self.fixed.items() if v is not None)
+        return dataset(self.arrays, self.axes, INFER_KEYS, {"rooflm": __version__, "scenario": scenario})
+
+    def values(self) -> dict[str, Any]:
+        """The grid as nested names and arrays, the axes first (the shape of --json)."""
+        return {"axes": {a.name: list(a.values) for a in self.axes}, **unflatten(self.arrays)}
+
+
+def infer_point(arguments: Point) -> InferenceEstimate:
+    """One prediction from arguments without lists (see `infer`)."""
+    return _infer_point(**{k: v for k, v in arguments.items() if v is not None})
+
+
+def infer_grid(arguments: Point) -> InferGrid | None:
+    """A grid from arguments with lists (see `infer`), or None where there are none."""
+    axes, fixed = find_axes(arguments)
+    return InferGrid(axes, fixed, run(_infer_flat, axes, fixed)) if axes else None

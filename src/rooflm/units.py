@@ -96,3 +96,17 @@ def gib(value: float) -> str:
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def quantity_of_any_unit(text_: str, field: str) -> float:
+    """A quantity whose unit may be any of the known ones ("2 TB/s", "80 GiB", "5 us"); SI.
+
+    >>> quantity_of_any_unit("5 us", "engine.gap")
+    5e-06
+    """
+    for unit in _UNITS:
+        try:
+            return parse(text_, unit, field)
+        except RooflmError:
+            continue
+    raise RooflmError(f"{field} is {text_!r}, which is no quantity: write a number with a unit such as 2 TB/s, 80 GiB or 5 us")

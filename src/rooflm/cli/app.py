@@ -1,0 +1,71 @@
+"""The `rooflm` command: its sub-commands, and the one place where bad input becomes a sentence and exit status 2."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+import typer
+
+from rooflm import __version__
+from rooflm.cli import infer as infer_command
+from rooflm.cli import lists
+from rooflm.errors import RooflmError
+
+app = typer.Typer(
+    name="rooflm", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Predict and measure the performance of large language models.",
+)  # fmt: skip
+app.command("infer")(infer_command.infer)
+app.command("list")(lists.list_rows)
+app.command("show")(lists.show_row)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"rooflm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Predict and measure the performance of large language models."""
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"rooflm: warning: {message}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status (0, or 2 for bad input). Errors go to standard error."""
+    warnings.showwarning = _warn
+    try:
+        app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+    except RooflmError as error:
+        print(f"rooflm: {error}", file=sys.stderr)
+        return 2
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
+        print("rooflm: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        usage = getattr(error, "format_message", None)
+        if usage is None:
+            raise
+        print(f"rooflm: {' '.join(usage().split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run() -> None:
+    """Entry point of the `rooflm` script."""
+    raise SystemExit(main())

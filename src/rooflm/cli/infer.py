@@ -1,0 +1,77 @@
+"""`rooflm infer`: one prediction as a readable answer, or a grid as a table; --json, --out and --ops."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from rooflm.cli import render
+from rooflm.cli.values import assignments, efficiency_text, numbers, texts
+from rooflm.errors import RooflmError
+
+Text = Annotated[str | None, typer.Option()]
+
+
+def infer(
+    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")],
+    gpu: Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")] = None,
+    gpus: Annotated[str | None, typer.Option(help="How many GPUs; split into tp, then pp, unless given.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
+    tp: Annotated[str | None, typer.Option(help="Tensor parallel degree.")] = None,
+    pp: Annotated[str | None, typer.Option(help="Pipeline parallel degree.")] = None,
+    dp: Annotated[str | None, typer.Option(help="Data parallel degree (replicas, or attention DP with --ep).")] = None,
+    ep: Annotated[str | None, typer.Option(help="Expert parallel degree (of tp x dp).")] = None,
+    cp: Annotated[str | None, typer.Option(help="Context parallel degree.")] = None,
+    batch: Annotated[str, typer.Option(help="Sequences at a time, in all.")] = "1",
+    prompt: Annotated[str, typer.Option(help="Prompt tokens a sequence.")] = "512",
+    output: Annotated[str, typer.Option(help="Output tokens a sequence.")] = "128",
+    cached: Annotated[str, typer.Option(help="Prompt tokens already in the cache (prefix caching).")] = "0",
+    logits: Annotated[str, typer.Option(help="Logits of the 'last' prompt token or of 'all'.")] = "last",
+    quant: Annotated[str | None, typer.Option(help="Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine row (default: vllm; ideal without overheads).")] = None,
+    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")] = None,
+    ops: Annotated[bool, typer.Option("--ops", help="Add the table of operations.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
+) -> None:
+    """Predict inference: time, memory and fit, what bounds it, communication, energy and cost."""
+    from rooflm.api import InferGrid, infer_grid, infer_point
+
+    arguments: dict[str, Any] = {
+        "model": texts(model), "gpu": texts(gpu), "gpus": numbers(gpus, "gpus"), "cluster": texts(cluster),
+        "tp": numbers(tp, "tp"), "pp": numbers(pp, "pp"), "dp": numbers(dp, "dp"), "ep": numbers(ep, "ep"),
+        "cp": numbers(cp, "cp"), "batch": numbers(batch, "batch"), "prompt": numbers(prompt, "prompt"),
+        "output": numbers(output, "output"), "cached": numbers(cached, "cached"), "logits": texts(logits),
+        "quant": texts(quant), "engine": texts(engine), "efficiency": efficiency_text(efficiency),
+        "sets": assignments(sets),
+    }  # fmt: skip
+    if out:
+        from rooflm.files import check_target
+
+        check_target(out)
+    answer = infer_grid(arguments)
+    if answer is None:
+        estimate = infer_point(arguments)
+        for warning in estimate.warnings:
+            print(f"rooflm: warning: {warning}", file=sys.stderr)
+        values = render.infer_json(estimate, ops)
+        if out:
+            from rooflm.files import write_values
+
+            write_values(out, values)
+        if json_:
+            print(render.dumps(values))
+        else:
+            print(render.infer_text(estimate, ops))
+        return
+    if ops:
+        raise RooflmError("--ops is for a single prediction: leave out the lists")
+    grid: InferGrid = answer
+    if out:
+        from rooflm.files import write_grid
+
+        write_grid(out, grid)
+    print(render.dumps(grid.values()) if json_ else render.grid_text(grid))

@@ -1,0 +1,161 @@
+"""`rooflm list` and `rooflm show`: what the catalogue holds, with units and sources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rooflm import catalogue
+from rooflm.cli import render
+from rooflm.engines import load_engine
+from rooflm.errors import RooflmError, near_matches
+from rooflm.models import load_model
+from rooflm.units import gib, text
+
+KINDS = {"gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant"}
+
+
+def _kind(word: str) -> str:
+    singular = word.lower().strip()
+    singular = KINDS.get(singular, singular)
+    if singular not in KINDS.values():
+        near = near_matches(word, KINDS) or list(KINDS)
+        raise RooflmError(f"unknown list {word!r}: did you mean {' or '.join(map(repr, near))}?")
+    return singular
+
+
+def _gpu_row(name: str) -> tuple[str, ...]:
+    d = catalogue.load_device(name)
+    best = "bf16" if "bf16" in d.peak else next(iter(d.peak))
+    return (name, text(float(d.peak[best]), "FLOP/s"), best, gib(float(d.dram.size)), text(float(d.dram.bandwidth), "B/s"),
+            text(float(d.tdp), "W"), f"{float(d.price):.2f}")  # fmt: skip
+
+
+def _model_row(name: str) -> tuple[str, ...]:
+    from rooflm.memory import kv_bytes_per_token
+    from rooflm.model import parameters
+    from rooflm.quant import PRESETS
+
+    m = load_model(name)
+    return (name, text(float(parameters(m)), ""), text(float(parameters(m, active=True)), ""), render.count(m.layers),
+            render.count(m.hidden), text(float(kv_bytes_per_token(m, PRESETS["bf16"])), "B"))  # fmt: skip
+
+
+def _cluster_row(name: str) -> tuple[str, ...]:
+    row, _ = catalogue.raw_row("cluster", name)
+    tiers = ", ".join(f"{t['name']} x{t['size']} {t['bandwidth']}" for t in row["tiers"])
+    return (name, str(row["device"]), tiers)
+
+
+def _engine_row(name: str) -> tuple[str, ...]:
+    e = load_engine(name)
+    return (name, e.version, e.phase)
+
+
+HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
+    "gpu": (("GPU", "peak", "type", "memory", "bandwidth", "TDP", "USD/h"), "lrlrrrr", _gpu_row),
+    "model": (("model", "parameters", "active", "layers", "hidden", "KV B/token"), "lrrrrr", _model_row),
+    "cluster": (("cluster", "device", "tiers (devices, B/s one way)"), "lll", _cluster_row),
+    "engine": (("engine", "version", "for"), "lll", _engine_row),
+}
+
+
+def list_rows(
+    kind: Annotated[str, typer.Argument(help="gpus, models, clusters, engines or quants.")],
+    match: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
+    json_: Annotated[bool, typer.Option("--json", help="Print names as JSON.")] = False,
+) -> None:
+    """List what the catalogue holds."""
+    singular = _kind(kind)
+    if singular == "quant":
+        from rooflm.quant import PRESETS
+
+        rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g} B a weight")
+                for q in PRESETS.values()]  # fmt: skip
+        print(render.dumps({"quants": [r[0] for r in rows]}) if json_ else "\n".join(render.columns(rows, "lll", indent=0)))
+        return
+    names = [n for n in catalogue.names(singular) if match.lower() in n]
+    if json_:
+        print(render.dumps({f"{singular}s": names}))
+        return
+    head, sides, make = HEADS[singular]
+    print("\n".join(line[: render.WIDTH] for line in render.columns([head, *(make(n) for n in names)], sides, indent=0)))
+
+
+def _show_gpu(name: str) -> list[str]:
+    d = catalogue.load_device(name)
+    found = catalogue.provenance("gpu", name)
+    rows = [("vendor", d.vendor, ""), ("architecture", d.architecture, ""), ("SMs", render.count(d.sms), "sms"),
+            ("clock", text(float(d.clock), "Hz"), "clock")]  # fmt: skip
+    rows += [(f"peak {k}", text(float(v), "FLOP/s"), f"peak.{k}") for k, v in d.peak.items()]
+    for level, m in (("l1", d.l1), ("l2", d.l2), ("dram", d.dram)):
+        size = gib(float(m.size)) if level == "dram" else f"{float(m.size) / 2**20:.1f} MiB"
+        rows += [(f"{level} size", size, f"{level}.size"), (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth")]
+    rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
+             ("price", f"{float(d.price):.2f} USD/h", "price"), ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
+    return [d.name, *render.columns([(a, b, _kind_of(found, c)) for a, b, c in rows], "lrl"), "", *_source_lines(found)]
+
+
+def _kind_of(found: dict[str, Any], field: str) -> str:
+    record = found.get(field) or found.get(field.split(".")[0])
+    return f"{record.kind}, {record.date}" if record and field else ""
+
+
+def _source_lines(found: dict[str, Any]) -> list[str]:
+    import textwrap
+
+    unique = sorted({record.source for record in found.values()})
+    return ["Sources", *(line for s in unique for line in textwrap.wrap(s, render.WIDTH, initial_indent="  ", subsequent_indent="    "))]
+
+
+def _show_model(name: str) -> list[str]:
+    from rooflm.memory import kv_bytes_per_token
+    from rooflm.model import parameters
+    from rooflm.quant import PRESETS
+
+    m = load_model(name)
+    rows = [("parameters", text(float(parameters(m)), "", 4)), ("  active for a token", text(float(parameters(m, True)), "", 4)),
+            ("layers", render.count(m.layers)), ("hidden", render.count(m.hidden)), ("vocabulary", render.count(m.vocab)),
+            ("context", render.count(m.max_context) if m.max_context != float("inf") else "-"),
+            ("KV cache a token, 16 bits", f"{float(kv_bytes_per_token(m, PRESETS['bf16'])) / 1024:g} KiB"),
+            ("native type", m.quant or m.dtype)]  # fmt: skip
+    blocks = [(render.count(b.count), _words(b.mixer), _words(b.ffn)) for b in m.blocks]
+    return [m.name, *render.columns(rows, "lr"), "", "Blocks", *render.columns([("layers", "mixer", "feed-forward"), *blocks], "rll")]
+
+
+def _words(part: Any) -> str:
+    if part is None:
+        return "-"
+    values = {k: v for k, v in vars(part).items() if v not in (False, 0, float("inf")) and k != "rope"}
+    return type(part).__name__ + " " + " ".join(f"{k}={v if isinstance(v, str) else ''}{'' if isinstance(v, str) else render.count(v)}" for k, v in values.items())
+
+
+def _show_engine(name: str) -> list[str]:
+    e = load_engine(name)
+    return [name, *render.columns([(k, str(v)) for k, v in vars(e).items() if k != "name"], "ll")]
+
+
+def _show_cluster(name: str) -> list[str]:
+    row, canonical = catalogue.raw_row("cluster", name)
+    tiers = [(t["name"], t["kind"], str(t["size"]), str(t["bandwidth"]), str(t["latency"])) for t in row["tiers"]]
+    return [canonical, f"  device {row['device']}", "", *render.columns([("tier", "kind", "devices", "B/s one way", "latency"), *tiers], "llrrr")]
+
+
+def show_row(
+    kind: Annotated[str, typer.Argument(help="gpu, model, cluster or engine.")],
+    name: Annotated[str, typer.Argument(help="Name, alias or path.")],
+    json_: Annotated[bool, typer.Option("--json", help="Print the row as JSON.")] = False,
+) -> None:
+    """Show one row of the catalogue, with its sources."""
+    from dataclasses import asdict
+
+    singular = _kind(kind)
+    loaders: dict[str, Any] = {"gpu": catalogue.load_device, "model": load_model, "cluster": catalogue.load_cluster, "engine": load_engine}
+    shows = {"gpu": _show_gpu, "model": _show_model, "cluster": _show_cluster, "engine": _show_engine}
+    if singular not in shows:
+        raise RooflmError(f"there is nothing to show of {kind!r}: use gpu, model, cluster or engine")
+    if json_:
+        print(render.dumps(asdict(loaders[singular](name))))
+        return
+    print("\n".join(shows[singular](name)))

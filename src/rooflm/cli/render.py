@@ -1,0 +1,223 @@
+"""Answers as text of at most 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rooflm.inference import InferenceEstimate
+from rooflm.ops import Op
+from rooflm.results import infer_values, plain
+from rooflm.roofline import BOUNDS, Timed
+from rooflm.units import gib, text
+
+WIDTH = 80
+
+
+def dumps(values: dict[str, Any]) -> str:
+    """One JSON object in SI units."""
+    return json.dumps(plain(values), indent=1)
+
+
+def columns(rows: Iterable[Sequence[str]], right: str, gap: int = 2, indent: int = 2) -> list[str]:
+    """Rows of cells as aligned lines. right: one letter a column, "r" for numbers, "l" for names.
+
+    >>> columns([("a", "1 ms"), ("bcd", "22 ms")], "lr")
+    ['  a     1 ms', '  bcd  22 ms']
+    """
+    listed = [list(r) for r in rows]
+    widths = [max((len(r[i]) for r in listed), default=0) for i in range(len(right))]
+    out = []
+    for row in listed:
+        cells = [c.rjust(w) if side == "r" else c.ljust(w) for c, w, side in zip(row, widths, right, strict=True)]
+        out.append((" " * indent + (" " * gap).join(cells)).rstrip())
+    return out
+
+
+def beside(left: list[str], right: list[str], width: int = 40) -> list[str]:
+    """Two blocks of lines side by side."""
+    height = max(len(left), len(right))
+    left, right = left + [""] * (height - len(left)), right + [""] * (height - len(right))
+    return [(a.ljust(width) + b).rstrip() for a, b in zip(left, right, strict=True)]
+
+
+def seconds(value: Any) -> str:
+    """A time for people."""
+    return text(float(value), "s")
+
+
+def percent(value: Any) -> str:
+    """A share for people.
+
+    >>> percent(0.4567)
+    '45.7 %'
+    """
+    return f"{100 * float(value):.1f} %"
+
+
+def count(value: Any) -> str:
+    """A number with at most four digits that matter.
+
+    >>> count(1234.5), count(12.345), count(3.0)
+    ('1235', '12.3', '3')
+    """
+    number = float(value)
+    if number == int(number) and abs(number) < 1e15:
+        return str(int(number))
+    return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def shares(parts: dict[str, Any], limit: int = 9) -> list[Sequence[str]]:
+    """Parts above a thousandth of the total, largest first, with their share."""
+    total = sum(float(v) for v in parts.values()) or 1.0
+    kept = sorted(((k, float(v)) for k, v in parts.items() if float(v) > 1e-3 * total), key=lambda p: -p[1])
+    return [(k.replace("_", " "), seconds(v), percent(v / total)) for k, v in kept[:limit]]
+
+
+def wrap(label: str, items: Sequence[str]) -> list[str]:
+    """A label and its items in lines of at most 80 columns."""
+    import textwrap
+
+    return textwrap.wrap(f"{label}: " + "; ".join(items), WIDTH, subsequent_indent="  ") if items else []
+
+
+def infer_text(e: InferenceEstimate, ops: bool) -> str:
+    """A prediction for people."""
+    s, w, m = e.scenario, e.scenario.workload, e.scenario.mapping
+    degrees = [f"{k} {count(getattr(m, k))}" for k in ("tp", "pp", "dp", "ep", "cp") if getattr(m, k) != 1]
+    split = f" ({', '.join(degrees)})" if degrees else ""
+    lines = [
+        f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}{split}",
+        f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens; {s.engine.name}, {s.quant.name}",
+        *wrap("assumed", e.assumed),
+        "",
+    ]
+    speed = [
+        ("time to first token", seconds(e.ttft)),
+        ("time per output token", seconds(e.tpot)),
+        ("  at the end", seconds(e.tpot_end)),
+        ("request latency", seconds(e.latency)),
+        ("output tokens/s", count(e.output_tokens_per_s)),
+        ("  per GPU", count(e.output_tokens_per_s_per_gpu)),
+    ]
+    cost = [
+        ("MFU (prefill)", percent(e.prefill_mfu)),
+        ("MBU (decode)", percent(e.decode_mbu)),
+        ("GPU busy", percent(e.busy)),
+        ("power per GPU", text(float(e.power), "W")),
+        ("energy per output token", text(float(e.energy_per_token), "J")),
+        ("USD per million tokens", f"{float(e.cost_per_million_tokens):.2f}"),
+    ]
+    lines += beside(["Speed", *columns(speed, "lr")], ["Efficiency and cost", *columns(cost, "lr")])
+    lines.append("")
+    memory = [(k.replace("_", " "), gib(float(v))) for k, v in e.memory.parts.items() if float(v) > 0]
+    memory += [("total", gib(float(e.memory.total))), ("usable", gib(float(e.memory.capacity)))]
+    right = ["Bytes sent by one GPU"]
+    sent = [(k, text(float(v), "B")) for k, v in e.comm_bytes.items()]
+    right += columns([("prefill", sent[0][1]), ("decode step", sent[1][1])], "lr")
+    right += ["", "Bound by"] + columns([("prefill", str(e.bound["prefill"])), ("decode", str(e.bound["decode"]))], "ll")
+    lines += beside(["Memory of the fullest GPU", *columns(memory, "lr")], right)
+    lines += ["", verdict(e), ""]
+    lines += beside(
+        [f"Prefill, {seconds(e.ttft)}", *columns(shares(e.prefill_parts), "lrr")],
+        [f"Decode step, {seconds(e.tpot)}", *columns(shares(e.decode_parts), "lrr")],
+    )
+    if ops:
+        lines += ["", *op_lines(e)]
+    return "\n".join(lines)
+
+
+def verdict(e: InferenceEstimate) -> str:
+    """Whether it fits, by how much, and what would."""
+    margin = float(e.memory.margin)
+    if bool(e.fits):
+        return f"Fits with {gib(margin)} to spare; the largest batch that fits is {count(e.max_batch)}."
+    if margin < 0:
+        from rooflm.fit import fewest_gpus
+
+        least = fewest_gpus(e.scenario)
+        most = f"the largest batch that fits is {count(e.max_batch)}" if float(e.max_batch) else "no batch fits"
+        more = f"{least.devices} GPUs (tp {least.tp}, pp {least.pp}) would" if least else "no split of it would fit either"
+        return f"DOES NOT FIT: {gib(-margin)} too much; {most}; {more}."
+    return f"CANNOT RUN: {e.reason}."
+
+
+def op_rows(e: InferenceEstimate, phase: str) -> list[dict[str, Any]]:
+    """The operations of a phase (one pass): counts, FLOPs, bytes, seconds, share and bound."""
+    timed: Sequence[Timed] = e.timed[phase]
+    total = float(np.mean(e.passes[phase].total))
+    rows = []
+    for t in timed:
+        op = t.node
+        own = float(np.mean(t.total))
+        rows.append({
+            "name": op.name, "part": op.part, "count": float(op.count),
+            "flops": float(np.mean(op.flops)) if isinstance(op, Op) else 0.0,
+            "bytes": float(np.mean(op.bytes)), "time_s": own, "share": own / total,
+            "bound": BOUNDS[int(np.atleast_1d(t.bound)[-1])],
+        })  # fmt: skip
+    return rows
+
+
+def op_lines(e: InferenceEstimate) -> list[str]:
+    """The table of operations, one pass of each phase (all layers together)."""
+    lines = []
+    for phase in ("prefill", "decode"):
+        head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
+        rows = [
+            (r["name"], count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"), seconds(r["time_s"]),
+             percent(r["share"]), r["bound"])
+            for r in op_rows(e, phase)
+        ]  # fmt: skip
+        lines += [f"Operations of a {phase} pass (the rest is gaps and host)", *columns([head, *rows], "lrrrrrl"), ""]
+    return lines
+
+
+def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
+    """The object of --json: the contract's keys, and what was asked and assumed."""
+    values = infer_values(e)
+    s = e.scenario
+    asked = {
+        "model": s.model.name, "gpu": s.cluster.device.name, "cluster": s.cluster.name, "engine": s.engine.name,
+        "quant": s.quant.name, "efficiency": s.efficiency.mode, "batch": s.workload.batch, "prompt": s.workload.prompt,
+        "output": s.workload.output, "tp": s.mapping.tp, "pp": s.mapping.pp, "dp": s.mapping.dp, "ep": s.mapping.ep,
+        "cp": s.mapping.cp,
+    }  # fmt: skip
+    out: dict[str, Any] = {**values, "scenario": asked, "assumed": list(e.assumed), "warnings": list(e.warnings)}
+    out["bound"] = {k: str(v) for k, v in e.bound.items()}
+    out["reason"] = str(e.reason)
+    if ops:
+        out["ops"] = {phase: op_rows(e, phase) for phase in ("prefill", "decode")}
+    return out
+
+
+GRID_COLUMNS = (
+    ("ttft_s", "TTFT", seconds),
+    ("tpot_s", "TPOT", seconds),
+    ("latency_s", "latency", seconds),
+    ("output_tokens_per_s", "tokens/s", count),
+    ("memory_bytes", "memory", lambda v: gib(float(v))),
+)
+"""Columns of the table of a grid: key, heading, how to write it."""
+MOST_ROWS = 200
+
+
+def grid_text(grid: Any) -> str:
+    """A grid for people: one row a point, OOM where it does not fit."""
+    shape = tuple(len(a.values) for a in grid.axes)
+    names = [a.name.rsplit(".", 1)[-1] for a in grid.axes]
+    rows: list[Sequence[str]] = []
+    for place in list(np.ndindex(shape))[:MOST_ROWS]:
+        cells = [str(a.values[i]) if isinstance(a.values[i], str) else count(a.values[i]) for a, i in zip(grid.axes, place, strict=True)]
+        ok = bool(grid.arrays["fits"][place])
+        why = str(grid.arrays["reason"][place])
+        numbers = [write(grid.arrays[key][place]) for key, _, write in GRID_COLUMNS]
+        rows.append((*cells, *numbers, "" if ok else ("OOM" if "memory" in why else why)))
+    head = (*names, *(h for _, h, _ in GRID_COLUMNS), "")
+    axis_sides = "".join("l" if a.structural else "r" for a in grid.axes)
+    lines = columns([head, *rows], axis_sides + "r" * len(GRID_COLUMNS) + "l", indent=0)
+    left = int(np.prod(shape)) - len(rows)
+    return "\n".join([*lines, *([f"... {left} more points: write them with --out FILE.csv"] if left > 0 else [])])
