@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 
 from rooflm import catalogue
 from rooflm.errors import RooflmError
-from rooflm.validation import METRICS, Request, ServeRequest, Skip, describe, published_tables, read_rows, summarise
+from rooflm.model import parameters
+from rooflm.validation import (
+    METRICS,
+    Request,
+    ServeRequest,
+    Skip,
+    describe,
+    labels,
+    model_from_sizes,
+    published_tables,
+    read_rows,
+    summarise,
+)
 from rooflm.validation import names as alias_names
 from rooflm.validation.conventions import megatron_hardware_flops, megatron_model_flops
 from rooflm.validation.layouts import llama_hours
@@ -388,6 +400,26 @@ def test_summary_object() -> None:
     assert got["by_gpu"]["b"]["mape"] == pytest.approx(0.125)
     assert got["by_source"]["s"]["rows"] == 2
     assert got["by_model"] == {} and got["all"]["coverage"] is None
+
+
+def test_labels_group_requests() -> None:
+    got = labels([request(infer_row()), request(infer_row(gpu="L40S-48GB"))])
+    assert got["gpu"] == ["h100-sxm-80gb", "l40s"] and got["metric"] == ["latency_s"] * 2
+    assert summarise([1.0, 1.0], [1.0, 1.0], got)["by_model"]["llama-2-7b"]["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("seq", "billions"), [(2048, 1.3160), (32768, 1.3789)]
+)  # llm-foundry prints both counts for its 1B model: the learned positions differ
+def test_sizes_give_the_published_number_of_parameters(seq: int, billions: float) -> None:
+    row = {"id": "LLMF-1", "model": "MPT-1b", "layers": "24", "hidden": "2048", "heads": "16", "kv_heads": "16"}
+    row |= {"ffn": "8192", "vocab": "50368", "seq": str(seq), "gpus": "32", "tp": "1", "pp": "1", "vp": "", "dp": "32"}
+    got = request(train_row(**row, metric="step_time_s", value="2"))
+    model = got.kwargs["model"]
+    if isinstance(model, dict):
+        assert float(parameters(model_from_sizes(model))) / 1e9 == pytest.approx(billions, rel=1e-3)
+    else:
+        assert seq == 2048 and model == "mpt-1b"
 
 
 def test_summary_of_nothing() -> None:

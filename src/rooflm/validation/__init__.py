@@ -2,7 +2,8 @@
 
 from rooflm.validation.metrics import ape, describe, summarise
 from rooflm.validation.request import METRICS, Outcome, Request, ServeRequest, Skip
-from rooflm.validation.rows import published_tables, read_rows
+from rooflm.validation.rows import labels, published_tables, read_rows
+from rooflm.validation.sizes import model_from_sizes
 
 __all__ = [
     "METRICS",
@@ -12,6 +13,8 @@ __all__ = [
     "Skip",
     "ape",
     "describe",
+    "labels",
+    "model_from_sizes",
     "published_tables",
     "read_rows",
     "summarise",

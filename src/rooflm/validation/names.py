@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Any
 
 from rooflm import catalogue
-from rooflm.errors import UnknownNameError
 from rooflm.validation.request import Unusable
 
 
@@ -33,10 +32,7 @@ def model(name: str) -> str | None:
     target = table()["models"].get(catalogue.normalise(name), name)
     if target in table()["architectures"]:
         return str(target)
-    try:
-        return catalogue.resolve("model", target)
-    except UnknownNameError:
-        return None
+    return catalogue.aliases("model").get(catalogue.normalise(target))
 
 
 def model_argument(name: str) -> tuple[str, str | dict[str, Any]]:
@@ -62,10 +58,10 @@ def gpu(name: str, source: str = "") -> str:
     if target is None:
         rules = (r["name"] for r in table()["gpu_patterns"] if re.search(r["match"], name, re.IGNORECASE))
         target = next(rules, name)
-    try:
-        return catalogue.resolve("gpu", target)
-    except UnknownNameError:
-        raise Unusable(f"unknown gpu {name}") from None
+    found = catalogue.aliases("gpu").get(catalogue.normalise(target))
+    if found is None:
+        raise Unusable(f"unknown gpu {name}")
+    return found
 
 
 @lru_cache(maxsize=4096)

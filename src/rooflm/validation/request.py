@@ -97,9 +97,9 @@ class Unusable(Exception):  # noqa: N818 (a verdict on a row, not an error)
 
 
 def text(row: Row, column: str) -> str:
-    """The cell as text without outer blanks; "" when the column or the cell is not there."""
+    """The cell as text without outer blanks, at most 2,000 characters; "" when the column or the cell is not there."""
     value = row.get(column)
-    return value.strip() if isinstance(value, str) else ""
+    return value.strip()[:2000] if isinstance(value, str) else ""
 
 
 def number(row: Row, column: str) -> float | None:
@@ -161,4 +161,4 @@ def prefix_of(row_id: str) -> str:
     >>> prefix_of("trtllm17-0001"), prefix_of("KORL-001"), prefix_of("optimus-t2-03"), prefix_of("")
     ('trtllm17', 'KORL', 'optimus-t2', '')
     """
-    return re.sub(r"[-_ ]?\d+[a-z]?$", "", row_id.strip())
+    return re.sub(r"[-_ ]?\d+[a-z]?$", "", row_id.strip()[:80])

@@ -54,7 +54,10 @@ def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
 
 def parse(content: str, label: str = "table") -> list[Outcome]:
     """As `read_rows`, from the text of a table; `label` names it in the error message."""
-    lines = list(csv.reader(io.StringIO(content, newline="")))
+    try:
+        lines = list(csv.reader(io.StringIO(content, newline="")))
+    except csv.Error as error:
+        raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
     rows: list[Row] = [dict(zip(header, line, strict=False)) for line in lines[1:] if any(c.strip() for c in line)]
     if {"metric", "value", "global_batch"} <= set(header):
@@ -65,6 +68,18 @@ def parse(content: str, label: str = "table") -> list[Outcome]:
         f"{label} has no header of a published table: "
         "it needs metric, value and engine (inference) or global_batch (training)"
     )
+
+
+def labels(requests: Iterable[Request]) -> dict[str, list[str]]:
+    """The labels by which `summarise` groups: source, gpu, engine, model and metric of each request."""
+    items = list(requests)
+    return {
+        "source": [r.source for r in items],
+        "gpu": [r.group[1] for r in items],
+        "engine": [r.engine for r in items],
+        "model": [r.group[0] for r in items],
+        "metric": [r.metric for r in items],
+    }
 
 
 def inference_rows(rows: Iterable[Row]) -> list[Outcome]:

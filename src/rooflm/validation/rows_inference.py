@@ -89,7 +89,7 @@ def split_of(row: Row) -> tuple[dict[str, int], tuple[str, ...]]:
     """(gpus, tp, pp, dp, ep) of a row with notes; Unusable where the degrees do not explain the number of GPUs."""
     gpus = count(row, "gpus", "number of GPUs not stated")
     tp, pp = count(row, "tp", "split over GPUs not stated"), count(row, "pp", "split over GPUs not stated")
-    expert = re.search(r"expert parallel (?:= (gpus)|(\d+))", text(row, "note"))
+    expert = re.search(r"expert parallel (?:= (gpus)|(\d{1,6}))", text(row, "note"))
     if expert:  # TensorRT-LLM cuts the experts inside the tensor group, so that attention stays split over all GPUs
         ep = gpus if expert[1] else int(expert[2])
         return {"gpus": gpus, "tp": gpus // pp, "pp": pp, "dp": 1, "ep": ep}, ("experts split inside the tensor group",)
@@ -110,7 +110,7 @@ def lengths_of(row: Row, metric: str, source: str) -> tuple[dict[str, int], tupl
         filled = {k: max(1, count({k: v}, k, LENGTH) if v != "0" else 1) for k, v in sizes.items()}
         return filled, ()
     prompt = count(row, "input_len", LENGTH)
-    template = re.search(r"\((\d+) with template\)", note)
+    template = re.search(r"\((\d{1,9}) with template\)", note)
     if source.startswith("tinychat") and metric == "tpot_ms" and not text(row, "output_len"):
         return {"prompt": prompt, "output": TINYCHAT_OUTPUT}, ("200 generated tokens: the benchmark script's setting",)
     first_only = metric == "ttft_ms" and not text(row, "output_len")

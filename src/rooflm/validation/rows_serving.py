@@ -28,7 +28,7 @@ def note_number(note: str, name: str) -> int | None:
     >>> note_number("moe_tp=2 moe_ep=4 attn_dp=;", "moe_ep"), note_number("attn_dp=", "attn_dp")
     (4, None)
     """
-    match = re.search(rf"\b{name}=(\d+)", note)
+    match = re.search(rf"\b{name}=(\d{{1,6}})", note)
     return int(match[1]) if match else None
 
 
@@ -42,7 +42,7 @@ def true_split(row: Row) -> tuple[dict[str, int], tuple[str, ...]]:
     note = text(row, "note")
     moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
     attn_dp = note_number(note, "attn_dp") or 1
-    named = re.search(r"_tp(\d+)_", note + "_")
+    named = re.search(r"_tp(\d{1,6})_", note + "_")
     flags: list[str] = []
     if not text(row, "tp") and not named:
         raise Unusable("split over GPUs not stated")

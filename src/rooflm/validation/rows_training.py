@@ -89,7 +89,7 @@ DTYPES = {
     "float8": "fp8",
     "float8+bf16": "fp8",
     "float8 tensorwise": "fp8",
-    "float8 rowwise": "fp8-rowwise",
+    "float8 rowwise": "fp8",
     "mxfp8": "mxfp8",
     "fp8-mx": "mxfp8",
     "nvfp4": "nvfp4",
@@ -138,24 +138,25 @@ def architecture(row: Row) -> tuple[str, str | dict[str, Any]]:
     vocab = number(row, "vocab")
     found = names.model(bare)
     complete = all(v is not None and v >= 1 for v in sizes.values())
-    if found and not (complete and _UNGATED.match(bare) and not _agrees(found, sizes, vocab)):
+    plain = bool(_ALIBI.match(bare) or _ROTARY.match(bare))
+    positions = 0 if plain else int(number(row, "seq") or 0)
+    if found and not (complete and _UNGATED.match(bare) and not _agrees(found, sizes, vocab, positions)):
         return names.model_argument(bare)
     if not (complete and _UNGATED.match(bare)):
         raise Unusable(f"unknown model {bare}" if name else "model not stated")
     shape: dict[str, Any] = {k: int(v or 0) for k, v in sizes.items()}
-    plain = bool(_ALIBI.match(bare) or _ROTARY.match(bare))
-    positions = 0 if plain else int(number(row, "seq") or 0)
-    own = {"name": bare.lower().replace(" ", "-"), **shape, "vocab": int(vocab or 51200), "gated": False}
+    own = {"name": found or bare.lower().replace(" ", "-"), **shape, "vocab": int(vocab or 51200), "gated": False}
     return own["name"], own | {"positions": positions, "tied": not _ROTARY.match(bare), "norm": "layer"}
 
 
-def _agrees(name: str, sizes: dict[str, float | None], vocab: float | None) -> bool:
+def _agrees(name: str, sizes: dict[str, float | None], vocab: float | None, positions: int) -> bool:
     if name in names.table()["architectures"]:
         shape = names.table()["architectures"][name]
         return all(shape[k] == v for k, v in sizes.items()) and vocab in (None, shape["vocab"])
     model = load_model(name)
     layers = sum(float(b.count) for b in model.blocks)
-    return layers == sizes["layers"] and model.hidden == sizes["hidden"] and vocab in (None, model.vocab)
+    same = layers == sizes["layers"] and model.hidden == sizes["hidden"] and vocab in (None, model.vocab)
+    return bool(same and model.positions == positions)
 
 
 def sharding(row: Row, about: Source) -> tuple[str | int, dict[str, Fact]]:
@@ -235,7 +236,12 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
         "gradient_reduction_exposed": source in ("NAR", "NAR2", "KOR", "optimus") or "no overlap of gradient" in note,
         "embedding_is_a_stage_slot": "embedding counted as a PP slot" in note,
         "interleaved": "Interleaved 1F1B" in note,
+        "unbalanced_stages": (number(row, "layers") or 0) % (number(row, "pp") or 1) != 0,
+        "near_capacity": source == "TT" and text(row, "metric") == "memory_gb" and (number(row, "value") or 0) > 80,
     }
+    container = re.search(r"container (\d\d\.\d\d[.\d]*\d)", note)
+    facts |= {"container": container[1]} if container else {}
+    facts |= {"fp8_scaling": "rowwise"} if "rowwise" in text(row, "precision") else {}
     detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
     facts |= {"recompute_detail": detail[1]} if detail else {}
     return facts | {k: True for k, v in words.items() if v}
@@ -258,7 +264,7 @@ def measured_of(
         name, scale = direct[metric]
         return name, value * scale, ()
     if metric == "gpu_hours":
-        tokens = re.search(r"([\d.]+)\s*([BT]) tokens", text(row, "note"))
+        tokens = re.search(r"(\d+(?:\.\d+)?)\s*([BT]) tokens", text(row, "note"))
         if tokens is None:
             raise Unusable("tokens of the run not stated")
         steps = float(tokens[1]) * (1e9 if tokens[2] == "B" else 1e12) / (batch * seq)
