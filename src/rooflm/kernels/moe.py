@@ -1,0 +1,218 @@
+"""Mixture of experts: who is routed where, and the time of the fused expert kernels on one rank.
+
+A rank holds `experts / ep` experts, each cut to `width / tp`. Its kernels sort the tokens by expert, run two grouped
+GEMMs (gate-up, down) over the experts that received rows, with the activation between them, and put the rows back.
+Every numeric argument is a number or an array; the tile candidates are one extra leading axis that is minimised away.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.units import Num
+
+TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
+TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
+"""Tile candidates of the grouped GEMMs; finer lists fit no better."""
+RAMP_SCALE = 5e-6
+"""s of transfer over which the memory pipeline fills (as for plain GEMMs)."""
+HOT = 0.8
+"""Share of a weight's DRAM time that an L2 holding it saves (as for plain GEMMs)."""
+
+
+class MoEConstants(NamedTuple):
+    """What a kernel reaches on one GPU and dtype: ten numbers, each a number or an array. Times in s.
+
+    start: fixed time of the launches, sort and routing; expert: time for each expert that the rank holds (s);
+    eff_c, eff_m: share of peak compute and of DRAM bandwidth; c_sm: bandwidth that one SM can draw, as a multiple of
+    its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
+    eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
+    stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
+    l2: share of the L2 below which weights stay in it when a benchmark repeats (no part in a model's step).
+    """
+
+    start: Num
+    expert: Num
+    eff_c: Num
+    eff_m: Num
+    c_sm: Num
+    ramp: Num
+    wave: Num
+    eff_pass: Num
+    stray: Num
+    l2: Num
+
+
+class Hardware(NamedTuple):
+    """A device as these kernels see it: dense FLOP/s of the dtype, DRAM B/s, SMs, L2 bytes."""
+
+    peak: Num
+    bandwidth: Num
+    sms: Num
+    l2: Num
+
+
+class Routing(NamedTuple):
+    """Work of the busiest rank. rows: (token, expert) pairs it computes; experts: local experts with at least one row.
+
+    spread: 0 where all experts have equally many rows (the balanced benchmark), 1 where their numbers scatter.
+    """
+
+    rows: Num
+    experts: Num
+    spread: Num
+
+
+def distinct_experts(tokens: Num, top_k: Num, experts: Num, skew: Num = 0.0) -> Num:
+    """Expected number of different experts that `tokens` tokens reach together.
+
+    Uniform: E (1 - (1 - k/E)^T), each token missing an expert with probability 1 - k/E. Unequal popularity, of
+    coefficient of variation `skew` (gamma distributed): E (1 - (1 + λ s²)^(-1/s²)) with λ = -T ln(1 - k/E), one less
+    the share of zeros of a negative binomial; it tends to the former as s goes to 0.
+    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture.
+
+    >>> round(float(distinct_experts(1, 8, 256)), 6), round(float(distinct_experts(32, 8, 256)), 1)
+    (8.0, 163.3)
+    >>> round(float(distinct_experts(32, 8, 256, skew=1.5)), 1)
+    105.1
+    """
+    mean = -tokens * np.log1p(-np.minimum(top_k / experts, 1.0 - 1e-12))
+    variance = np.maximum(np.square(skew), 1e-9)
+    found = experts * -np.expm1(-np.log1p(mean * variance) / variance)
+    return np.maximum(np.minimum(found, tokens * top_k), np.minimum(tokens, 1.0) * top_k)
+
+
+def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -> Num:
+    """Rows of the busiest of `ep` ranks over the mean: 1 + z(ep) sqrt(s² ep/E + ep/(T k)).
+
+    The two terms are the scatter of popularity, averaged over the E/ep experts of a rank, and of the draws (Poisson).
+    z is the expected maximum of ep standard normals, 0.8 ln(ep)^0.75 to 8 % for 2 to 256 (Harter 1961); 1 for ep = 1.
+
+    >>> float(imbalance(1024, 8, 128, 1, 1.5)), round(float(imbalance(1024, 8, 128, 8, 1.5)), 2)
+    (1.0, 1.52)
+    """
+    scatter = np.sqrt(np.square(skew) * ep / experts + ep / np.maximum(tokens * top_k, 1.0))
+    return 1.0 + 0.8 * np.log(np.maximum(ep, 1.0)) ** 0.75 * scatter
+
+
+def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) -> Routing:
+    """Routing of real tokens: `distinct_experts` shared out, and the busiest rank's rows by `imbalance`.
+
+    tokens: those of all ranks of the expert-parallel group together. No rank has more than min(k, E/ep) rows a token.
+
+    >>> [round(float(x), 1) for x in routed(32, 8, 256, ep=8)]
+    [39.8, 22.8, 1.0]
+    """
+    local = experts / ep
+    extra = imbalance(tokens, top_k, experts, ep, skew)
+    rows = np.minimum(tokens * top_k / ep * extra, tokens * np.minimum(top_k, local))
+    touched = distinct_experts(tokens, top_k, experts, skew) / ep * np.sqrt(extra)
+    return Routing(rows, np.minimum(np.minimum(touched, local), rows), 1.0)
+
+
+def balanced(tokens: Num, top_k: Num, experts: Num, ep: Num = 1) -> Routing:
+    """Routing of the balanced benchmark: rows dealt out in turn, so min(T k, E) experts, equally many rows each.
+
+    >>> [float(x) for x in balanced(4, 8, 128, ep=8)]
+    [4.0, 4.0, 0.0]
+    """
+    pairs = tokens * top_k
+    touched = np.maximum(np.minimum(pairs, experts) / ep, 1.0)
+    return Routing(np.maximum(pairs / ep, touched), touched, 0.0)
+
+
+def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
+    """Tiles of height `tile` that an expert with `rows` rows takes: ceil(m/b), or its mean where m scatters.
+
+    Averaged over an m that scatters widely, ceil(m/b) = (m-1)/b + 1 - (1 - 1/b)/2; while m - 1 is small against b it is
+    1 tile: 1 + x - (1 - 1/b)/2 (1 - e^-x) with x = (m-1)/b.
+
+    >>> float(tiles_per_expert(130, 64, 0)), round(float(tiles_per_expert(130, 64, 1)), 2)
+    (3.0, 2.59)
+    """
+    x = np.maximum(rows - 1.0, 0.0) / tile
+    mean = 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * np.expm1(-x)
+    return np.where(np.asarray(spread) > 0, mean, np.ceil(rows / tile))
+
+
+def grouped_gemm_time(
+    routing: Routing, n: Num, k: Num, *, hot: Num, weight_bytes: Num, act_bytes: Num, device: Hardware, c: MoEConstants
+) -> Num:
+    """Seconds of one grouped GEMM, [rows, k] x [experts, k, n], the best tile of the candidates.
+
+        tiles = experts · tiles(m, bm) · ceil(n/bn),  m = rows / experts
+        T_sm = ceil(tiles/SMs) (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
+        T_dram = bytes (1 - 0.8 hot) / (eff_m BW) + ramp (1 - e^(-T/5us));  t = (T_sm³ + T_dram³)^(1/3)
+
+    with a, w bytes an element of activations and weights; `hot` is the share of weights that the L2 holds.
+    Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
+    bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs).
+    """
+    shape = np.broadcast_shapes(*(np.shape(x) for x in (*routing, n, k, device.peak, device.bandwidth, device.sms)))
+    bm = TILE_M.reshape(-1, *(1,) * len(shape))
+    bn = TILE_N.reshape(-1, *(1,) * len(shape))
+    tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(routing.rows / routing.experts, bm, routing.spread)
+    compute = bm * bn * (2.0 * device.sms * k / (c.eff_c * device.peak))
+    memory = (bm * act_bytes + bn * weight_bytes) * (k * device.sms / (c.c_sm * device.bandwidth))
+    on_sm = np.min(np.ceil(tiles / device.sms) * (np.maximum(compute, memory) + c.wave), axis=0)
+    moved = routing.experts * n * k * weight_bytes * (1.0 - HOT * hot) + routing.rows * (k * act_bytes + n * 2.0)
+    dram = moved / (c.eff_m * device.bandwidth)
+    dram = dram - c.ramp * np.expm1(-dram / RAMP_SCALE)
+    result: Num = np.cbrt(on_sm * on_sm * on_sm + dram * dram * dram)
+    return result
+
+
+def moe_time(
+    tokens: Num,
+    hidden: Num,
+    width: Num,
+    routing: Routing,
+    *,
+    top_k: Num,
+    experts: Num,
+    device: Hardware,
+    c: MoEConstants,
+    ep: Num = 1,
+    tp: Num = 1,
+    gated: Num = 1.0,
+    weight_bytes: Num = 2.0,
+    act_bytes: Num = 2.0,
+    gathered: Num = 1.0,
+    warm: Num = 0.0,
+) -> Num:
+    """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
+
+    tokens: of all ranks of the group; width: an expert's, before tp; gated: 1 for gate and up projections, 0 for one;
+    weight_bytes, act_bytes: bytes an element in the GEMMs, scales included; gathered: 1 where each rank sees all
+    tokens (all-gather or replicated), 0 where an all-to-all brings it only its own; warm: 1 for a benchmark that
+    repeats with the weights in L2, 0 for a step of a model.
+
+        t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
+        passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
+
+    (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.)
+    Fitted by `rooflm.fitting.moe`.
+
+    >>> h200 = Hardware(989e12, 4.8e12, 132, 50e6)
+    >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01, 0.5)
+    >>> routing = balanced(16, 8, 128)   # 128 experts of 3 · 2048 · 768 weights: 252 us at full bandwidth, measured 301
+    >>> seconds = moe_time(16, 2048, 768, routing, top_k=8, experts=128, device=h200, c=fused)
+    >>> round(float(seconds) * 1e6)
+    311
+    """
+    w = width / tp
+    matrices = 2.0 + gated
+    held = routing.experts * hidden * w * matrices * weight_bytes
+    hot = warm / (1.0 + (held / (c.l2 * device.l2)) ** 4)
+    first = grouped_gemm_time(
+        routing, (1.0 + gated) * w, hidden, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
+    )
+    second = grouped_gemm_time(
+        routing, hidden, w, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
+    )
+    rows = routing.rows + c.stray * gathered * np.maximum(tokens * top_k - routing.rows, 0.0)
+    passes = rows * (2.0 * hidden + matrices * w) * 2.0 + tokens * hidden * 4.0
+    fixed = c.start + c.expert * experts / ep
+    return np.where(np.asarray(tokens) > 0, fixed + first + second + passes / (c.eff_pass * device.bandwidth), 0.0)
