@@ -31,6 +31,21 @@ class Memory:
         return self.capacity - self.total
 
 
+class Limits(NamedTuple):
+    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
+
+    flags: dict[str, Num]
+
+    @property
+    def reason(self) -> Num:
+        """The first reason that holds at each point, or an empty text."""
+        names = ["", *self.flags]
+        code: Num = np.zeros((), dtype=int)
+        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
+            code = np.where(flag, index, code)
+        return np.asarray(np.array(names)[np.asarray(code)])
+
+
 @dataclass(frozen=True)
 class InferenceEstimate:
     """The answer; every number is SI and may be an array with one dimension an axis.
@@ -50,7 +65,7 @@ class InferenceEstimate:
     memory: Memory
     fits: Num
     max_batch: Num
-    reason: Num
+    limits: Limits = field(repr=False)
     comm_bytes: dict[str, Num]
     comm_detail: dict[str, dict[str, Num]]
     prefill_parts: dict[str, Num]
@@ -71,6 +86,11 @@ class InferenceEstimate:
     warnings: tuple[str, ...] = ()
 
     @cached_property
+    def reason(self) -> Num:
+        """Why it cannot run: the first rule that a point breaks, or an empty text."""
+        return self.limits.reason
+
+    @cached_property
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         return {k: bound_of(self.timed[k], step_, self.scenario.axes) for k, step_ in self.passes.items()}
@@ -85,21 +105,6 @@ class InferenceEstimate:
 
 THIRDS = np.array([0.0, 0.5, 1.0])
 """Where in the output the decode step is evaluated: its first, middle and last step."""
-
-
-class Limits(NamedTuple):
-    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
-
-    flags: dict[str, Num]
-
-    @property
-    def reason(self) -> Num:
-        """The first reason that holds at each point, or an empty text."""
-        names = ["", *self.flags]
-        code: Num = np.zeros((), dtype=int)
-        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
-            code = np.where(flag, index, code)
-        return np.array(names)[code]
 
 
 def style(s: Scenario) -> Style:
@@ -151,6 +156,11 @@ def mean_step(x: Num, axes: int) -> Num:
     return (x[0] + 4.0 * x[1] + x[2]) / 6.0
 
 
+def last_step(x: Num, axes: int) -> Num:
+    """The last step's value of a per-step number that may carry the leading context axis."""
+    return x[-1] if isinstance(x, np.ndarray) and x.ndim > axes else x
+
+
 def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
@@ -175,7 +185,7 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     dims = s.axes
     decode_parts = {k: mean_step(v, dims) for k, v in tick.parts.items()}
     tpot = sum(decode_parts.values())
-    tpot_end = tick.total[-1] if np.ndim(tick.total) > dims else tick.total
+    tpot_end = last_step(tick.total, dims)
     steps = np.maximum(w.output - 1, 0)
     latency = ttft + steps * tpot
     gpus = m.devices
@@ -202,9 +212,9 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         output_tokens_per_s_per_gpu=rate / gpus,
         requests_per_s=w.batch / latency,
         memory=memory,
-        fits=fits & (limits.reason == ""),
+        fits=~np.asarray(_any(list(limits.flags.values()))),
         max_batch=max_batch(s),
-        reason=limits.reason,
+        limits=limits,
         comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},
         comm_detail={"prefill": per_pass, "decode": per_step},
         prefill_parts=prefill_parts,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from rooflm.errors import RooflmError, near_matches
 from rooflm.inference import InferenceEstimate
 
 INFER_KEYS: dict[str, tuple[str, str]] = {
@@ -40,37 +42,66 @@ INFER_KEYS: dict[str, tuple[str, str]] = {
 """Key -> (meaning, unit), for nested keys of the group."""
 
 
-def infer_values(e: InferenceEstimate) -> dict[str, Any]:
-    """Every output of an inference estimate by its JSON key; groups are dicts. Values may be arrays."""
-    return {
-        "ttft_s": e.ttft,
-        "tpot_s": e.tpot,
-        "tpot_end_s": e.tpot_end,
-        "latency_s": e.latency,
-        "output_tokens_per_s": e.output_tokens_per_s,
-        "output_tokens_per_s_per_gpu": e.output_tokens_per_s_per_gpu,
-        "requests_per_s": e.requests_per_s,
-        "memory_bytes": e.memory.total,
-        "memory_capacity_bytes": e.memory.capacity,
-        "memory": e.memory.parts,
-        "fits": e.fits,
-        "reason": e.reason,
-        "max_batch": e.max_batch,
-        "comm_bytes": e.comm_bytes,
-        "comm_detail": e.comm_detail,
-        "prefill_parts_s": e.prefill_parts,
-        "decode_parts_s": e.decode_parts,
-        "bound": e.bound,
-        "mfu": e.mfu,
-        "mbu": e.mbu,
-        "prefill_mfu": e.prefill_mfu,
-        "decode_mbu": e.decode_mbu,
-        "busy": e.busy,
-        "energy_j_per_token": e.energy_per_token,
-        "power_w": e.power,
-        "cost_usd_per_million_tokens": e.cost_per_million_tokens,
-        "gpus": e.gpus,
-    }
+_READ: dict[str, Callable[[InferenceEstimate], Any]] = {
+    "ttft_s": lambda e: e.ttft,
+    "tpot_s": lambda e: e.tpot,
+    "tpot_end_s": lambda e: e.tpot_end,
+    "latency_s": lambda e: e.latency,
+    "output_tokens_per_s": lambda e: e.output_tokens_per_s,
+    "output_tokens_per_s_per_gpu": lambda e: e.output_tokens_per_s_per_gpu,
+    "requests_per_s": lambda e: e.requests_per_s,
+    "memory_bytes": lambda e: e.memory.total,
+    "memory_capacity_bytes": lambda e: e.memory.capacity,
+    "memory": lambda e: e.memory.parts,
+    "fits": lambda e: e.fits,
+    "reason": lambda e: e.reason,
+    "max_batch": lambda e: e.max_batch,
+    "comm_bytes": lambda e: e.comm_bytes,
+    "comm_detail": lambda e: e.comm_detail,
+    "prefill_parts_s": lambda e: e.prefill_parts,
+    "decode_parts_s": lambda e: e.decode_parts,
+    "bound": lambda e: e.bound,
+    "mfu": lambda e: e.mfu,
+    "mbu": lambda e: e.mbu,
+    "prefill_mfu": lambda e: e.prefill_mfu,
+    "decode_mbu": lambda e: e.decode_mbu,
+    "busy": lambda e: e.busy,
+    "energy_j_per_token": lambda e: e.energy_per_token,
+    "power_w": lambda e: e.power,
+    "cost_usd_per_million_tokens": lambda e: e.cost_per_million_tokens,
+    "gpus": lambda e: e.gpus,
+}
+"""JSON key -> how an estimate gives it. Costly ones (bound, reason) are worked out only when read."""
+
+
+def infer_values(e: InferenceEstimate, names: Collection[str] | None = None) -> dict[str, Any]:
+    """Outputs of an inference estimate by their JSON keys (all, or those named); groups are dicts. Values may be arrays."""
+    return {k: read(e) for k, read in _READ.items() if names is None or k in names}
+
+
+def check_outputs(names: Iterable[str], known: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
+    """Names of outputs as asked for (a key, or a member of a group such as "memory.weights"), each known.
+
+    >>> check_outputs(["tpot_s", "memory.weights"], INFER_KEYS)
+    ('tpot_s', 'memory.weights')
+    """
+    listed = tuple(dict.fromkeys(names))
+    for name in listed:
+        if name.split(".")[0] not in known:
+            near = near_matches(name, known) or list(known)[:6]
+            raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    return listed
+
+
+def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, Any]:
+    """The outputs named, a group's name standing for its members; all without names.
+
+    >>> chosen({"memory.weights": 1, "memory.context": 2, "tpot_s": 3}, ("memory.weights", "tpot_s"))
+    {'memory.weights': 1, 'tpot_s': 3}
+    """
+    if names is None:
+        return dict(flat)
+    return {k: v for k, v in flat.items() if any(k == n or k.startswith(f"{n}.") for n in names)}
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
