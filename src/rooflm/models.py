@@ -69,15 +69,16 @@ def _part(struct: Any, kinds: dict[str, type]) -> Any:
 def from_row(row: dict[str, Any], name: str, label: str) -> Model:
     """A Model from a parsed TOML table; RooflmError names the file, the field, the value and the rule."""
     read = _plain(catalogue.convert(row, _schema(), label))
-    blocks = tuple(Block(b.count, _part(b.mixer, _MIXERS), _part(b.ffn, _FFNS), b.norms) for b in read["blocks"])
+    blocks = tuple(
+        Block(**_plain(b) | {"mixer": _part(b.mixer, _MIXERS), "ffn": _part(b.ffn, _FFNS)}) for b in read["blocks"]
+    )
     del read["aliases"], read["note"]
     return checked(Model(**read | {"name": name, "blocks": blocks}), label)
 
 
 @lru_cache(maxsize=512)
-def _packaged(name: str) -> Model:
-    row, canonical = catalogue.raw_row("model", name)
-    return from_row(row, canonical, f"model {canonical!r}")
+def _packaged(canonical: str) -> Model:
+    return from_row(catalogue.raw_row("model", canonical)[0], canonical, f"model {canonical!r}")
 
 
 def model_names() -> list[str]:
@@ -105,4 +106,4 @@ def load_model(name: str | os.PathLike[str]) -> Model:
     is_config = text.lower().endswith(".json") or text.startswith((".", "/", "~"))
     if is_config or (catalogue.normalise(text) not in catalogue.aliases("model") and Path(text).is_dir()):
         return read_config(Path(text).expanduser())
-    return _packaged(text)
+    return _packaged(catalogue.resolve("model", text))
