@@ -23,21 +23,28 @@ Truth = bool | NDArray[np.bool_]
 SPLITS = 2.0 ** np.arange(8)
 """Candidate cuts of a KV cache along its length."""
 HOT_GAIN = 0.95
-"""Share of the DRAM time that is saved on bytes found in L2 (L2 is 3 to 20 times as fast; too alike to be fitted)."""
+"""Share of the DRAM time that decode saves on KV found in L2 (not fitted: the SMs bound it then)."""
+HOT_GAIN_PREFILL = 0.65
+"""The same of prefill's reads and passes, which write as well."""
+GRAPH_BATCH = 512
+"""Largest batch for which vLLM captures a CUDA graph by default."""
+RAMP_S = 5e-6
+"""DRAM time at which 63 % of the ramp is seen (short transfers end before it)."""
 THROTTLE_S = 2e-3
 """Ideal kernel time at which half of the power throttling has set in, in benchmarks that repeat one kernel."""
 
 
 class PrefillConstants(NamedTuple):
-    """Constants of one prefill kernel on one device: 10 fitted, two picked from a list, two fixed.
+    """Constants of one prefill kernel on one device: 11 fitted (swap_s only with pack_to 1), two picked from a list.
 
     launch_s: time of an empty call, s; eff: tensor core rate of long tiles over the datasheet's; tile_s: cost of a
     tile besides its products, s; softmax_dim: exponentials of a score, as if the head were so much wider; kv_passes,
     qo_passes: serial passes over new K and V (rotary, cache write, quantisation), and over Q and O; sharp: exponent of
     the smooth maximum; throttle: share of the rate lost in kernels much longer than THROTTLE_S; tail: share of the
     longest tile's time that nothing overlaps (0 where the kernel splits it); l2_frac: share of L2 that keeps data
-    between repeats; tile: query rows of a tile; pack_to: up to so many new tokens the query heads of a KV head
-    share a tile; eff_m: DRAM efficiency; block: KV tokens of a step (half of it is overshoot at the diagonal).
+    between repeats; swap_s: copy that brings the query heads of a KV head together where they share a tile, s; tile:
+    query rows of a tile; pack_to: up to so many new tokens the query heads of a KV head share a tile; eff_m: DRAM
+    efficiency (not fitted: it cannot be told from the passes).
     """
 
     launch_s: float
@@ -50,42 +57,48 @@ class PrefillConstants(NamedTuple):
     throttle: float
     tail: float
     l2_frac: float
+    swap_s: float
     tile: float
     pack_to: float
     eff_m: float = 0.85
-    block: float = 128.0
 
 
 class DecodeConstants(NamedTuple):
-    """Constants of one decode kernel on one device: 9 fitted, four picked from a list.
+    """Constants of one decode kernel on one device: 9 fitted (one of swap_s and seq_s is 0), four picked from a list.
 
-    launch_s: time of an empty call, s; eff_m: DRAM efficiency; sharp: exponent of the smooth maximum; sm_bw: most that
-    one SM can read, over its even share of the datasheet bandwidth; cta_s: cost of a block besides its bytes, s;
-    split_s: cost of merging 128 splits, s (grows with the logarithm); eff_c: tensor core rate over the datasheet's;
-    l2_frac: share of L2 that keeps data between repeats; swap_s: copy that brings the query heads of a KV head
-    together, s; block: KV tokens of a step; max_splits: most splits; group_tile: query heads that share one read of
-    their KV head (1: every query head reads it again, as in fall-back kernels); min_group: fewest query heads a KV
-    head for the kernel to split at all.
+    launch_s: time of an empty call, s; eff_m: DRAM efficiency; ramp_s: time to fill and drain the DRAM pipeline, s;
+    sharp: exponent of the smooth maximum; sm_bw: most that one SM can read (or work through), over its even share of
+    the datasheet bandwidth; cta_s: cost of a block besides its bytes, s; split_s: cost of merging 128 splits, s (grows
+    with the logarithm); l2_frac: share of L2 that keeps data between repeats; swap_s: copy that brings the query heads
+    of a KV head together, s (FlashAttention-2); seq_s: cost of a sequence while the batch is small enough for a
+    captured CUDA graph, whose grid has room for the most splits, used or not (vLLM's FlashAttention-3), s; block: KV
+    tokens of a step; max_splits: most splits; group_tile: query heads that share one read of their KV head (1: every
+    query head reads it again, as in fall-back kernels); min_group: fewest query heads a KV head for the kernel to split
+    at all; eff_c: tensor core rate over the datasheet's (not fitted: an SM's work on a token goes with its bytes).
     """
 
     launch_s: float
     eff_m: float
+    ramp_s: float
     sharp: float
     sm_bw: float
     cta_s: float
     split_s: float
-    eff_c: float
     l2_frac: float
     swap_s: float
+    seq_s: float
     block: float
     max_splits: float
     group_tile: float
     min_group: float
+    eff_c: float = 0.8
 
 
-IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1, block=0)
+IDEAL_PREFILL = PrefillConstants(0, 1, 0, 0, 0, 0, 64, 0, 0, 0, 0, tile=1, pack_to=math.inf, eff_m=1)
 """The roofline: exact FLOPs at the datasheet rate, every byte once."""
-IDEAL_DECODE = DecodeConstants(0, 1, 64, 1e9, 0, 0, 1, 0, 0, block=1, max_splits=1, group_tile=1, min_group=1)
+IDEAL_DECODE = DecodeConstants(
+    0, 1, 0, 64, 1e9, 0, 0, 0, 0, 0, block=1, max_splits=1, group_tile=1, min_group=1, eff_c=1
+)
 """The roofline of decode: the KV cache once at the datasheet bandwidth."""
 
 
@@ -145,12 +158,12 @@ def prefill_attention_time(
 ) -> Number:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over `past + new` keys (causal, or over all of them).
 
-    t = launch + smooth_max(busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length x w),
-    w = 4 tile (head_dim + softmax_dim) / (eff x peak / SMs), slowest = tail x longest KV length x w, dram = least bytes
-    / bandwidth, and passes are the engine's serial passes over the new tokens. `past` > 0 is chunked prefill or prefix
-    caching, which nobody measured: the same tiles with longer KV. `peak` is the rate at the width of Q; `hot` the share
-    of bytes in L2 (benchmarks only). Sources: tiling of FlashAttention-2 (Dao 2023) and -3 (Shah et al. 2024); the
-    form and its constants are fitted, see data/calibration/attention.toml.
+    t = swap + smooth_max(launch, busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length (to
+    the end of the tile) x w), w = 4 tile (head_dim + softmax_dim) / (eff x peak / SMs), slowest = tail x longest KV
+    length x w, dram = least bytes / bandwidth, and passes are the engine's serial passes over the new tokens. `past` >
+    0 is chunked prefill or prefix caching, which nobody measured: the same tiles with longer KV. `peak` is the rate at
+    the width of Q; `hot` the share of bytes in L2 (benchmarks only). Sources: tiling of FlashAttention-2 (Dao 2023) and
+    -3 (Shah et al. 2024); the form and its constants are fitted, see data/calibration/attention.toml.
 
     >>> ideal = prefill_attention_time(1, 4096, 0, 32, 8, 128, q_bytes=2, kv_bytes=2, peak=1e15, bandwidth=4e12,
     ...                                sms=132, c=IDEAL_PREFILL)
@@ -158,13 +171,14 @@ def prefill_attention_time(
     137.473
     """
     w, tiles = _tile_rate(batch, new, past, heads, kv_heads, head_dim, peak, sms, c, causal, window)
-    mean = np.where(causal, causal_mean(new, past, window) + c.block / 2, np.minimum(past + new, window))
+    mean = np.where(causal, causal_mean(new, past, window) + (c.tile - 1) / 2, np.minimum(past + new, window))
     busy = tiles / sms * (c.tile_s + mean * w)
     slowest = c.tail * np.minimum(past + new, window) * w
     nbytes = prefill_bytes(batch, new, past, heads, kv_heads, head_dim, q_bytes=q_bytes, kv_bytes=kv_bytes)
-    cold = (1 - HOT_GAIN * hot) / (c.eff_m * bandwidth)
+    cold = (1 - HOT_GAIN_PREFILL * hot) / (c.eff_m * bandwidth)
     passes = 2 * batch * new * head_dim * (c.qo_passes * heads * q_bytes + c.kv_passes * kv_heads * kv_bytes)
-    return c.launch_s + smooth_max(c.sharp, busy, slowest, nbytes * cold) + passes * cold
+    swap = np.where((new <= c.pack_to) & (heads > kv_heads) & (np.minimum(batch, kv_heads) > 1), c.swap_s, 0.0)
+    return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes * cold) + passes * cold
 
 
 def _tile_rate(
@@ -186,11 +200,12 @@ def decode_attention_time(
 ) -> Number:  # fmt: skip
     """Seconds of attention of one query a sequence over `kv_len` cached tokens (give min(kv_len, window) for a window).
 
-    t = launch + swap + smooth_max(KV bytes / (eff_m x bandwidth), SM time), SM time being the best over the splits of
-    the KV length (see `split_kv_time`). Groups of more than group_tile query heads read their KV head again, once for
-    each group_tile of them. swap: a copy of the queries where there is more than one query head a KV head, more than
-    one KV head and sequence (else the layouts agree). `hot` is the share of KV in L2 (benchmarks only).
-    Sources: split-KV of Flash-Decoding (Dao et al. 2023); constants fitted, see data/calibration/attention.toml.
+    t = launch + wrap + ramp + smooth_max(read, SM time), read = KV bytes / (eff_m x bandwidth), SM time the best over
+    splits of the KV length (see `split_kv_time`), ramp = ramp_s (1 - exp(-read / RAMP_S)). Groups of more than
+    group_tile query heads read their KV head again, once for each group_tile of them. wrap: swap_s where there is more
+    than one query head a KV head, more than one KV head and sequence (else the layouts agree), and seq_s a sequence up
+    to GRAPH_BATCH. `hot`: share of KV in L2 (benchmarks). Sources: split-KV of Flash-Decoding (Dao et al. 2023);
+    constants fitted, see data/calibration/attention.toml.
 
     >>> t = decode_attention_time(8, 4096, 32, 8, 128, kv_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_DECODE)
     >>> round(float(t) * 1e6, 3)  # 2 x 8 x 4096 x 8 x 128 x 2 B at 4 TB/s; us
@@ -203,8 +218,10 @@ def decode_attention_time(
         4 * c.group_tile * head_dim, c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms,
         np.where(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
     )  # fmt: skip
-    swap = c.swap_s * np.where((group > 1) & (np.minimum(batch, kv_heads) > 1), 1.0, 0.0)
-    return c.launch_s + swap + smooth_max(c.sharp, read, worked)
+    wrap = np.where((group > 1) & (np.minimum(batch, kv_heads) > 1), c.swap_s, 0.0)
+    wrap = wrap + np.where(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
+    ramp = c.ramp_s * (1.0 - np.exp(-read / RAMP_S))
+    return c.launch_s + wrap + ramp + smooth_max(c.sharp, read, worked)
 
 
 def split_kv_time(
