@@ -86,19 +86,17 @@ def node_size(cluster: Cluster) -> int:
     return int(np.min(np.asarray(cluster.tiers[0].size))) if cluster.tiers else 1
 
 
-def split_degrees(
-    model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str]
-) -> dict[str, Num]:
+def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str]) -> dict[str, Any]:
     """tp, pp, dp, cp, ep from what was given: whatever of --gpus is not spoken for goes to tp within a node, then pp.
 
     With tp or pp given, the rest of --gpus is data parallel. Raises RooflmError when the degrees do not multiply up.
     """
     named = ("tp", "pp", "dp", "cp", "ep")
-    degrees: dict[str, Num] = {k: whole(k, given[k]) for k in named if given.get(k) is not None}
+    degrees: dict[str, Any] = {k: whole(k, given[k]) for k in named if given.get(k) is not None}
     gpus = given.get("gpus")
     if gpus is not None:
         gpus = whole("gpus", gpus)
-        rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))  # type: ignore[arg-type]
+        rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
         if not is_array(rest) and rest != int(rest):
             product = " x ".join(f"{k} {_plain(degrees[k])}" for k in ("tp", "pp", "dp", "cp") if k in degrees)
             raise RooflmError(f"gpus is {_plain(gpus)}, but {product} must divide it")

@@ -81,8 +81,11 @@ def numeric_point(axes: list[Axis]) -> Point:
     >>> {k: v.shape for k, v in numeric_point([Axis("batch", (1, 8, 64)), Axis("tp", (1, 2))]).items()}
     {'batch': (3, 1), 'tp': (1, 2)}
     """
-    shape = lambda i: tuple(len(a.values) if j == i else 1 for j, a in enumerate(axes))  # noqa: E731
-    return {a.name: np.array(a.values, dtype=float).reshape(shape(i)) for i, a in enumerate(axes)}
+    n = len(axes)
+    return {
+        a.name: np.array(a.values, dtype=float).reshape((1,) * i + (len(a.values),) + (1,) * (n - i - 1))
+        for i, a in enumerate(axes)
+    }
 
 
 def run(
