@@ -220,7 +220,7 @@ def _smooth_minimum(a: Num, b: Num, sharp: Num) -> Num:
     (0.5, 1.0)
     """
     low = np.minimum(a, b)
-    ratio = low / np.maximum(a, b)
+    ratio = low / np.maximum(np.maximum(a, b), 1e-300)
     result: Num = low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
     return result
 
