@@ -28,7 +28,8 @@ Array = NDArray[np.float64]
 SKEW = 1.0
 """Variation of the experts' popularity that fits both power-law benchmarks (1.01, 1.2) best from 0, 0.5 .. 2.5."""
 UNTUNED = 0.35
-"""A usual kernel that reaches less of the DRAM's bandwidth ran without tuning: its row is named "untuned"."""
+"""A usual kernel that reaches less of the DRAM's bandwidth ran without tuning: its row is named "untuned". (Not so for
+4-bit weights: some kernels widen them first, and then move four times the bytes.)"""
 FOLDS = 3
 MOST_ROWS = 2500
 """Rows of a GPU in one fit; more do not move the constants."""
@@ -243,7 +244,7 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
                 continue
             names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name}
             row = _row({**names, "kernel": "" if index == 0 else str(family)}, fitted, kind, str(family), odd=odd)
-            tuned = row.constants["eff_m"] >= UNTUNED
+            tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
             if index or not tuned:
                 continue

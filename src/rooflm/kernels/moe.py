@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.kernels.constants import LEVELS, lookup, typed
 from rooflm.units import Num
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
@@ -153,7 +154,8 @@ def grouped_gemm_time(
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*routing, n, k, device.peak, device.bandwidth, device.sms)))
     bm = TILE_M.reshape(-1, *(1,) * len(shape))
     bn = TILE_N.reshape(-1, *(1,) * len(shape))
-    tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(routing.rows / routing.experts, bm, routing.spread)
+    each = routing.rows / np.maximum(routing.experts, 1e-12)
+    tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
     compute = bm * bn * (2.0 * device.sms * k / (c.eff_c * device.peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * device.sms / (c.c_sm * device.bandwidth))
     on_sm = np.min(np.ceil(tiles / device.sms) * (np.maximum(compute, memory) + c.wave), axis=0)
@@ -216,3 +218,17 @@ def moe_time(
     passes = rows * (2.0 * hidden + matrices * w) * 2.0 + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep
     return np.where(np.asarray(tokens) > 0, fixed + first + second + passes / (c.eff_pass * device.bandwidth), 0.0)
+
+
+def fitted(
+    *, gpu: str, architecture: str, engine: str, dtype: str, expert_parallel: bool = False
+) -> tuple[MoEConstants, float]:
+    """Constants of an engine's usual kernels, and the error in per cent to expect of them.
+
+    Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
+    and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one.
+    """
+    kernels = ("",) if expert_parallel else ("tp", "")
+    matches = [lookup("moe", gpu, architecture, engine, dtype, kernel) for kernel in kernels]
+    best = min(matches, key=lambda match: LEVELS.index(match.level))
+    return typed(MoEConstants, best.row), best.mape
