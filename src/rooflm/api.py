@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rooflm import __version__
+from rooflm.axes import Axis, Point, find_axes
 from rooflm.inference import InferenceEstimate, infer_scenario
 from rooflm.request import build_inference
-from rooflm.results import INFER_KEYS, flatten, infer_values, unflatten
-from rooflm.sweep import Axis, Point, dataset, find_axes, nest, run
+from rooflm.results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
+from rooflm.sweep import dataset, run
 
 if TYPE_CHECKING:
     import xarray
@@ -25,8 +26,11 @@ def _infer_point(axes: int = 0, **arguments: Any) -> InferenceEstimate:
     return infer_scenario(scenario, request.assumed, request.warnings)
 
 
-def _infer_flat(axes: int = 0, **arguments: Any) -> dict[str, Any]:
-    return flatten(infer_values(_infer_point(axes, **arguments)))
+def infer_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
+    """Outputs of `infer` by dotted name (all, or those named), over `axes` array dimensions."""
+    keys = None if outputs is None else {name.split(".")[0] for name in outputs}
+    given = {k: v for k, v in arguments.items() if v is not None}
+    return chosen(flatten(infer_values(_infer_point(axes, **given), keys)), outputs)
 
 
 def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Dataset:
@@ -40,6 +44,8 @@ def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Da
       logits: "last" or "all"; quant: a scheme such as "w4a16kv8"; engine: a row of the engines.
       efficiency: "calibrated" (default), "ideal", or flat factors "F,M" of peak compute and bandwidth.
       sets: {path: value} for any other input, such as {"cluster.device.dram.bandwidth": 4e12}.
+      zip: lists that go in step (pairs, no products): ("gpu", "tp"), or several such groups.
+      outputs: names of the outputs to work out (default all); on: "local" cores, "ray", or "ray://host:port".
 
     Returns an InferenceEstimate (SI units), or with axes an xarray.Dataset of the same numbers. An infeasible point is
     no error: `fits` is false and `reason` says why. Raises RooflmError for bad input.
@@ -66,15 +72,29 @@ class InferGrid(NamedTuple):
 
     def values(self) -> dict[str, Any]:
         """The grid as nested names and arrays, the axes first (the shape of --json)."""
-        return {"axes": {a.name: list(a.values) for a in self.axes}, **unflatten(self.arrays)}
+        return {"axes": {m.name: list(m.values) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+
+
+NOT_INPUTS = ("zip", "outputs", "on")
+"""Arguments about how to sweep, not what."""
 
 
 def infer_point(arguments: Point) -> InferenceEstimate:
     """One prediction from arguments without lists (see `infer`)."""
-    return _infer_point(**{k: v for k, v in arguments.items() if v is not None})
+    return _infer_point(**{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+
+
+def infer_request(arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
+    """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""
+    axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
+    outputs = arguments.get("outputs")
+    listed = [outputs] if isinstance(outputs, str) else outputs
+    return axes, fixed, None if listed is None else check_outputs(listed, INFER_KEYS)
 
 
 def infer_grid(arguments: Point) -> InferGrid | None:
     """A grid from arguments with lists (see `infer`), or None where there are none."""
-    axes, fixed = find_axes(arguments)
-    return InferGrid(axes, fixed, run(_infer_flat, axes, fixed)) if axes else None
+    axes, fixed, outputs = infer_request(arguments)
+    if not axes:
+        return None
+    return InferGrid(axes, fixed, run(infer_flat, axes, fixed, outputs, arguments.get("on") or "local"))

@@ -75,7 +75,7 @@ _READ: dict[str, Callable[[InferenceEstimate], Any]] = {
 
 
 def infer_values(e: InferenceEstimate, names: Collection[str] | None = None) -> dict[str, Any]:
-    """Outputs of an inference estimate by their JSON keys (all, or those named); groups are dicts. Values may be arrays."""
+    """Outputs of an estimate by their JSON keys (all, or those named); groups are dicts. Values may be arrays."""
     return {k: read(e) for k, read in _READ.items() if names is None or k in names}
 
 

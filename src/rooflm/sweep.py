@@ -1,130 +1,178 @@
-"""A list given anywhere makes a labelled axis: arguments -> axes -> one array evaluation a structural point -> Dataset.
+"""Axes -> blocks -> one array evaluation a block -> every output over the grid -> labelled Dataset.
 
-The rule, stated once: numbers (sizes, rates, degrees) broadcast inside one evaluation, one array dimension an axis;
-names (models, GPUs, clusters, engines, quantisation schemes, efficiency modes, and other text) are structural: they
-loop outside and are joined. A prediction is a sweep with no axes, and `sweep(...)[i] == predict(point i)`.
+A prediction is a sweep with no axes, and `sweep(...)[i] == predict(point i)`. A block is one structural point (names)
+times a part of the numeric axes, small enough for caches and memory. An output keeps its own broadcast shape: one that
+does not depend on an axis is stored once and shown as a view.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rooflm.errors import RooflmError
+from rooflm.axes import Axis, Point, grids, nest, numeric_point, shape_of
+from rooflm.workers import spread
 
 if TYPE_CHECKING:
     import xarray
 
-Point = dict[str, Any]
+BLOCK = 1 << 17
+"""Points of a block: its arrays stay near the caches, and interpreting a block costs little beside its arithmetic."""
+
+LAST_SPLIT = ("output", "prompt", "cached")
+"""Axes that part of the formulas does not depend on: splitting them would repeat that part, so others go first."""
+
+Values = dict[str, NDArray[Any]]
+Evaluate = Callable[..., Mapping[str, Any]]
 
 
-class Axis(NamedTuple):
-    """A named list of values; structural when they are names."""
+class Block(NamedTuple):
+    """A part of a grid: its index in each structural axis, and its slice of each numeric axis."""
 
-    name: str
-    values: tuple[Any, ...]
-
-    @property
-    def structural(self) -> bool:
-        """True when the values are no numbers (or are numbers that choose a structure)."""
-        return not all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in self.values)
+    place: tuple[int, ...]
+    slices: tuple[tuple[int, int], ...]
 
 
-def is_list(value: Any) -> bool:
-    """True for what makes an axis: a list, tuple, range or one-dimensional array."""
-    return isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
+def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
+    """The grid cut into blocks of at most about `most` points.
 
-
-def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:
-    """The axes among the arguments (those inside `sets` by their path), and the arguments that do not vary.
-
-    Raises RooflmError for an empty list.
-
-    >>> find_axes({"batch": [1, 8], "tp": 2})
-    ([Axis(name='batch', values=(1, 8))], {'tp': 2})
+    >>> [b.slices for b in blocks([Axis("batch", tuple(range(6)))], most=4)]
+    [((0, 3),), ((3, 6),)]
     """
-    axes: list[Axis] = []
-    fixed: Point = {}
-    flat = {k: v for k, v in arguments.items() if k != "sets"} | dict(arguments.get("sets") or {})
-    for name, value in flat.items():
-        if not is_list(value):
-            fixed[name] = value
-            continue
-        values = tuple(v.item() if isinstance(v, np.generic) else v for v in value)
-        if not values:
-            raise RooflmError(f"{name} is an empty list: give at least one value")
-        if len(set(map(str, values))) != len(values):
-            raise RooflmError(f"{name} has a value twice: each value of an axis must differ")
-        axes.append(Axis(name, values))
-    return axes, fixed
+    structural, numeric = grids(axes)
+    lengths = list(shape_of(numeric))
+    pieces = [1] * len(numeric)
+    order = sorted(range(len(numeric)), key=lambda i: (numeric[i].name in LAST_SPLIT, -lengths[i]))
+    for i in order:
+        over = math.prod(math.ceil(n / p) for n, p in zip(lengths, pieces, strict=True)) / most
+        pieces[i] = min(max(math.ceil(over), 1), lengths[i])
+    cuts = [[round(k * n / p) for k in range(p + 1)] for n, p in zip(lengths, pieces, strict=True)]
+    parts = [list(itertools.pairwise(c)) for c in cuts]
+    outer = (range(len(a.values)) for a in structural)
+    return [Block(place, slices) for place in itertools.product(*outer) for slices in itertools.product(*parts)]
 
 
-def nest(point: Point) -> Point:
-    """Arguments as the request builders take them: dotted names go into `sets`."""
-    sets = {k: v for k, v in point.items() if "." in k}
-    rest = {k: v for k, v in point.items() if "." not in k}
-    return {**rest, "sets": sets} if sets else rest
+def block_point(axes: Sequence[Axis], fixed: Point, block: Block) -> tuple[int, Point]:
+    """Number of array dimensions and the arguments of one block."""
+    structural, numeric = grids(axes)
+    names = {m.name: m.values[i] for a, i in zip(structural, block.place, strict=True) for m in a.members}
+    cut = [_cut(a, *part) for a, part in zip(numeric, block.slices, strict=True)]
+    return len(numeric), nest({**fixed, **names, **numeric_point(cut)})
 
 
-def grids(axes: Iterable[Axis]) -> tuple[list[Axis], list[Axis]]:
-    """Structural and numeric axes, in the order given."""
-    listed = list(axes)
-    return [a for a in listed if a.structural], [a for a in listed if not a.structural]
+def _cut(axis: Axis, first: int, end: int) -> Axis:
+    return Axis(axis.name, axis.values[first:end], tuple(_cut(p, first, end) for p in axis.partners))
 
 
-def numeric_point(axes: list[Axis]) -> Point:
-    """Each numeric axis as an array with one dimension an axis: length n in its own, 1 elsewhere.
+def evaluate_block(
+    evaluate: Evaluate, axes: Sequence[Axis], fixed: Point, outputs: tuple[str, ...] | None, block: Block
+) -> Values:
+    """Every output of one block, each in its own broadcast shape."""
+    count, arguments = block_point(axes, fixed, block)
+    results = evaluate(axes=count, outputs=outputs, **arguments)
+    return {name: np.asarray(value) for name, value in results.items()}
 
-    >>> {k: v.shape for k, v in numeric_point([Axis("batch", (1, 8, 64)), Axis("tp", (1, 2))]).items()}
-    {'batch': (3, 1), 'tp': (1, 2)}
-    """
-    n = len(axes)
-    return {
-        a.name: np.array(a.values, dtype=float).reshape((1,) * i + (len(a.values),) + (1,) * (n - i - 1))
-        for i, a in enumerate(axes)
-    }
+
+class Store:
+    """Collects blocks into arrays over (structural axes, numeric axes), each only as large as it varies."""
+
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        self.axes = list(axes)
+        self.structural, self.numeric = grids(axes)
+        self.arrays: Values = {}
+
+    def put(self, block: Block, values: Values) -> None:
+        """Take in the values of a block."""
+        lengths = shape_of(self.numeric)
+        for name, value in values.items():
+            own = (1,) * (len(lengths) - value.ndim) + value.shape
+            parted = [e - b != n for (b, e), n in zip(block.slices, lengths, strict=True)]
+            wanted = tuple(n if part or o > 1 else 1 for n, part, o in zip(lengths, parted, own, strict=True))
+            array = self._array(name, value, wanted)
+            place = tuple(slice(b, e) if array.shape[len(block.place) + i] > 1 else slice(None)
+                          for i, (b, e) in enumerate(block.slices))  # fmt: skip
+            array[(*block.place, *place)] = value.reshape(own)
+
+    def _array(self, name: str, value: NDArray[Any], wanted: tuple[int, ...]) -> NDArray[Any]:
+        """The array of an output, made or widened when a block varies in more axes than those before it."""
+        outer = shape_of(self.structural)
+        old = self.arrays.get(name)
+        if old is None:
+            kind: Any = value.dtype if value.dtype.kind in "fb" else (float if value.dtype.kind in "iu" else object)
+            empty: Any = "" if kind is object else (np.nan if np.dtype(kind).kind == "f" else False)
+            self.arrays[name] = np.full(outer + wanted, empty, dtype=kind)
+        elif any(o < w for o, w in zip(old.shape[len(outer) :], wanted, strict=True)):
+            shape = np.broadcast_shapes(old.shape, outer + wanted)
+            self.arrays[name] = np.broadcast_to(old, shape).copy()
+        return self.arrays[name]
+
+    def views(self) -> Values:
+        """Every output over the whole grid, axes in the order given; views that repeat what does not vary."""
+        order = [a.name for a in (*self.structural, *self.numeric)]
+        moved = [order.index(a.name) for a in self.axes]
+        full = shape_of(self.structural) + shape_of(self.numeric)
+        return {k: np.transpose(np.broadcast_to(v, full), moved) for k, v in self.arrays.items()}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs for any block of a grid."""
+
+    evaluate: Evaluate
+    axes: tuple[Axis, ...]
+    fixed: Point
+    outputs: tuple[str, ...] | None
+
+    def __call__(self, block: Block) -> Values:
+        return evaluate_block(self.evaluate, self.axes, self.fixed, self.outputs, block)
+
+
+def results(job: Job, todo: Iterable[Block], on: str = "local") -> Iterator[tuple[Block, Values]]:
+    """Blocks with their values as they are done, on this machine's cores or a Ray cluster."""
+    return spread(job, list(todo), on)
 
 
 def run(
-    evaluate: Callable[..., dict[str, Any]], axes: list[Axis], fixed: Point
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Every output over the grid, axes in the order given.
+    evaluate: Evaluate,
+    axes: Sequence[Axis],
+    fixed: Point,
+    outputs: tuple[str, ...] | None = None,
+    on: str = "local",
+    block: int = BLOCK,
+) -> Values:
+    """Every output (or those named) over the grid, axes in the order given.
 
-    evaluate(axes=n, **arguments) -> name -> array that broadcasts over n numeric axes.
+    evaluate(axes=n, outputs=names, **arguments) -> name -> array that broadcasts over n numeric axes.
     """
-    structural, numeric = grids(axes)
-    inner = tuple(len(a.values) for a in numeric)
-    outer = tuple(len(a.values) for a in structural)
-    arrays = numeric_point(numeric)
-    out: dict[str, np.ndarray[Any, Any]] = {}
-    for place in itertools.product(*(range(n) for n in outer)):
-        names = {a.name: a.values[i] for a, i in zip(structural, place, strict=True)}
-        results = evaluate(axes=len(numeric), **nest({**fixed, **names, **arrays}))
-        for name, value in results.items():
-            data = np.asarray(value)
-            if name not in out:
-                kind = data.dtype if data.dtype.kind in "fb" else (float if data.dtype.kind in "iu" else object)
-                empty: Any = np.nan if kind is not object and np.dtype(kind).kind == "f" else ("" if kind is object else False)
-                out[name] = np.full(outer + inner, empty, dtype=kind)
-            out[name][place] = np.broadcast_to(data, inner)
-    order = [a.name for a in structural] + [a.name for a in numeric]
-    moved = [order.index(a.name) for a in axes]
-    return {k: np.transpose(v, moved) for k, v in out.items()}
+    store = Store(axes)
+    for part, values in results(Job(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
+        store.put(part, values)
+    return store.views()
 
 
 def dataset(
-    arrays: Mapping[str, Any], axes: list[Axis], described: Mapping[str, tuple[str, str]], attributes: Mapping[str, Any]
+    arrays: Mapping[str, Any],
+    axes: Sequence[Axis],
+    described: Mapping[str, tuple[str, str]],
+    attributes: Mapping[str, Any],
 ) -> xarray.Dataset:
-    """Arrays as an xarray.Dataset with units and long names. described: name -> (meaning, unit)."""
+    """Arrays as an xarray.Dataset with units and long names. described: name -> (meaning, unit).
+
+    Zipped axes are coordinates along the dimension of the first of them.
+    """
     import xarray
 
     names = [a.name for a in axes]
     data = {}
     for key, value in arrays.items():
         meaning, unit = described.get(key.split(".")[0], (key, ""))
-        data[key] = (names, value.astype(str) if value.dtype == object else value, {"long_name": meaning, "units": unit})
-    coordinates = {a.name: list(a.values) for a in axes}
+        shown = value.astype(str) if value.dtype == object else value
+        data[key] = (names, shown, {"long_name": meaning, "units": unit})
+    coordinates = {m.name: (a.name, list(m.values)) for a in axes for m in a.members}
     return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))

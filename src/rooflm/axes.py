@@ -1,0 +1,150 @@
+"""A list given anywhere makes an axis: arguments -> axes, and the arrays that they become.
+
+The rule, stated once: numbers (sizes, rates, degrees) broadcast inside one evaluation, one array dimension an axis;
+names (models, GPUs, clusters, engines, quantisation schemes, efficiency modes, other text, and the widths of a scheme,
+which choose data types) are structural: they loop outside and are joined. Axes that are zipped share one dimension:
+their first values go together, then their second ones; one structural member makes the whole axis structural.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError
+
+Point = dict[str, Any]
+
+CHOOSING = ("quant.",)
+"""Paths below these choose data types, so their numbers do not broadcast."""
+
+
+class Axis(NamedTuple):
+    """A named list of values, and the axes zipped to it (of the same length, on the same dimension)."""
+
+    name: str
+    values: tuple[Any, ...]
+    partners: tuple[Axis, ...] = ()
+
+    @property
+    def members(self) -> tuple[Axis, ...]:
+        """The axis and its partners."""
+        return (self, *self.partners)
+
+    @property
+    def structural(self) -> bool:
+        """True when it cannot broadcast: values that are no numbers, or numbers that choose a structure."""
+        return any(
+            a.name.startswith(CHOOSING) or not all(_is_number(v) for v in a.values) for a in self.members
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def is_list(value: Any) -> bool:
+    """True for what makes an axis: a list, tuple, range or one-dimensional array."""
+    return isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
+
+
+def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:
+    """The axes among the arguments (those inside `sets` by their path), and the arguments that do not vary.
+
+    `zip`: groups of names whose lists go in step: [("gpu", "tp")], or one group ("gpu", "tp").
+    Raises RooflmError for an empty list, a value twice (unless zipped), and zips that do not match.
+
+    >>> find_axes({"batch": [1, 8], "tp": 2})
+    ([Axis(name='batch', values=(1, 8), partners=())], {'tp': 2})
+    >>> axes, _ = find_axes({"gpu": ["a100", "h100"], "tp": [4, 2], "zip": [("gpu", "tp")]})
+    >>> axes[0].name, axes[0].partners[0].values
+    ('gpu', (4, 2))
+    """
+    listed: list[Axis] = []
+    fixed: Point = {}
+    flat = {k: v for k, v in arguments.items() if k not in ("sets", "zip")} | dict(arguments.get("sets") or {})
+    for name, value in flat.items():
+        if not is_list(value):
+            fixed[name] = value
+            continue
+        values = tuple(v.item() if isinstance(v, np.generic) else v for v in value)
+        if not values:
+            raise RooflmError(f"{name} is an empty list: give at least one value")
+        listed.append(Axis(name, values))
+    axes = _zipped(listed, arguments.get("zip"))
+    for axis in axes:
+        if not axis.partners and len(set(map(str, axis.values))) != len(axis.values):
+            raise RooflmError(f"{axis.name} has a value twice: each value of an axis must differ")
+    return axes, fixed
+
+
+def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
+    """The axes with each group joined to its first member."""
+    if not groups:
+        return axes
+    named = {a.name: a for a in axes}
+    listed = [tuple(groups)] if isinstance(groups[0], str) else [tuple(g) for g in groups]
+    leads: dict[str, Axis] = {}
+    followers: set[str] = set()
+    for group in listed:
+        if len(group) < 2:
+            raise RooflmError(f"zip is {','.join(group)!r}, but it must name at least two lists, such as gpu,tp")
+        for name in group:
+            if name not in named:
+                raise RooflmError(f"zip names {name!r}, but it is not a list: lists are {', '.join(named) or 'none'}")
+            if name in leads or name in followers:
+                raise RooflmError(f"zip names {name!r} twice: a list can be in one zip only")
+        lengths = {name: len(named[name].values) for name in group}
+        if len(set(lengths.values())) > 1:
+            sizes = ", ".join(f"{n} {k}" for k, n in lengths.items())
+            raise RooflmError(f"zip of {','.join(group)} needs lists of one length, but they have {sizes} values")
+        leads[group[0]] = named[group[0]]._replace(partners=tuple(named[n] for n in group[1:]))
+        followers |= set(group[1:])
+    return [leads.get(a.name, a) for a in axes if a.name not in followers]
+
+
+def nest(point: Point) -> Point:
+    """Arguments as the request builders take them: dotted names go into `sets`."""
+    sets = {k: v for k, v in point.items() if "." in k}
+    rest = {k: v for k, v in point.items() if "." not in k}
+    return {**rest, "sets": sets} if sets else rest
+
+
+def grids(axes: Iterable[Axis]) -> tuple[list[Axis], list[Axis]]:
+    """Structural and numeric axes, in the order given."""
+    listed = list(axes)
+    return [a for a in listed if a.structural], [a for a in listed if not a.structural]
+
+
+def shape_of(axes: Iterable[Axis]) -> tuple[int, ...]:
+    """The shape of the grid."""
+    return tuple(len(a.values) for a in axes)
+
+
+def size_of(axes: Iterable[Axis]) -> int:
+    """Points of the grid.
+
+    >>> size_of([Axis("batch", (1, 8)), Axis("tp", (1, 2, 4))])
+    6
+    """
+    return math.prod(shape_of(axes))
+
+
+def numeric_point(axes: Sequence[Axis]) -> Point:
+    """Each numeric axis as an array with one dimension an axis: length n in its own, 1 elsewhere.
+
+    >>> {k: v.shape for k, v in numeric_point([Axis("batch", (1, 8, 64)), Axis("tp", (1, 2))]).items()}
+    {'batch': (3, 1), 'tp': (1, 2)}
+    """
+    n = len(axes)
+    return {
+        a.name: _column(a.values, i, n) for i, axis in enumerate(axes) for a in axis.members
+    }
+
+
+def _column(values: tuple[Any, ...], place: int, n: int) -> NDArray[Any]:
+    return np.array(values, dtype=float).reshape((1,) * place + (len(values),) + (1,) * (n - place - 1))

@@ -1,0 +1,100 @@
+"""Runs blocks of work: on the cores of this machine, or on a Ray cluster, with the same answer to the bit.
+
+NumPy lets go of the interpreter inside its array operations, so threads share one process and copy nothing. On Ray a
+block is a task; the scheduler retries it when its worker dies. Few blocks are in flight, so memory is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+from rooflm.errors import RooflmError
+
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
+
+RETRIES = 5
+"""Times that Ray tries a block again when the worker that runs it dies."""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def spread(job: Callable[[Part], Answer], parts: Sequence[Part], on: str = "local") -> Iterator[tuple[Part, Answer]]:
+    """Each part with its answer, as they are done. on: "local", "ray" (a running cluster) or "ray://host:port".
+
+    Raises RooflmError for another place and where no Ray cluster answers.
+
+    >>> sorted(spread(abs, [-2, 3]))
+    [(-2, 2), (3, 3)]
+    """
+    if on == "local":
+        return _threads(job, parts) if len(parts) > 1 and cores() > 1 else ((p, job(p)) for p in parts)
+    if on == "ray" or on.startswith("ray://"):
+        return _ray(job, parts, on)
+    raise RooflmError(f"--on is {on!r}, but it must be local, ray, or ray://host:port")
+
+
+def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
+    """Parts on one thread a core, at most two a thread in flight."""
+    workers = min(cores(), len(parts))
+    waiting = iter(parts)
+    running: dict[Future[Answer], Part] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            while True:
+                for part in waiting:
+                    running[pool.submit(job, part)] = part
+                    if len(running) >= 2 * workers:
+                        break
+                if not running:
+                    return
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield running.pop(future), future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def connect(on: str) -> Any:
+    """The ray module, joined to a running cluster. Raises RooflmError when it is not installed or none answers."""
+    try:
+        import ray
+    except ImportError as error:
+        raise RooflmError("--on ray needs Ray: pip install 'rooflm[ray]'") from error
+    if not ray.is_initialized():
+        try:
+            ray.init(address="auto" if on == "ray" else on, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            where = "on this machine or at RAY_ADDRESS" if on == "ray" else f"at {on}"
+            raise RooflmError(f"no Ray cluster answers {where}: start one with `ray start --head`") from error
+    return ray
+
+
+def _ray(job: Callable[[Part], Answer], parts: Sequence[Part], on: str) -> Iterator[tuple[Part, Answer]]:
+    """Parts as Ray tasks, at most two a core of the cluster in flight."""
+    ray = connect(on)
+    shared = ray.put(job)
+    task = ray.remote(_call).options(max_retries=RETRIES)
+    flight = 2 * max(int(ray.cluster_resources().get("CPU", 1)), 1)
+    waiting = iter(parts)
+    running: dict[Any, Part] = {}
+    while True:
+        for part in waiting:
+            running[task.remote(shared, part)] = part
+            if len(running) >= flight:
+                break
+        if not running:
+            return
+        done, _ = ray.wait(list(running), num_returns=1)
+        for reference in done:
+            yield running.pop(reference), ray.get(reference)
+
+
+def _call(job: Callable[[Part], Answer], part: Part) -> Answer:
+    return job(part)
