@@ -78,6 +78,26 @@ def test_window_only_where_it_is_used(tmp_path: Path) -> None:
     assert [(b.count, b.mixer.window) for b in on.blocks if isinstance(b.mixer, Attention)] == [(20, INF), (8, 4096)]
 
 
+def test_a_layer_that_shares_an_indexer_has_none_of_its_own(tmp_path: Path) -> None:
+    config = CONFIGS["glm-5"] | {"indexer_types": ["full"] * 3 + ["shared", "full", "shared"] * 25}
+    dense, shared, own = read(config, tmp_path).blocks
+    assert [b.count for b in (dense, shared, own)] == [3, 50, 25]
+    assert isinstance(shared.mixer, MLA) and isinstance(own.mixer, MLA)
+    assert (shared.mixer.index_topk, shared.mixer.index_heads) == (2048, 0)
+    assert (own.mixer.index_topk, own.mixer.index_heads) == (2048, 32)
+
+
+def test_the_newer_names_of_layers_are_read(tmp_path: Path) -> None:
+    sparse = CONFIGS["deepseek-v3.2"] | {"layer_types": ["indexed_attention"] * 61}
+    assert read(sparse, tmp_path).blocks == load_model("deepseek-v3.2").blocks
+    names = {"M": "linear_attention", "E": "moe", "*": "full_attention"}
+    nano = dict(CONFIGS["nemotron-3-nano-30b-a3b"])
+    pattern = nano.pop("hybrid_override_pattern")
+    del nano["num_hidden_layers"]
+    listed = read(nano | {"layers_block_type": [names[x] for x in pattern]}, tmp_path)
+    assert listed.blocks == load_model("nemotron-3-nano-30b-a3b").blocks
+
+
 def test_hybrid_of_recurrent_and_attention_layers(tmp_path: Path) -> None:
     kinds = {type(b.mixer) for b in read(CONFIGS["jamba-1.5-mini"], tmp_path).blocks}
     assert kinds == {LinearAttention, Attention}
@@ -125,9 +145,12 @@ def test_quantisation_is_kept(quantisation: dict[str, Any], expected: str, tmp_p
         ({"layer_types": ["odd_attention"] * 80}, "layer_types names 'odd_attention', a kind of layer that is not"),
         ({"text_config": 7}, "text_config is int, but it must be a JSON object"),
         ({"num_local_experts": 8}, "missing field num_experts_per_tok"),
+        ({"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "sliding_window": 9,
+          "layer_types": ["sliding_attention"] * 80}, "latent attention with a window, which is not modelled"),
+        ({"layer_types": ["indexed_attention"] * 80}, "layer_types names 'indexed_attention', a kind of layer that"),
         ({"kv_lora_rank": 512}, "missing fields qk_nope_head_dim, qk_rope_head_dim, v_head_dim"),
     ],
-)
+)  # fmt: skip
 def test_damaged_config_is_one_sentence(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     config = {k: v for k, v in (CONFIGS["llama-2-70b"] | change).items() if v is not None}
     with pytest.raises(RooflmError) as error:

@@ -55,11 +55,12 @@ STANDARD: dict[str, tuple[str, ...]] = {
     "context": ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length"),
     "window": ("sliding_window", "attention_chunk_size"),
     "experts": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
-    "top_k": ("num_experts_per_tok", "experts_per_token", "moe_top_k", "moe_topk", "num_experts_per_token"),
+    "top_k": ("num_experts_per_tok", "experts_per_token", "moe_top_k", "moe_topk", "moe_k", "num_experts_per_token"),
     "expert_width": ("moe_intermediate_size",),
-    "shared_width": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts"),
-}
+    "shared_width": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
+                     "shared_intermediate_size", "share_expert_dim"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"),
+}  # fmt: skip
 """Our names -> what configs call them, the usual one first. `head_dim` may be null, then it is hidden / heads."""
 
 _GPT = Family(width_factor=4, bias=True, ffn_bias=True, gated=False, norm="layer", tied=True, window="never")
@@ -148,9 +149,19 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 """model_type -> its row. A `_text` ending is dropped before the look-up."""
 
+FAMILIES |= {
+    same: FAMILIES[as_]
+    for same, as_ in {
+        "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe", "olmo3": "olmo2",
+        "olmoe": "olmo2", "granitemoe": "granite", "granitemoeshared": "granite", "glm4v_moe": "glm4_moe",
+        "glm4_moe_lite": "deepseek_v3", "ernie4_5": "llama", "ernie4_5_moe": "llama",
+    }.items()
+}  # fmt: skip
+
 REFUSED = {
     "deepseek_v4": "its compressed attention is not modelled",
     "minimax_m1": "its lightning attention is not modelled",
+    "longcat_flash": "its layers of two attentions and a shortcut are not modelled",
     "minimax_text_01": "its lightning attention is not modelled",
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "distilbert", "t5", "mt5", "bart", "whisper", "vit", "clip"),
                     "it is not a decoder-only language model"),

@@ -22,8 +22,9 @@ MOST_LAYERS = 10_000
 _ENDLESS = 2**40
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _KINDS = {"full_attention": "full", "global": "full", "attention": "full", "sliding_attention": "window",
-          "chunked_attention": "window", "linear_attention": "linear", "mamba": "mamba", "mlp": "mlp", "moe": "moe",
-          "*": "full", "M": "mamba", "-": "mlp", "E": "moe"}  # fmt: skip
+          "chunked_attention": "window", "indexed_attention": "indexed", "deepseek_sparse_attention": "indexed",
+          "linear_attention": "recurrent", "mamba": "recurrent", "mlp": "mlp", "moe": "moe",
+          "*": "full", "M": "recurrent", "-": "mlp", "E": "moe"}  # fmt: skip
 _STRANGE = ("mamba", "ssm_", "linear_num", "linear_attn", "rwkv", "lru_", "attn_type_list", "block_configs",
             "compress_r")  # fmt: skip
 
@@ -58,7 +59,7 @@ def _required(c: Config) -> None:
 
 
 def _kinds(c: Config) -> list[str]:
-    """What each layer is: "full", "window", "linear" or "mamba" (with a feed-forward), or "mlp"/"moe" alone."""
+    """What each layer is: "full", "window" or "recurrent" (with a feed-forward), or "mlp"/"moe" alone."""
     pattern = c.get("hybrid_override_pattern")
     if pattern is not None and not isinstance(pattern, str):
         raise c.bad("hybrid_override_pattern", "text such as 'M-M*'")
@@ -72,18 +73,19 @@ def _kinds(c: Config) -> list[str]:
     if len(listed) != count:
         key = "hybrid_override_pattern" if pattern else key
         raise RooflmError(f"{c.label}: {key} has {len(listed)} items, but there are {count} layers")
-    unknown = sorted(set(listed) - set(_KINDS))
+    latent = bool(c.get("kv_lora_rank") and c.get("index_topk"))
+    unknown = sorted({k for k in listed if k not in _KINDS or (_KINDS[k] == "indexed" and not latent)})
     if unknown:
         raise RooflmError(f"{c.label}: {key} names {unknown[0]!r}, a kind of layer that is not modelled")
-    return [_KINDS[kind] for kind in listed]
+    return [_KINDS[kind].replace("indexed", "full") for kind in listed]
 
 
 def _kind_by_rule(c: Config, i: int, layers: int) -> str:
     """What layer `i` is where the config has no list of layers."""
     if c.has("attn_layer_period"):
-        return "full" if i % c.number("attn_layer_period") == c.number("attn_layer_offset", 0, 0) else "mamba"
+        return "full" if i % c.number("attn_layer_period") == c.number("attn_layer_offset", 0, 0) else "recurrent"
     if c.has("full_attention_interval") and c.has("linear_num_value_heads"):
-        return "linear" if (i + 1) % c.number("full_attention_interval") else "full"
+        return "recurrent" if (i + 1) % c.number("full_attention_interval") else "full"
     rule = c.family.window
     if rule == "never" or not c.has("window"):
         return "full"
@@ -100,15 +102,19 @@ def _kind_by_rule(c: Config, i: int, layers: int) -> str:
     return "window" if used else "full"
 
 
-def _attention(c: Config, i: int, kind: str) -> Mixer:
+def _attention(c: Config, i: int, kind: str, layers: int) -> Mixer:
     """The softmax attention (plain or latent) of layer `i`."""
     f, heads, hidden = c.family, c.number("heads"), c.number("hidden")
     if c.has("kv_lora_rank"):
-        index = c.number("index_topk", 0, 0)
+        if kind == "window":
+            raise RooflmError(f"{c.label}: layer {i} is latent attention with a window, which is not modelled")
+        topk = c.number("index_topk", 0, 0)
+        shared = (c.items("indexer_types", str, layers) or [""] * layers)[i] == "shared"
+        own = topk > 0 and not shared  # a shared layer takes the tokens that an earlier layer's indexer picked
         return MLA(
             heads, c.number("q_lora_rank", 0, 0), c.number("kv_lora_rank"), c.number("qk_nope_head_dim"),
-            c.number("qk_rope_head_dim"), c.number("v_head_dim"), index,
-            c.number("index_n_heads", None if index else 0), c.number("index_head_dim", None if index else 0),
+            c.number("qk_rope_head_dim"), c.number("v_head_dim"), topk,
+            c.number("index_n_heads") if own else 0, c.number("index_head_dim") if own else 0,
         )  # fmt: skip
     given = c.get(c.key("head_dim")) is not None
     if not given and hidden % heads:
@@ -147,9 +153,9 @@ def _kv_heads(c: Config, i: int, heads: int) -> int:
     return c.number("kv_heads", heads)
 
 
-def _recurrent(c: Config, kind: str) -> LinearAttention:
+def _recurrent(c: Config) -> LinearAttention:
     """The recurrent mixer: gated DeltaNet (Qwen3-Next), Mamba-2 (Nemotron-H) or Mamba-1 (Jamba)."""
-    if kind == "linear":
+    if c.get("linear_num_value_heads") is not None:
         names = ("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim")
         heads, dim, keys, state = (c.number(n) for n in names)
         return LinearAttention("gated-delta", heads, dim, keys, state, c.number("linear_conv_kernel_dim", 4))
@@ -179,7 +185,8 @@ def _sparse(c: Config, i: int, layers: int) -> bool:
         return i % c.number("expert_layer_period") == c.number("expert_layer_offset", 0, 0)
     step = c.number("interleave_moe_layer_step", c.number("decoder_sparse_step", 1))
     every = i % c.number("moe_layer_freq", 1) == 0
-    return i not in dense and i >= c.number("first_k_dense_replace", 0, 0) and every and (i + 1) % step == 0
+    first = c.number("first_k_dense_replace", c.number("moe_layer_start_index", 0, 0), 0)
+    return i not in dense and i >= first and every and (i + 1) % step == 0
 
 
 def _experts(c: Config) -> MoE:
@@ -214,13 +221,13 @@ def _blocks(c: Config) -> tuple[Block, ...]:
 
     kinds = _kinds(c)
     alone = bool(c.get("hybrid_override_pattern") or c.get("layers_block_type")) and c.get("attn_layer_period") is None
-    per_layer = c.get("num_key_value_heads_per_layer") is not None
+    per_layer = any(c.get(k) is not None for k in ("num_key_value_heads_per_layer", "indexer_types"))
     for i, kind in enumerate(kinds):
         mixer = ffn = None
         if kind in ("full", "window"):
-            mixer = once((kind, i if per_layer else 0), partial(_attention, c, i, kind))
-        elif kind in ("linear", "mamba"):
-            mixer = once((kind,), partial(_recurrent, c, kind))
+            mixer = once((kind, i if per_layer else 0), partial(_attention, c, i, kind, len(kinds)))
+        elif kind == "recurrent":
+            mixer = once((kind,), partial(_recurrent, c))
         if kind == "moe" or (not alone and _sparse(c, i, len(kinds))):
             ffn = once(("experts",), partial(_experts, c))
         elif kind == "mlp" or not alone:
