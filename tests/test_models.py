@@ -121,10 +121,10 @@ def test_kinds_of_layers_are_what_the_models_have() -> None:
 OWN = """
 hidden = 64
 vocab = 1000
-blocks = [
-    {count = 2, mixer = {kind = "attention", heads = 4, kv_heads = 2, head_dim = 16},
-     ffn = {kind = "mlp", width = 128}},
-]
+[[blocks]]
+count = 2
+mixer = {kind = "attention", heads = 4, kv_heads = 2, head_dim = 16}
+ffn = {kind = "mlp", width = 128}
 """
 
 
@@ -150,7 +150,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ('kind = "mlp"', 'kind = "mpl"', "mpl"),
         ("width = 128", "width = true", "width is True, but"),
         ("width = 128", "with = 128", "with"),
-        ("blocks = [", "blocks = [[", "not valid TOML"),
+        ("[[blocks]]", "[[blocks]", "not valid TOML"),
         ("count = 2", "count = -2", "count is -2"),
         ("hidden = 64", "hidden = 64\nwidth_scale = -1.0", "width_scale is -1.0, but it must be a number"),
     ],
