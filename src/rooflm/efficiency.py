@@ -173,12 +173,17 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     return times
 
 
+def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Batched products of unfused attention: 0.7 of either roof, the rest is the engine's `bmm_factor`."""
+    return [np.maximum(op.flops / (0.7 * r.peak[rate]), op.bytes / (0.7 * r.dram)) + 5e-6 for op in ops]
+
+
 FAMILY = {
-    "gemm": "gemm", "attention": "attention", "mla_attention": "attention", "decode_attention": "decode",
+    "gemm": "gemm", "bmm": "bmm", "attention": "attention", "mla_attention": "attention", "decode_attention": "decode",
     "mla_decode": "mla", "moe": "moe",
 }  # fmt: skip
 EVALUATE: dict[str, Any] = {
-    "gemm": _gemms, "attention": _attention, "decode": _decode, "mla": _decode, "moe": _moe, "stream": _streams,
+    "gemm": _gemms, "bmm": _bmms, "attention": _attention, "decode": _decode, "mla": _decode, "moe": _moe, "stream": _streams,
 }  # fmt: skip
 
 

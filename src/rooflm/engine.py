@@ -30,6 +30,16 @@ class Engine:
     pipelined: pipeline stages work on different micro-batches at the same time. vocab_parallel: the embedding table
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
     and activation happen inside the products and cost no traffic of their own. max_sequences: running limit.
+
+    Training: grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
+    behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
+    cp_overlap, ep_overlap: share of that communication that may hide behind compute; pp_overlap: sends between stages
+    hide behind compute where the schedule is interleaved; overlap_tax: compute time lost a second of hidden
+    communication; ring: context parallelism passes K and V around a ring; dedup: as in `graph.Style`; regather:
+    FSDP gathers again at each micro-batch even with a pipeline; cross_entropy: fused loss; dropout: the framework's
+    recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward, stream_factor, moe_factor:
+    time of a kernel in a training step over its calibrated (warm, alone) time; attention_backward: of the backward
+    pass a FLOP over the forward. fragmentation: allocated over used bytes of activations.
     """
 
     name: str
@@ -59,6 +69,26 @@ class Engine:
     merged: bool = True
     epilogue: bool = False
     max_sequences: Num = float("inf")
+    grad_bytes: Num = 4
+    grad_overlap: bool = True
+    param_overlap: bool = True
+    tp_overlap: Num = 0.0
+    cp_overlap: Num = 1.0
+    ep_overlap: Num = 0.0
+    pp_overlap: bool = True
+    overlap_tax: Num = 0.0
+    ring: bool = False
+    dedup: bool = True
+    regather: bool = False
+    cross_entropy: bool = False
+    dropout: bool = False
+    gemm_factor: Num = 1.0
+    bmm_factor: Num = 1.0
+    attention_factor: Num = 1.0
+    attention_backward: Num = 1.0
+    stream_factor: Num = 1.0
+    moe_factor: Num = 1.0
+    fragmentation: Num = 1.0
 
 
 IDEAL = Engine("ideal", epilogue=True)

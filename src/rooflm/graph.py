@@ -13,7 +13,7 @@ import numpy as np
 
 from rooflm.mapping import Mapping
 from rooflm.model import MLA, MLP, Attention, Block, LinearAttention, Mixer, Model, MoE
-from rooflm.ops import Comm, Op, attended, distinct_experts, distinct_ranks, gemm, stream
+from rooflm.ops import Comm, Op, attended, bmm, distinct_experts, distinct_ranks, gemm, stream
 from rooflm.quant import Quant
 from rooflm.units import Num
 
@@ -42,7 +42,13 @@ class Pass(NamedTuple):
 
 
 class Style(NamedTuple):
-    """How the engine builds its kernels: fused or not, flash attention or not, 16-bit bytes a value elsewhere."""
+    """How the engine builds its kernels: fused or not, flash attention or not, 16-bit bytes a value elsewhere.
+
+    training: no KV cache is written, the head ends in a cross-entropy over a split vocabulary, native norm kernels even
+    where they are not fused. sequence_parallel: norms, residuals and dropouts work on tokens / tp, and each all-reduce
+    is a reduce-scatter and an all-gather (Korthikanti et al. 2022). dropout: masks are drawn and stored. ring: context
+    parallelism passes K and V around a ring. dedup: a token is sent once to a rank that holds several of its experts.
+    """
 
     fused: bool = True
     flash: bool = True
@@ -51,6 +57,11 @@ class Style(NamedTuple):
     vocab_parallel: bool = False
     merged: bool = True
     epilogue: bool = False
+    training: bool = False
+    sequence_parallel: bool = False
+    dropout: bool = False
+    ring: bool = False
+    dedup: bool = True
 
 
 class Context(NamedTuple):
@@ -70,6 +81,11 @@ class Context(NamedTuple):
         return prefill + (d.sequences if d else 0)
 
     @property
+    def residual_tokens(self) -> Num:
+        """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
+        return self.tokens / self.mapping.tp if self.style.sequence_parallel else self.tokens
+
+    @property
     def dense_widths(self) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of a quantised dense product."""
         half = self.style.half_bytes
@@ -85,15 +101,22 @@ class Context(NamedTuple):
 
 def build(c: Context) -> list[Op | Comm]:
     """The graph of one pass through the whole model: embedding, every block, head, and their communication."""
-    nodes: list[Op | Comm] = []
-    model, tokens, b = c.model, c.tokens, c.style.half_bytes
-    nodes.append(stream("embedding", "embedding", "embedding", 1, 2 * tokens * model.hidden * b))
-    if c.style.vocab_parallel:
-        nodes += tensor_reduce(c, "embedding_all_reduce", 1, tokens)
-    for block in model.blocks:
+    nodes = embedding_nodes(c)
+    for block in c.model.blocks:
         nodes += block_nodes(c, block)
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
+    return nodes
+
+
+def embedding_nodes(c: Context) -> list[Op | Comm]:
+    """Rows of the token table (and dropout where there is one), reduced where the table is split."""
+    values = c.tokens * c.model.hidden
+    nodes: list[Op | Comm] = [stream("embedding", "embedding", "embedding", 1, 2 * values * c.style.half_bytes)]
+    if c.style.dropout:
+        nodes.append(stream("embedding_dropout", "embedding", "add", 1, c.residual_tokens * c.model.hidden * 5.0))
+    if c.style.vocab_parallel:
+        nodes += tensor_reduce(c, "embedding_all_reduce", 1, c.tokens)
     return nodes
 
 
@@ -120,8 +143,11 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows). Unfused (eager PyTorch): to fp32, square,
     mean, rsqrt, two products and back, 6 kernels and some 18 bytes a value, then the add with 3 values.
     """
-    values = c.tokens * c.model.hidden
+    values = c.residual_tokens * c.model.hidden
     b = c.style.half_bytes
+    if c.style.training and not c.style.fused:
+        add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.style.dropout))
+        return [stream("norm", "norm", "norm", count * norms, values * 2 * b), add]
     if c.style.fused:
         written = b + np.minimum(c.dense_widths[1], b)
         return [stream("norm", "norm", "norm", count * norms, values * (2 * b + written))]
@@ -164,7 +190,10 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
         nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
     kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
-    if c.style.epilogue:
+    if c.style.training:
+        if a.rope or a.qk_norm:
+            nodes.append(stream("rope", part, "rope", count, 2 * tokens * (q_width + k_width) * b))
+    elif c.style.epilogue:
         nodes.append(stream("kv_write", part, "kv_write", count, kv_written))
     elif c.style.fused:
         turned = 2 * tokens * (q_width + k_width) * b * (a.rope or a.qk_norm)
@@ -174,7 +203,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         turned = (12.0 * b * tokens * (q_width + k_width)) * a.rope
         nodes.append(stream("rope", part, "rope", count, turned, 12 * a.rope))
         nodes.append(stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2))
-    if a.qk_norm and not c.style.fused:
+    if a.qk_norm and not c.style.fused and not c.style.training:
         nodes.append(stream("qk_norm", part, "norm", count, 26.0 * tokens * (q_width + k_width), 12))
     nodes += core_ops(c, count, heads, kv, a)
     if a.gate:
@@ -211,7 +240,9 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
         shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, a.window)
         nodes += context_gather(c, count, p, kv * (a.head_dim + a.v_dim))
-        if c.style.flash:
+        if c.style.training and not c.style.flash:
+            nodes += score_ops(c, count, p, heads, a)
+        elif c.style.flash:
             nodes.append(
                 Op("attention", part, "attention", count, 2.0 * rows * keys * per_key, in_out + kv_read, shape,
                    (b, kv_b, b))
@@ -230,11 +261,10 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         keys = np.minimum(d.context, a.window) / c.mapping.cp
         rows = d.sequences
         traffic = rows * (keys * kv_row * reread + heads * (a.head_dim + a.v_dim) * b)
-        shape = (rows, keys, heads, kv, a.head_dim, a.v_dim)
         launches = 1 if c.style.flash else 2
         nodes.append(
-            Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic, shape, (b, kv_b, b),
-               launches=launches)
+            Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
+               (rows, keys, heads, kv, a.head_dim, a.v_dim), (b, kv_b, b), launches=launches)
         )  # fmt: skip
         if not c.style.flash:
             scores = rows * keys * heads
@@ -242,11 +272,28 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
     return nodes
 
 
+def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
+    """Unfused attention in training: two batched products with full squares of scores between them, a fused scaled
+    masked softmax (read, write) and its dropout (read, write and a mask of one byte)."""
+    b, part = c.style.half_bytes, "attention"
+    rows = p.sequences * p.new / c.mapping.cp
+    scores, keys = rows * heads * p.new, p.new
+    qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
+    pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
+    softmax = stream("softmax", part, "softmax", count, scores * 2 * b)
+    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1))
+    return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
+
+
 def context_gather(c: Context, count: Num, p: Prefill, values: Num) -> list[Op | Comm]:
-    """Keys and values of the whole sequence gathered on every rank of the context group (Llama 3, arXiv 2407.21783)."""
+    """Keys and values of the whole sequence gathered on every rank of the context group (Llama 3, arXiv 2407.21783),
+    or passed around a ring, a share at a time (Ring Attention, arXiv 2310.01889)."""
     if _one(c.mapping.cp):
         return []
     size = p.sequences * p.new * values * c.style.half_bytes
+    if c.style.ring:
+        steps, share = c.mapping.cp - 1, size / c.mapping.cp
+        return [Comm("cp_ring", "cp_comm", "p2p", count * steps, share, c.mapping.cp, c.mapping.stride("cp"), "cp")]
     return [Comm("cp_all_gather", "cp_comm", "all_gather", count, size, c.mapping.cp, c.mapping.stride("cp"), "cp")]
 
 
@@ -267,7 +314,8 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(gemm("qkv_down", part, count, tokens, a.q_rank + latent, h, widths, rate))
         nodes.append(stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b))
         nodes.append(gemm("q_up", part, count, tokens, heads * qk, a.q_rank, widths, rate))
-    written = tokens * latent * (2 * b + c.quant.kv_bytes) + 2 * tokens * heads * a.rope_dim * b
+    cached = 0.0 if c.style.training else c.quant.kv_bytes
+    written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
     sparse = not (isinstance(a.index_topk, int | float) and a.index_topk == 0)
     if sparse:
@@ -290,8 +338,10 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(_batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
         flops = 2.0 * d.sequences * keys * heads * (latent + a.kv_rank)
         traffic = d.sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + a.kv_rank) * b)
-        shape = (d.sequences, keys, heads, a.kv_rank, a.rope_dim)
-        nodes.append(Op("attention", part, "mla_decode", count, flops, traffic, shape, (b, c.quant.kv_bytes, b)))
+        nodes.append(
+            Op("attention", part, "mla_decode", count, flops, traffic, (d.sequences, keys, heads, a.kv_rank, a.rope_dim),
+               (b, c.quant.kv_bytes, b))
+        )  # fmt: skip
         nodes.append(_batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, absorb))
     nodes.append(gemm("out", part, count, tokens, h, heads * a.value_dim, widths, rate))
     return nodes
@@ -419,7 +469,8 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     m = c.mapping
     if _one(m.ep):
         return []
-    copies = distinct_ranks(m.ep, f.top_k) * np.where(m.expert_dp > 1, 1.0, 0.0)
+    each = distinct_ranks(m.ep, f.top_k) if c.style.dedup else f.top_k
+    copies = each * np.where(m.expert_dp > 1, 1.0, 0.0)
     rows = c.tokens / m.tp * copies * c.model.hidden
     sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)
     return [
@@ -434,6 +485,8 @@ def head_nodes(c: Context) -> list[Op | Comm]:
     columns = np.ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]
     nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (b, b, b)))
+    if c.style.training:
+        return nodes + loss_nodes(c, rows, columns)
     if not _one(m.tp):
         nodes.append(
             Comm("logits_all_gather", "tp_comm", "all_gather", 1, rows * model.vocab * b, m.tp, m.stride("tp"), "tp")
@@ -442,12 +495,27 @@ def head_nodes(c: Context) -> list[Op | Comm]:
     return nodes
 
 
+def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
+    """Cross-entropy over a vocabulary split by columns: logits to fp32, maximum, exponentials and their sum (read 2,
+    write 4, read 4 twice, write 4 bytes a logit; one pass of 4 bytes where fused), three reductions of one number a
+    row (Megatron-LM, arXiv 1909.08053)."""
+    m, each = c.mapping, 4.0 if c.style.fused else 18.0
+    nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, 1 if c.style.fused else 5)]
+    if not _one(m.tp):
+        nodes.append(Comm("loss_all_reduce", "tp_comm", "all_reduce", 3, rows * 4.0, m.tp, m.stride("tp"), "tp"))
+    return nodes
+
+
 def tensor_reduce(c: Context, name: str, count: Num, tokens: Num) -> list[Op | Comm]:
     """The all-reduce of a layer's partial sums over the tensor group (Megatron-LM, arXiv 1909.08053)."""
     if _one(c.mapping.tp):
         return []
     size = tokens * c.model.hidden * c.style.half_bytes
-    return [Comm(name, "tp_comm", "all_reduce", count, size, c.mapping.tp, c.mapping.stride("tp"), "tp")]
+    ranks, stride = c.mapping.tp, c.mapping.stride("tp")
+    if c.style.sequence_parallel:
+        ops = ("reduce_scatter", "all_gather")
+        return [Comm(name.replace("all_reduce", op), "tp_comm", op, count, size, ranks, stride, "tp") for op in ops]
+    return [Comm(name, "tp_comm", "all_reduce", count, size, ranks, stride, "tp")]
 
 
 def pipeline_nodes(c: Context) -> list[Op | Comm]:

@@ -16,8 +16,8 @@ from rooflm.units import Num
 class Op(NamedTuple):
     """One kind of kernel launch on one device, executed `count` times in a pass through the whole model.
 
-    part: the row of the breakdown it belongs to. kind: "gemm", "attention", "decode_attention", "mla_attention",
-    "mla_decode", "moe", "scan" or a streaming kind ("norm", "rope", "activation", "add", "embedding", "kv_write",
+    part: the row of the breakdown it belongs to. kind: "gemm", "bmm" (batched products of unfused attention in
+    training), "attention", "decode_attention", "mla_attention", "mla_decode", "moe", "scan" or a streaming kind ("norm", "rope", "activation", "add", "embedding", "kv_write",
     "sample", "softmax", "conv", "route"). flops, read and written bytes are of one execution. shape: what the kernel
     formula of that kind needs. widths: bytes a value of the operands. rate: "quant", "half" or "vector", which compute
     rate applies. launches: kernels issued by the host for one execution.
@@ -65,6 +65,18 @@ def gemm(
         name, part, "gemm", count, 2.0 * m * n * k, k * n * weight + m * k * act + m * n * out, (m, n, k), widths, rate,
         launches,
     )  # fmt: skip
+
+
+def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, width: Num) -> Op:
+    """`batch` products in one kernel, together [m, k] by [k, n] each: m rows in all, as many B matrices as `batch`.
+
+    shape: (m / batch, n, k, batch). Every operand has `width` bytes a value.
+
+    >>> op = bmm("scores", "attention", 1, 4 * 128, 128, 64, 4, 2); float(op.flops), float(op.bytes)
+    (8388608.0, 262144.0)
+    """
+    moved = (m * k + batch * k * n + m * n) * width
+    return Op(name, part, "bmm", count, 2.0 * m * n * k, moved, (m / batch, n, k, batch), (width, width, width))
 
 
 def stream(

@@ -10,6 +10,7 @@ from rooflm.hardware import Cluster
 from rooflm.mapping import Mapping
 from rooflm.model import Model
 from rooflm.quant import Quant
+from rooflm.training_options import Training
 from rooflm.units import Num
 
 
@@ -84,3 +85,4 @@ class Scenario:
     quant: Quant
     efficiency: Efficiency = Efficiency()
     axes: int = 0
+    training: Training = Training()

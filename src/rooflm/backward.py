@@ -1,0 +1,192 @@
+"""Backward pass, recomputation, adapters and casts as rules on the ops of the forward pass: there is no second graph.
+
+A product C = A B has two backward products of the same FLOPs, one for its input (dgrad) and one for its weights
+(wgrad, accumulated in the gradient buffer). Flash attention computes its scores again: five products instead of two.
+A streaming kernel moves a known multiple of its forward traffic. A collective has its mirror image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.ops import Comm, Op, gemm, stream
+from rooflm.training_options import Training
+from rooflm.units import Num
+
+FLASH_BACKWARD = 2.5
+"""Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
+section 4.1 counts the same 2.5)."""
+
+STREAM_BACKWARD = {
+    "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
+    "conv": 2.0, "route": 1.0, "cast": 1.0,
+}  # fmt: skip
+"""Backward over forward traffic by kind, from the values that each reads and writes: a norm reads x and the gradient
+and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
+gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2); a rotation is
+undone; the loss writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows."""
+
+MIRROR = {
+    "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
+    "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce",
+}  # fmt: skip
+"""The collective of the backward pass for each of the forward pass (its transpose)."""
+
+CORE = ("scores", "softmax", "score_dropout", "values")
+"""Ops of the attention core, which selective recomputation runs again (Korthikanti et al. 2022, section 5); flash
+attention does it by itself and stores nothing to run again for."""
+
+
+class Rules(NamedTuple):
+    """What the backward rules depend on. grad_bytes: of the weight gradients' buffer; sequence_parallel: a gathered
+    input is not stored but gathered again; weights: whether weight gradients are needed (a share: 0 frozen, 1 all)."""
+
+    grad_bytes: Num = 4
+    sequence_parallel: bool = False
+    weights: Num = 1.0
+
+
+def backward(nodes: Sequence[Op | Comm], rules: Rules) -> list[Op | Comm]:
+    """The backward pass of forward nodes, last node first."""
+    out: list[Op | Comm] = []
+    for node in reversed(nodes):
+        out += backward_comm(node, rules) if isinstance(node, Comm) else backward_op(node, rules)
+    return out
+
+
+def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
+    """The backward ops of one forward op.
+
+    >>> ops = backward_op(gemm("up", "mlp", 2, 512, 4096, 1024, (2, 2, 2)), Rules())
+    >>> [(o.name, o.flops == 2 * 512 * 4096 * 1024) for o in ops]
+    [('up_dgrad', True), ('up_wgrad', True)]
+    """
+    if op.kind == "gemm":
+        return product_backward(op, rules)
+    if op.kind == "bmm":
+        return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2)]
+    if op.kind in ("attention", "mla_attention"):
+        return [op._replace(name="attention_backward", count=op.count * FLASH_BACKWARD)]
+    if op.kind == "moe":
+        return experts_backward(op, rules)
+    if op.kind == "scan":
+        # the chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
+        return [op._replace(name=f"{op.name}_backward", count=op.count * FLASH_BACKWARD)]
+    factor = STREAM_BACKWARD[op.kind]
+    return [op._replace(name=f"{op.name}_backward", bytes=op.bytes * factor, flops=op.flops * factor)]
+
+
+def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
+    """dgrad dA[m, k] = dC[m, n] B'[n, k] and wgrad dB[k, n] += A'[k, m] dC[m, n], both of the forward's rate.
+
+    The gradient of the output has the width of the activations that the product takes (8 bits in fp8), the weight
+    gradient is read and written at grad_bytes.
+    """
+    m, n, k = op.shape
+    weight, act, out = op.widths
+    dgrad = gemm(f"{op.name}_dgrad", op.part, op.count, m, k, n, (weight, act, out), op.rate)
+    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k, n, m, (act, act, 2.0 * rules.grad_bytes), op.rate)
+    if isinstance(rules.weights, int | float) and rules.weights == 0:
+        return [dgrad]
+    return [dgrad, wgrad]
+
+
+def experts_backward(op: Op, rules: Rules) -> list[Op | Comm]:
+    """dgrad and wgrad of grouped expert products: the same FLOPs each; wgrad also adds to the gradients' buffer."""
+    _tokens, h, width, _experts, local, _top_k, pairs = op.shape
+    weight, act, out = op.widths
+    matrices = op.flops / (2.0 * pairs * h * width)
+    moved = pairs * (h + width * (matrices - 1)) * (2 * act)
+    grads = local * matrices * h * width * 2.0 * rules.grad_bytes
+    dgrad = op._replace(name=f"{op.name}_dgrad")
+    wgrad = op._replace(name=f"{op.name}_wgrad", count=op.count * rules.weights, bytes=moved + grads)
+    if isinstance(rules.weights, int | float) and rules.weights == 0:
+        return [dgrad]
+    return [dgrad, wgrad]
+
+
+def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
+    """The mirror of a collective. Under sequence parallelism the gathered input of a product is gathered once more for
+    its weight gradient (Korthikanti et al. 2022, section 4.2.2): part "tp_regather", which hides behind dgrad.
+
+    >>> [c.op for c in backward_comm(Comm("x", "tp_comm", "reduce_scatter", 1, 8.0, 2, 1), Rules())]
+    ['all_gather']
+    """
+    name = f"{comm.name}_backward" if comm.op in ("all_reduce", "all_to_all", "p2p") else comm.name
+    mirrored = comm._replace(name=name, op=MIRROR[comm.op])
+    if comm.op == "all_reduce" and comm.name == "loss_all_reduce":
+        return []
+    if comm.name in ("tp_reduce_scatter", "tp_all_gather", "cp_all_gather"):
+        mirrored = mirrored._replace(name=comm.name.replace(comm.op, mirrored.op))
+    if comm.group == "cp" and comm.op == "p2p":
+        # dK and dV travel with K and V
+        mirrored = mirrored._replace(bytes=comm.bytes * 2)
+    again = comm.name in ("tp_all_gather", "cp_all_gather")
+    if again and (rules.sequence_parallel or comm.group == "cp"):
+        return [mirrored, comm._replace(part=f"{comm.group}_regather")]
+    return [mirrored]
+
+
+def recomputed(nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0) -> list[Op | Comm]:
+    """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers).
+
+    >>> core = gemm("scores", "attention", 1, 8, 8, 8, (2, 2, 2)); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
+    >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
+    (['scores'], ['scores', 'up'])
+    """
+    if policy == "none":
+        return []
+    chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE]
+    plain = isinstance(share, int | float) and share == 1
+    return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
+
+
+def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num) -> list[Op | Comm]:
+    """Casts that 8- and 4-bit training adds to the forward products: each reads its 16-bit input and writes it narrow,
+    straight and transposed; the weights' casts are spread over the micro-batches that share them (`weight_passes` is
+    the share of passes that cast them). Backward casts of the output's gradient come from the rule for "cast".
+
+    Source: NVIDIA Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept for the backward).
+    """
+    casts: list[Op | Comm] = []
+    for op in nodes:
+        if isinstance(op, Op) and op.rate == "quant" and op.kind in ("gemm", "moe"):
+            if op.kind == "gemm":
+                m, n, k = op.shape
+                weights, values = n * k, m * k
+            else:
+                _t, h, width, _e, local, _k, pairs = op.shape
+                weights, values = local * h * width * 3, pairs * (h + width)
+            act = op.widths[1]
+            moved = values * (2.0 + 2 * act) + weight_passes * weights * (2.0 + 2 * act)
+            casts.append(stream("cast", op.part, "cast", op.count, moved))
+    return casts
+
+
+def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
+    """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
+
+    Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.1.
+    """
+    extra: list[Op | Comm] = []
+    for op in nodes:
+        if isinstance(op, Op) and op.kind == "gemm" and op.name.removeprefix("shared_") in t.lora_modules:
+            m, n, k = op.shape
+            half = (2.0, 2.0, 2.0)
+            extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
+            extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, half))
+            extra.append(stream("lora_add", op.part, "add", op.count, 3 * m * n * 2.0))
+    return extra
+
+
+def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
+    """A kernel before each product of a frozen narrow base that writes its weights at 16 bits (QLoRA, arXiv 2305.14314)."""
+    extra: list[Op | Comm] = []
+    for op in nodes:
+        if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
+            _m, n, k = op.shape
+            extra.append(stream("dequantise", op.part, "cast", op.count, n * k * (np.minimum(bits, 16) / 8 + 2.0)))
+    return extra
