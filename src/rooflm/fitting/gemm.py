@@ -54,26 +54,33 @@ DTYPE = {"sq": "int8"}
 PARAMS = (
     Param("t0", 2e-6, 0.3e-6, 40e-6),
     Param("eff_c", 0.9, 0.2, 1.3),
-    Param("thr", 0.1, 0.0, 0.6, log=False),
+    Param("thr", 0.1, 0.0, 0.9, log=False),
     Param("eff_m", 0.85, 0.3, 1.1),
     Param("k0", 150.0, 5.0, 3000.0),
-    Param("pen", 0.1, 0.0, 0.6, log=False),
+    Param("pen", 0.1, 0.0, 1.0, log=False),
     Param("c_sm", 3.0, 0.7, 15.0),
     Param("mix", 0.05, 0.001, 1.0),
-    Param("split", 2e-6, 0.1e-6, 20e-6),
+    Param("split", 2e-6, 0.1e-6, 1e-3),
     Param("ramp", 2e-6, 0.05e-6, 10e-6),
-    Param("l2_frac", 0.9, 0.3, 1.2, log=False),
 )
-LOW_PRECISION = (Param("q_pass", 1.0, 0.01, 30.0),)
-STARTS: tuple[dict[str, float], ...] = ({}, {"t0": 1.5e-6, "c_sm": 6.0, "k0": 100.0, "pen": 0.02})
-"""Two basins: tables of small GEMMs can be told by a high floor or by slow operand fetches."""
+LOW_PRECISION = (Param("q_pass", 1.0, 0.01, 30.0), Param("q_row", 100.0, 1.0, 1e5))
+STARTS: tuple[dict[str, float], ...] = tuple(
+    {"c_sm": c_sm, "pen": pen, "split": split} for c_sm in (2.5, 6.0) for pen in (0.05, 0.7) for split in (2.5e-6, 1e-4)
+)
+"""Several basins: libraries that split k and shrink tiles freely, and ones that do neither."""
+WARM_L2 = {"ampere": 0.7, "hopper": 0.73, "blackwell": 0.52, "vllm": 0.95, "trtllm": 1.08, "sglang": 1.03}
+"""Share of L2 that a benchmark's loop can keep warm, fitted on the bf16 tables: by generation where L2 is two partitions
+that hold duplicates (and where it hardly matters), by the engine's loop on GDDR cards, where L2 is in one piece."""
+GDDR = ("ada", "blackwell-rtx")
+"""Generations whose L2 is over five times faster than their DRAM: there a warm L2 also speeds up quantising."""
 LARGE = 20e-6
 JOINT_ROWS = 1500
 """Rows drawn from each table for a joint fit, so that every table weighs the same."""
 
 
 class Table(NamedTuple):
-    """One measured table: its names, shapes, times in s, the loop's memory footprint and number of weight copies."""
+    """One measured table: its names, shapes, times in s, and how its loop uses memory: bytes touched between
+    two uses of the same weights and of the same activations, and the number of weight copies."""
 
     gpu: str
     engine: str
@@ -84,6 +91,7 @@ class Table(NamedTuple):
     k: Array
     time: Array
     footprint: Array
+    footprint_act: Array
     copies: Array
     aside: NDArray[np.bool_]
 
@@ -106,6 +114,12 @@ def weight_copies(engine: str, dtype: str, weight: Array, l2: float) -> Array:
     return np.full_like(weight, 1e3 if engine == "torch" else 1.0 if (engine, dtype) == ("vllm", "nvfp4") else 6.0)
 
 
+def warm_fraction(gpu: str, engine: str) -> float:
+    """The share of L2 that the engine's loop keeps warm on a GPU (see WARM_L2)."""
+    generation = GPUS[gpu].architecture
+    return WARM_L2.get(engine if generation in GDDR else generation, 1.0)
+
+
 def load_tables(data: Path) -> list[Table]:
     """The measured tables that time real kernels (see the module's text for what is left out)."""
     frame = pd.read_parquet(data / "gemm.parquet")
@@ -121,22 +135,28 @@ def load_tables(data: Path) -> list[Table]:
         weight_bytes, act_bytes = ELEMENT_BYTES[dtype]
         m, n, k = (part[c].to_numpy(np.float64) for c in ("m", "n", "k"))
         copies = weight_copies(str(engine), dtype, n * k * weight_bytes, GPUS[gpu].l2)
-        footprint = copies * n * k * weight_bytes + m * k * act_bytes + m * n * OUT_BYTES
+        once = m * k * act_bytes + m * n * OUT_BYTES
+        footprint = copies * n * k * weight_bytes + once
+        footprint_act = n * k * weight_bytes + once + (m * k * 2.0 if act_bytes < 2.0 else 0.0)
+        if engine == "torch" or (act_bytes < 2.0 and GPUS[gpu].architecture not in GDDR):
+            footprint_act = np.full_like(footprint, np.inf)
         source = f"{part.source.iloc[0]} {engine} {part.version.iloc[0]}"
         time = part.time_us.to_numpy(np.float64) * 1e-6
         aside = held_out(part.n.astype(int), part.k.astype(int))
-        tables.append(Table(gpu, str(engine), dtype, source, m, n, k, time, footprint, copies, aside))
+        tables.append(Table(gpu, str(engine), dtype, source, m, n, k, time, footprint, footprint_act, copies, aside))
     return tables
 
 
 def predict(table: Table, constants: Mapping[str, float]) -> Array:
     """Times in s of a table's shapes as its benchmark loop would measure them (partly warm L2)."""
     c, g, (weight_bytes, act_bytes) = GemmConstants(**constants), table.device, ELEMENT_BYTES[table.dtype]
+    warm_l2 = g.l2 * warm_fraction(table.gpu, table.engine)
     return np.asarray(
         gemm_time(
             table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
             peak=g.peak(table.dtype), bandwidth=g.bandwidth, sms=g.sms, c=c,
-            hot=warm_share(table.footprint, table.copies, g.l2, c.l2_frac),
+            hot=warm_share(table.footprint, table.copies, warm_l2),
+            hot_act=warm_share(table.footprint_act, 6.0, warm_l2),
         )
     )  # fmt: skip
 

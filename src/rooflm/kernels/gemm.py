@@ -21,7 +21,7 @@ class GemmConstants(NamedTuple):
 
     t0: s, floor of a kernel, launch to launch inside a CUDA graph.
     eff_c: share of the datasheet's FLOP/s that full waves of large tiles reach before throttling.
-    thr: share of that rate lost to power limits in long kernels; half of it at 200 us of ideal time.
+    thr: share of that rate lost to power limits in long kernels; half of it at 400 us of ideal time.
     eff_m: share of the datasheet's DRAM bandwidth that a long kernel reaches.
     k0: elements of k that the prologue and epilogue of a tile cost.
     pen: a tile computes at (bm bn / 32768)^pen of the rate: a small one reuses its operands less.
@@ -29,8 +29,8 @@ class GemmConstants(NamedTuple):
     mix: how little the SMs' work and DRAM traffic overlap: 0 gives their maximum, 1 their sum.
     split: s, fixed cost of adding up the parts of split-K (their traffic comes on top).
     ramp: s, time lost until DRAM streams at full rate.
-    l2_frac: share of L2 that a benchmark's loop keeps warm; only `warm_share` uses it, never a real step.
     q_pass: reads and writes of 3 bytes an activation that quantising it costs (low precision only).
+    q_row: elements that quantising a row costs on top of its k (low precision only).
     """
 
     t0: Num = 0.0
@@ -43,8 +43,8 @@ class GemmConstants(NamedTuple):
     mix: Num = 0.0
     split: Num = 0.0
     ramp: Num = 0.0
-    l2_frac: Num = 1.0
     q_pass: Num = 0.0
+    q_row: Num = 0.0
 
 
 IDEAL = GemmConstants()
@@ -54,7 +54,7 @@ TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 1
 """Candidate tiles (bm, bn). More of them changed the error by under 0.1 points."""
 FULL_TILE = 128 * 256
 MAX_SPLIT = 64.0
-LONG = 200e-6
+LONG = 400e-6
 """s of ideal time at which half of `thr` is lost."""
 START = 5e-6
 """s of DRAM time at which half of `ramp` is paid."""
@@ -93,14 +93,18 @@ def gemm_time(
     sms: Num,
     c: GemmConstants,
     hot: Num = 0.0,
+    hot_act: Num = 0.0,
 ) -> Num:
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
-    datasheet; sms: streaming multiprocessors; hot: share of the traffic served from a warm L2 (0 in a model's step).
+    datasheet; sms: streaming multiprocessors; hot, hot_act: share of B and C, and of A, that a warm L2 serves (0 in a
+    model's step, see `warm_share`).
 
-      t = t0 + smooth_max(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + q_pass 3 m k / bandwidth
-      x = 2 m n k / peak / 200 us,  t_mem = (1 - 0.8 hot) bytes / (eff_m bandwidth),  t_sm from `_sm_time`
+      t = t0 + smooth_max(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + t_quantise
+      x = (2 m n k / peak / 400 us)²,  t_sm from `_sm_time`
+      t_mem = ((n k w + m n o) (1 - 0.8 hot) + m k a (1 - 0.8 hot_act)) / (eff_m bandwidth)
+      t_quantise = 3 q_pass m (k + q_row) (1 - 0.8 hot_act) / bandwidth
 
     Source: tile and wave quantisation, NVIDIA "Matrix Multiplication Background User's Guide" (DU-09799-001);
     constants fitted to measured kernels (see rooflm.fitting.gemm for data and errors).
@@ -113,12 +117,12 @@ def gemm_time(
     m, n, k = np.asarray(m, dtype=np.float64), np.asarray(n, dtype=np.float64), np.asarray(k, dtype=np.float64)
     mn = m * n
     mnk = mn * k
-    x = mnk * (2.0 / (LONG * peak))
+    x = (mnk * (2.0 / (LONG * peak))) ** 2
     t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c) / (1.0 - c.thr * x / (1.0 + x))
-    traffic = n * k * weight_bytes + m * k * act_bytes + mn * out_bytes
-    t_mem = traffic * ((1.0 - L2_SAVES * hot) / (c.eff_m * bandwidth))
+    cold, cold_act = (1.0 - L2_SAVES * hot) / bandwidth, (1.0 - L2_SAVES * hot_act) / bandwidth
+    t_mem = ((n * k * weight_bytes + mn * out_bytes) * cold + m * k * (act_bytes * cold_act)) / c.eff_m
     t_mem = t_mem + c.ramp * t_mem / (t_mem + START)
-    t: Num = c.t0 + smooth_max(t_sm, t_mem, c.mix) + m * k * (3.0 * c.q_pass / bandwidth)
+    t: Num = c.t0 + smooth_max(t_sm, t_mem, c.mix) + m * (k + c.q_row) * (3.0 * c.q_pass * cold_act)
     return t
 
 
@@ -176,18 +180,18 @@ def smooth_max(a: Num, b: Num, mix: Num) -> Num:
     return t
 
 
-def warm_share(footprint: Num, copies: Num, l2: Num, l2_frac: Num) -> Num:
+def warm_share(footprint: Num, copies: Num, l2: Num) -> Num:
     """Share of a benchmark loop's traffic that L2 serves; benchmarks only, a model's step has none of it.
 
     footprint: B touched before the loop comes back to the same buffers; copies: weight buffers it cycles through;
-    l2: B of cache. r = footprint / (l2_frac l2): all is warm well under r = 1 and none well over it, as measured on
-    L40S (times jump threefold between footprints of 0.90 and 0.97 of L2), but for a loop over one or two buffers,
-    where up to a quarter of the cache survives.
+    l2: B of cache that it can fill (about half of L2 where that is two partitions holding duplicates). All is warm
+    well under footprint = l2 and none well over it, as measured on L40S (times jump threefold between footprints of
+    0.90 and 0.97 of L2), but for loops over one or two buffers, of which up to a quarter of the cache survives.
 
-    >>> [round(float(warm_share(f, 6, 100e6, 1.0)), 3) for f in (50e6, 100e6, 200e6)]
+    >>> [round(float(warm_share(f, 6, 100e6)), 3) for f in (50e6, 100e6, 200e6)]
     [1.0, 0.5, 0.0]
     """
-    r = footprint / (l2_frac * l2)
+    r = footprint / l2
     fits = 1.0 / (1.0 + r**16)
     t: Num = fits + (1.0 - fits) * np.where(np.asarray(copies) <= 2, 0.25, 0.0) / np.maximum(r, 1.0)
     return t
