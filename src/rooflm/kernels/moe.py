@@ -7,9 +7,10 @@ Every numeric argument is a number or an array; the tile candidates are one extr
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.kernels.constants import LEVELS, lookup, typed
 from rooflm.units import Num
@@ -140,8 +141,8 @@ def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
 
 def grouped_gemm_time(
     routing: Routing, n: Num, k: Num, *, hot: Num, weight_bytes: Num, act_bytes: Num, device: Hardware, c: MoEConstants
-) -> Num:
-    """Seconds of one grouped GEMM, [rows, k] x [experts, k, n], the best tile of the candidates.
+) -> NDArray[Any]:
+    """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
         tiles = experts · tiles(m, bm) · ceil(n/bn),  m = rows / experts
         T_sm = ceil(tiles/SMs) (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
@@ -151,9 +152,8 @@ def grouped_gemm_time(
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs).
     """
-    shape = np.broadcast_shapes(*(np.shape(x) for x in (*routing, n, k, device.peak, device.bandwidth, device.sms)))
-    bm = TILE_M.reshape(-1, *(1,) * len(shape))
-    bn = TILE_N.reshape(-1, *(1,) * len(shape))
+    rank = max(map(np.ndim, (*routing, n, k, hot, weight_bytes, act_bytes, *device, *c)))
+    bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / np.maximum(routing.experts, 1e-12)
     tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
     compute = bm * bn * (2.0 * device.sms * k / (c.eff_c * device.peak))
@@ -162,8 +162,13 @@ def grouped_gemm_time(
     moved = routing.experts * n * k * weight_bytes * (1.0 - HOT * hot) + routing.rows * (k * act_bytes + n * 2.0)
     dram = moved / (c.eff_m * device.bandwidth)
     dram = dram - c.ramp * np.expm1(-dram / RAMP_SCALE)
-    result: Num = np.cbrt(on_sm * on_sm * on_sm + dram * dram * dram)
-    return result
+    return np.asarray(np.cbrt(on_sm * on_sm * on_sm + dram * dram * dram))
+
+
+def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
+    """Two numbers or arrays on a new leading axis, in front of `rank` axes that they may lack."""
+    pair = np.array([first + 0.0 * second, second + 0.0 * first])
+    return pair.reshape(2, *(1,) * (rank - pair.ndim + 1), *pair.shape[1:])
 
 
 def moe_time(
@@ -208,16 +213,15 @@ def moe_time(
     matrices = 2.0 + gated
     held = routing.experts * hidden * w * matrices * weight_bytes
     hot = warm / (1.0 + (held / (c.l2 * device.l2)) ** 4)
-    first = grouped_gemm_time(
-        routing, (1.0 + gated) * w, hidden, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
-    )
-    second = grouped_gemm_time(
-        routing, hidden, w, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
-    )
+    rank = max(map(np.ndim, (*routing, w, hidden, matrices, hot, weight_bytes, act_bytes, *device, *c)))
+    n, k = _stack((1.0 + gated) * w, hidden, rank), _stack(hidden, w, rank)
+    gemms = grouped_gemm_time(
+        routing, n, k, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
+    ).sum(axis=0)
     rows = routing.rows + c.stray * gathered * np.maximum(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * w) * 2.0 + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep
-    return np.where(np.asarray(tokens) > 0, fixed + first + second + passes / (c.eff_pass * device.bandwidth), 0.0)
+    return np.where(np.asarray(tokens) > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
 
 
 def fitted(
