@@ -31,8 +31,10 @@ class Step(NamedTuple):
 
 
 def launches(timed: Sequence[Timed]) -> Num:
-    """Kernels issued in a pass: a collective is one."""
-    return sum(t.node.count * (t.node.launches if isinstance(t.node, Op) else 1) for t in timed)
+    """Kernels issued in a pass: a collective is one, and none in a group of one rank (a degree may be an array)."""
+    return sum(
+        t.node.count * (t.node.launches if isinstance(t.node, Op) else np.minimum(t.node.ranks - 1, 1)) for t in timed
+    )
 
 
 def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
