@@ -325,11 +325,11 @@ def fitted(op: str, *, gpu: str, architecture: str, library: str, kind: str) -> 
     """Constants of an operation on a kind of link, and the error in per cent to expect of them.
 
     library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
-    NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe and networks take
-    rows of their own ("pcie", "network") unless the GPU was measured on PCIe itself. Broadcast, which nobody measured,
+    NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe, InfiniBand and
+    Ethernet take rows of their own, unless the GPU was measured on PCIe itself. Broadcast, which nobody measured,
     takes all_gather's.
     """
-    link = {"pcie": "pcie", "infiniband": "network", "ethernet": "network"}.get(kind, "")
+    link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
     own = not link or (link == "pcie" and gpu in PCIE_MEASURED)
     kernel = "all_gather" if op == "broadcast" else op
     match = lookup("collective", gpu if own else "", link or architecture, library, "*", kernel)

@@ -31,10 +31,14 @@ LINKS = {
     "rtx-pro-6000": 64e9,
 }
 """B/s one way a GPU: half of the vendor's bidirectional NVLink figure; PCIe 4.0 and 5.0 x16."""
-LATENCY = {"nvlink": 0.5e-6, "pcie": 1.0e-6, "network": 2.0e-6}
+LATENCY = {"nvlink": 0.5e-6, "pcie": 1.0e-6, "infiniband": 2.0e-6, "ethernet": 5.0e-6}
 """Link latency inside the fitted times (s a hop): only differences from it move a prediction."""
-NETWORKS = {"h100_sxm": 50e9, "a100_sxm": 12.5e9}
-"""B/s of the network between Vidur's nodes, inferred from its rates (400 and 100 Gbit/s)."""
+NETWORKS = {"h100_sxm": ("infiniband", 50e9), "a100_sxm": ("ethernet", 12.5e9)}
+"""Kind and B/s of the network between Vidur's nodes. Both are inferred from the rates that it reached (34 and 8 GB/s:
+400 and 100 Gbit/s a GPU); Vidur does not say."""
+HOP = 4e-6
+"""s that one more hop over a network adds. Inferred, not measured (only two nodes were): 8 nodes then reduce an empty
+message in about 45 us, 64 nodes in about 70."""
 OPS = {"alltoall": "all_to_all", "send_recv": "p2p"}
 LIBRARIES = {
     "nccl": "nccl",
@@ -59,15 +63,15 @@ STARTS: tuple[Mapping[str, float], ...] = (
     {"eff_short": 0.5, "start_long": 3e-5, "step_long": 5e-6},
 )
 FOLDS = 3
-NETWORK_KIN = ("p2p", "all_gather", "reduce_scatter", "all_to_all")
-"""What the measured messages between nodes stand for: the tables have no other operation there but all_reduce."""
+NETWORK_KIN = ("p2p", "all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+"""What the measured messages between nodes stand for where the tables have no such operation there."""
 TWO_RANKS = ("step_short", "gain_short", "step_long", "gain_long")
 """Constants that one group size cannot tell; zero then."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 VIDUR = "microsoft/vidur 7d47513 (2024-11-19, MIT), measured tables"
 HEADER = """Fitted constants of collectives.time (see its docstring), by GPU, library and operation (`kernel`).
 Written by: python -m rooflm.fitting.collectives --data DIR --out FILE
-engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie", "network".
+engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie" or a network.
 `_out`: three fits, each without every third message size; the constants are those of all sizes.
 Units: s and shares of the link's one-way rate."""
 
@@ -104,8 +108,10 @@ def read(data: Path) -> pd.DataFrame:
     vidur = raw[raw["source"].str.startswith("vidur") & (raw["ranks"] == 2)].copy()
     across = vidur["interconnect"].str.endswith("devs/node=1") & vidur["gpu"].isin(NETWORKS)
     inside = vidur["interconnect"].str.endswith("devs/node=2") & vidur["gpu"].isin(NETWORKS) & (vidur["op"] == "p2p")
-    vidur["link"] = np.where(across, vidur["gpu"].map(NETWORKS), vidur["gpu"].map(CATALOGUE_GPU).map(LINKS))
-    vidur["tier"] = np.where(across, "network", "nvlink")
+    outside = {gpu: rate for gpu, (_, rate) in NETWORKS.items()}
+    vidur["link"] = np.where(across, vidur["gpu"].map(outside), vidur["gpu"].map(CATALOGUE_GPU).map(LINKS))
+    kinds = {gpu: kind for gpu, (kind, _) in NETWORKS.items()}
+    vidur["tier"] = np.where(across, vidur["gpu"].map(kinds), "nvlink")
     vidur["library"] = "nccl"
     vidur["bytes"] = (2 ** (np.round(2 * np.log2(vidur["bytes"])) / 2)).round().astype(int)
     vidur["gpu"] = vidur["gpu"].map(CATALOGUE_GPU)
@@ -162,11 +168,13 @@ def _join(parts: Sequence[Table]) -> Table:
 def fit_all(rows: pd.DataFrame) -> list[FitRow]:
     """Every row of the calibration file."""
     result = []
+    measured = set(rows[["library", "op", "tier"]].itertuples(index=False, name=None))
     for (library, op, tier), group in rows.groupby(["library", "op", "tier"]):
         latency = LATENCY[str(tier)]
         parts = {str(gpu): table(part) for gpu, part in group.groupby("gpu")}
         common = "*" if tier == "nvlink" else str(tier)
-        sets = {} if tier == "network" else {(gpu, GPUS[gpu].architecture): [gpu] for gpu in parts}
+        network = tier in ("infiniband", "ethernet")
+        sets = {} if network else {(gpu, GPUS[gpu].architecture): [gpu] for gpu in parts}
         if tier == "nvlink":
             for gpu in parts:
                 sets.setdefault((ANY, GPUS[gpu].architecture), []).append(gpu)
@@ -174,15 +182,16 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
         for (gpu, architecture), members in sets.items():
             chosen = [parts[name] for name in members]
             constants, inside, outside = fit_group(str(op), _join(chosen), latency)
-            moved = transfer(str(op), chosen, latency) if gpu == ANY and tier != "network" else 0.0
+            moved = transfer(str(op), chosen, latency) if gpu == ANY and not network else 0.0
             names = {"gpu": gpu, "architecture": architecture, "engine": str(library), "dtype": ANY}
             note = "fitted to " + ", ".join(members) if gpu == ANY else ""
-            for kernel in NETWORK_KIN if tier == "network" and op == "p2p" else (str(op),):
+            missing = [kernel for kernel in NETWORK_KIN if (library, kernel, tier) not in measured]
+            for kernel in [str(op), *missing] if network and op == "p2p" else [str(op)]:
                 result.append(
                     fit_row(
                         names={**names, "kernel": kernel}, inside=inside, outside=outside, mape_transfer=moved,
                         constants={**_for_groups(constants, kernel), "latency": latency},
-                        source=VIDUR if op == "p2p" or tier == "network" else SOURCE,
+                        source=VIDUR if op == "p2p" or network else SOURCE,
                         note=note if kernel == op else note + "; measured as p2p, not as " + kernel,
                     )
                 )  # fmt: skip
@@ -190,13 +199,13 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
 
 
 def _for_groups(constants: Mapping[str, float], kernel: str) -> dict[str, float]:
-    """Constants of two ranks for any group: the time of an empty message becomes one a hop (p2p has no groups)."""
+    """Constants of two ranks for any group: HOP of the time of an empty message is one a hop (p2p has no groups)."""
     if "step_short" in constants:
         return dict(constants)
     full = {**constants, **dict.fromkeys(TWO_RANKS, 0.0)}
     if kernel not in ("p2p", "all_to_all"):
         for regime in ("short", "long"):
-            full[f"step_{regime}"], full[f"start_{regime}"] = full[f"start_{regime}"], 0.0
+            full[f"step_{regime}"], full[f"start_{regime}"] = HOP, full[f"start_{regime}"] - HOP
     return {name: full[name] for name in CollectiveConstants._fields if name in full}
 
 
