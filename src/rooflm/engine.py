@@ -31,7 +31,7 @@ class Engine:
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
     and activation happen inside the products and cost no traffic of their own. max_sequences: running limit.
 
-    Training: grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
+    Training: zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
     behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
     cp_overlap, ep_overlap: share of that communication that may hide behind compute; pp_overlap: sends between stages
     hide behind compute where the schedule is interleaved; overlap_tax: compute time lost a second of hidden
@@ -69,6 +69,8 @@ class Engine:
     merged: bool = True
     epilogue: bool = False
     max_sequences: Num = float("inf")
+    zero: Num = 1
+    sequence_parallel: bool = True
     grad_bytes: Num = 4
     grad_overlap: bool = True
     param_overlap: bool = True
