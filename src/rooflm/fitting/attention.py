@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from rooflm.fitting.common import (
@@ -29,6 +30,8 @@ from rooflm.fitting.common import (
     write_fits,
 )
 from rooflm.kernels.attention import (
+    IDEAL_DECODE,
+    IDEAL_PREFILL,
     DecodeConstants,
     PrefillConstants,
     decode_attention_time,
@@ -43,27 +46,42 @@ SOURCE = "ai-dynamo/aiconfigurator@095f58a (Apache-2.0), measured kernel times"
 SHAPES = ("heads", "kv_heads", "head_dim")
 WIDE_GROUP = 32
 """TensorRT-LLM's decode kernel takes 2 to 32 query heads a KV head; one, or more, go to kernels of their own."""
+LARGE_HEAD = 256
+"""Larger heads do not fit the usual tiles: the same kernel's name, another efficiency."""
+NARROW_FP8 = {"ada": (128, 192), "blackwell-rtx": (128, 192)}
+"""Head sizes that TensorRT-LLM has fp8 attention for on GDDR cards (others run up to twice as long as in bf16)."""
 COPIES = {("b300", "sglang")}
 """Cells whose rows are copies of another GPU's."""
 
 
 class Recipe(NamedTuple):
-    """How a kind of kernel is fitted: predictor of seconds, continuous constants, lists to pick constants from."""
+    """How a kind of kernel is fitted: predictor of seconds, continuous constants, lists to pick constants from.
+
+    ideal: the constants of the plain roofline; columns: table -> what predict takes; unused: (picked name, value) -> a
+    constant that is 0 with it.
+    """
 
     kind: str
     predict: Callable[[Columns, Mapping[str, float]], Array]
     params: tuple[Param, ...]
-    choices: dict[str, tuple[float, ...]]
+    choices: Mapping[str, tuple[float, ...]]
+    ideal: Mapping[str, float]
+    columns: Callable[[Any], Columns]
+    unused: Mapping[tuple[str, float], str]
 
 
 def predict_prefill(x: Columns, constants: Mapping[str, float], causal: bool = True) -> Array:
-    """Warm-cache seconds of the rows `x` (columns in SI): the shipped formula with `hot` from the working set."""
+    """Warm-cache seconds of the rows `x` (columns in SI): the shipped formula, `hot` from Q, K, V, O and the cache."""
     c = PrefillConstants(**constants)
+    q, kv = x["q_bytes"], x["kv_bytes"]
     shape = (x["batch"], x["new"], np.zeros(1), x["heads"], x["kv_heads"], x["head_dim"])
-    width = {"q_bytes": x["q_bytes"], "kv_bytes": x["kv_bytes"]}
-    hot = hot_share(prefill_bytes(*shape, **width), x["l2"], c.l2_frac)
-    device = {name: x[name] for name in ("peak", "bandwidth", "sms")}
-    return np.asarray(prefill_attention_time(*shape, **width, **device, c=c, causal=causal, hot=hot))
+    cached = 2 * x["batch"] * x["new"] * x["kv_heads"] * x["head_dim"] * kv
+    hot = hot_share(prefill_bytes(*shape, q_bytes=q, kv_bytes=kv) + cached, x["l2"], c.l2_frac)
+    time = prefill_attention_time(
+        *shape, q_bytes=q, kv_bytes=kv, peak=x["peak"], bandwidth=x["bandwidth"], sms=x["sms"], c=c, causal=causal,
+        hot=hot,
+    )  # fmt: skip
+    return np.asarray(time)
 
 
 def predict_encoder(x: Columns, constants: Mapping[str, float]) -> Array:
@@ -75,44 +93,11 @@ def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     """Warm-cache seconds of decode rows: the shipped formula with `hot` from the bytes of KV."""
     c = DecodeConstants(**constants)
     nbytes = 2 * x["batch"] * x["kv_heads"] * x["kv_len"] * x["head_dim"] * x["kv_bytes"]
-    names = ("batch", "kv_len", "heads", "kv_heads", "head_dim")
-    device = {name: x[name] for name in ("kv_bytes", "peak", "bandwidth", "sms")}
-    return np.asarray(
-        decode_attention_time(*(x[n] for n in names), **device, c=c, hot=hot_share(nbytes, x["l2"], c.l2_frac))
-    )
-
-
-PREFILL_PARAMS = (
-    Param("launch_s", 9e-6, 5e-7, 1e-4),
-    Param("eff", 0.8, 0.05, 1.5),
-    Param("tile_s", 2e-6, 1e-8, 1e-4),
-    Param("softmax_dim", 40.0, 0.0, 300.0, log=False),
-    Param("kv_passes", 2.0, 0.0, 20.0, log=False),
-    Param("qo_passes", 1.0, 0.0, 20.0, log=False),
-    Param("sharp", 1.6, 1.0, 8.0),
-    Param("throttle", 0.1, 0.0, 0.6, log=False),
-    Param("tail", 0.6, 0.0, 2.5, log=False),
-    Param("l2_frac", 0.4, 0.01, 3.0),
-)
-DECODE_PARAMS = (
-    Param("launch_s", 7e-6, 5e-7, 1e-4),
-    Param("eff_m", 0.9, 0.2, 1.0),
-    Param("sharp", 2.0, 1.0, 8.0),
-    Param("sm_bw", 2.0, 0.1, 20.0),
-    Param("cta_s", 1.5e-6, 1e-8, 1e-4),
-    Param("split_s", 5e-6, 0.0, 8e-5, log=False),
-    Param("eff_c", 0.3, 0.002, 1.2),
-    Param("l2_frac", 0.5, 0.01, 2.0),
-    Param("swap_s", 1e-6, 0.0, 1.5e-5, log=False),
-)
-TILES = {"tile": (64.0, 128.0, 256.0), "pack_to": (0.0, 1.0, math.inf)}
-CUTS = {"block": (64.0, 128.0, 256.0), "max_splits": (32.0, 128.0), "group_tile": (16.0, 64.0), "min_group": (1.0, 2.0)}
-
-PREFILL = Recipe("prefill", predict_prefill, PREFILL_PARAMS, TILES)
-ENCODER = Recipe("encoder", predict_encoder, PREFILL_PARAMS, TILES | {"pack_to": (0.0,)})
-DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS)
-FALLBACK = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS | {"group_tile": (1.0,), "min_group": (1.0,)})
-"""Decode kernels where every query head reads the KV cache by itself."""
+    time = decode_attention_time(
+        x["batch"], x["kv_len"], x["heads"], x["kv_heads"], x["head_dim"], kv_bytes=x["kv_bytes"], peak=x["peak"],
+        bandwidth=x["bandwidth"], sms=x["sms"], c=c, hot=hot_share(nbytes, x["l2"], c.l2_frac),
+    )  # fmt: skip
+    return np.asarray(time)
 
 
 def load(path: Path) -> Any:
@@ -142,48 +127,89 @@ def columns(rows: Any) -> Columns:
     return x
 
 
+PREFILL_PARAMS = (
+    Param("launch_s", 9e-6, 5e-7, 1e-4),
+    Param("eff", 0.8, 0.05, 1.1),
+    Param("tile_s", 2e-6, 1e-8, 1e-4),
+    Param("softmax_dim", 40.0, 0.0, 200.0, log=False),
+    Param("kv_passes", 2.0, 0.0, 20.0, log=False),
+    Param("qo_passes", 1.0, 0.0, 20.0, log=False),
+    Param("sharp", 1.6, 1.0, 8.0),
+    Param("throttle", 0.1, 0.0, 0.6, log=False),
+    Param("tail", 0.6, 0.0, 2.5, log=False),
+    Param("l2_frac", 0.4, 0.01, 3.0),
+    Param("swap_s", 1e-6, 0.0, 3e-5, log=False),
+)
+DECODE_PARAMS = (
+    Param("launch_s", 7e-6, 5e-7, 1e-4),
+    Param("eff_m", 0.9, 0.2, 1.0),
+    Param("ramp_s", 4e-6, 0.0, 5e-5, log=False),
+    Param("sharp", 2.0, 1.0, 8.0),
+    Param("sm_bw", 2.0, 0.1, 20.0),
+    Param("cta_s", 1.5e-6, 1e-8, 1e-4),
+    Param("split_s", 5e-6, 0.0, 8e-5, log=False),
+    Param("l2_frac", 0.5, 0.01, 2.0),
+    Param("swap_s", 1e-6, 0.0, 1.5e-5, log=False),
+    Param("seq_s", 1e-8, 0.0, 1e-5, log=False),
+)
+TILES = {"tile": (64.0, 128.0, 256.0), "pack_to": (0.0, 1.0, math.inf)}
+CUTS = {"block": (64.0, 128.0, 256.0), "max_splits": (32.0, 128.0), "group_tile": (16.0, 64.0), "min_group": (1.0, 2.0)}
+UNPACKED = {("pack_to", 0.0): "swap_s", ("pack_to", math.inf): "swap_s"}
+WRAPPERS = {("min_group", 2.0): "seq_s", ("min_group", 1.0): "swap_s"}
+"""FlashAttention-2 splits and swaps for groups of two and more; the other kernels do neither."""
+
+PREFILL = Recipe("prefill", predict_prefill, PREFILL_PARAMS, TILES, IDEAL_PREFILL._asdict(), columns, UNPACKED)
+ENCODER = PREFILL._replace(kind="encoder", predict=predict_encoder, choices=TILES | {"pack_to": (0.0,)})
+DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS, IDEAL_DECODE._asdict(), columns, WRAPPERS)
+FALLBACK = DECODE._replace(choices=CUTS | {"group_tile": (1.0,), "min_group": (1.0,)})
+"""Decode kernels where every query head reads the KV cache by itself."""
+
+
 def fit_recipe(
-    recipe: Recipe, rows: Any, most: int = 4000, fixed: Mapping[str, float] | None = None
+    recipe: Recipe, rows: Any, most: int = 4000, picks: Iterable[tuple[float, ...]] | None = None
 ) -> dict[str, float]:
-    """Constants for the rows: a robust fit for each pick from the recipe's lists (or the `fixed` ones), the best kept."""
+    """Constants for the rows: a robust fit for each pick from the recipe's lists (or of `picks`), the best kept."""
     sample = rows.sample(min(most, len(rows)), random_state=0)
-    x, y = columns(sample), sample.time.to_numpy()
+    x, y = recipe.columns(sample), sample.time.to_numpy()
     best: dict[str, float] = {}
     least = math.inf
-    picks = [tuple(fixed[n] for n in recipe.choices)] if fixed else itertools.product(*recipe.choices.values())
-    for pick in picks:
+    for pick in picks or itertools.product(*recipe.choices.values()):
         chosen = dict(zip(recipe.choices, pick, strict=True))
+        zero = {recipe.unused[item]: 0.0 for item in chosen.items() if item in recipe.unused}
 
-        def model(c: Mapping[str, float], chosen: Mapping[str, float] = chosen) -> Array:
+        def model(c: Mapping[str, float], chosen: Mapping[str, float] = {**chosen, **zero}) -> Array:
             return recipe.predict(x, {**c, **chosen})
 
-        constants = {**fit(model, y, recipe.params), **chosen}
+        constants = {**fit(model, y, [p for p in recipe.params if p.name not in zero]), **zero, **chosen}
         off = error(recipe.predict(x, constants), y).mape
         if off < least:
             least, best = off, constants
     return best
 
 
-def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any, Any]]:
-    """(names of the row, rows to fit, rows that will use it) of a kind: one a GPU, engine and dtype, more where kernels differ.
+def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
+    """(names, rows) of a kind: one a GPU, engine and dtype, more where the engine's kernels differ.
 
-    The engine's commonest kernel gives the plain row; head sizes that only another kernel takes get "-hd<size>".
+    The engine's commonest kernel gives the plain row; head sizes that only another kernel takes, and those beyond
+    LARGE_HEAD, get "-hd<size>".
     TensorRT-LLM's decode has "-mha" (one query head a KV head) and "-wide" (more than WIDE_GROUP).
     """
     for (gpu, engine, dtype, kv), cell in rows.groupby(["gpu", "backend", "dtype", "kv_dtype"], observed=True):
         name = kind + ("-kv8" if kv == "fp8" and kind != "encoder" else "")
         names = {"gpu": gpu, "architecture": GPUS[gpu].architecture, "engine": engine, "dtype": dtype, "kernel": name}
         main = cell.kernel == cell.kernel.value_counts().index[0]
-        own = cell.head_dim.isin(cell.head_dim[main].unique())
+        own = cell.head_dim.isin(cell.head_dim[main].unique()) & (cell.head_dim <= LARGE_HEAD)
+        if (engine, dtype, kind) == ("trtllm", "fp8", "prefill") and names["architecture"] in NARROW_FP8:
+            own &= cell.head_dim.isin(NARROW_FP8[names["architecture"]])
         group = cell.heads // cell.kv_heads
         parts = {"": group > 0}
         if engine == "trtllm" and kind == "decode":
             parts = {"": (group > 1) & (group <= WIDE_GROUP), "-mha": group == 1, "-wide": group > WIDE_GROUP}
         for suffix, part in parts.items():
-            yield {**names, "kernel": name + suffix}, cell[main & part], cell[own & part]
+            if (own & part).any():
+                yield {**names, "kernel": name + suffix}, cell[own & part]
         for size in sorted(cell.head_dim[~own].unique()):
-            other = cell[cell.head_dim == size]
-            yield {**names, "kernel": f"{name}-hd{size}"}, other, other
+            yield {**names, "kernel": f"{name}-hd{size}"}, cell[cell.head_dim == size]
 
 
 def recipe_of(recipe: Recipe, kernel: str) -> Recipe:
@@ -196,22 +222,26 @@ def split(rows: Any) -> Any:
     return held_out(*(rows[c] for c in SHAPES))
 
 
-def fit_cells(recipe: Recipe, rows: Any, holdout: Callable[[Any], Any] = split) -> tuple[list[FitRow], Any]:
-    """One FitRow a cell, and the table with columns predicted and out (kept aside)."""
-    done, tables = [], []
+def fit_cells(
+    recipe: Recipe,
+    parts: Iterable[tuple[dict[str, str], Any]],
+    holdout: Callable[[Any], Any] = split,
+) -> tuple[list[FitRow], Any]:
+    """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside) and row (its name)."""
     import pandas as pd
 
-    for names, fitted, used in cells(rows, recipe.kind):
+    done, tables = [], []
+    for names, used in parts:
         chosen = recipe_of(recipe, names["kernel"])
-        out = holdout(fitted)
-        kept = fitted[~out] if (~out).sum() > 50 and out.sum() else fitted
-        constants = fit_recipe(chosen, kept)
-        used = used.assign(predicted=chosen.predict(columns(used), constants), out=holdout(used))
-        tables.append(used.assign(row=names["kernel"]))
-        inside, outside = _errors(used, kept is not fitted)
-        note = "" if kept is not fitted else "too few shapes to keep any aside: mape_out is in sample"
+        out = holdout(used)
+        apart = bool(out.any() and (~out).sum() > 50)
+        constants = fit_recipe(chosen, used[~out] if apart else used)
+        used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out, row=names["kernel"])
+        tables.append(used)
+        inside, outside = _errors(used, apart)
+        note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
         done.append(fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
-                            mape_large=_large(used), note=note))  # fmt: skip
+                            mape_large=_large(chosen, used), note=note))  # fmt: skip
         print(f"{names['kernel']:20s} {names['gpu']:16s} {names['engine']:7s} {names['dtype']:5s} "
               f"in {inside.mape:5.1f}  out {outside.mape:5.1f}  rows {len(used)}", flush=True)  # fmt: skip
     return done, pd.concat(tables)
@@ -224,60 +254,71 @@ def _errors(used: Any, apart: bool) -> tuple[Error, Error]:
     return inside, error(predicted[pick], measured[pick]) if apart else inside._replace(rows=0)
 
 
-def _large(used: Any) -> float:
+def _large(recipe: Recipe, used: Any) -> float:
     """Error of the rows kept aside whose plain roofline takes over 20 us."""
     rows = used[used.out]
-    x = columns(rows)
-    kv = x.get("kv_len", x.get("new"))
-    new = x.get("new", np.ones_like(x["batch"]))
-    flops = 4 * x["batch"] * x["heads"] * new * x["head_dim"] * np.where(new > 1, kv / 2, kv)
-    nbytes = 2 * x["batch"] * x["head_dim"] * (new * x["heads"] * x["q_bytes"] + kv * x["kv_heads"] * x["kv_bytes"])
-    big = np.maximum(flops / x["peak"], nbytes / x["bandwidth"]) > 20e-6
-    return float(error(rows.predicted.to_numpy()[big], rows.time.to_numpy()[big]).mape) if big.any() else 0.0
+    rows = rows[recipe.predict(recipe.columns(rows), recipe.ideal) > 20e-6]
+    return float(error(rows.predicted.to_numpy(), rows.time.to_numpy()).mape) if len(rows) else 0.0
 
 
-def fit_families(recipe: Recipe, table: Any, holdout: Callable[[Any], Any] = split, most: int = 6000) -> list[FitRow]:
-    """Sets for each architecture generation and for all, over all engines; transfer error from left-out GPUs."""
+def fit_families(
+    recipe: Recipe, table: Any, cells_done: Sequence[FitRow], holdout: Callable[[Any], Any] = split, most: int = 5000
+) -> list[FitRow]:
+    """Sets of an engine for each architecture generation and for all GPUs; transfer error from left-out GPUs.
+
+    Lists are searched only over what the cells picked. Kernels of a single head size get none: the plain row serves.
+    """
     done = []
-    for (name, dtype), rows in table.groupby(["row", "dtype"], observed=True):
+    table = table[~table.row.str.contains("-hd")]
+    for (name, dtype, engine), rows in table.groupby(["row", "dtype", "backend"], observed=True):
         chosen = recipe_of(recipe, name)
         architectures = {g: GPUS[g].architecture for g in rows.gpu.unique()}
         for arch in (*sorted(set(architectures.values())), ANY):
-            mine = rows[rows.gpu.map(architectures) == arch] if arch != ANY else rows
-            out = holdout(mine)
-            kept = _even(mine[~out], most) if out.any() and not out.all() else _even(mine, most)
-            constants = fit_recipe(chosen, kept, most)
-            measured = mine.assign(predicted=chosen.predict(columns(mine), constants), out=out)
-            inside, outside = _errors(measured, bool(out.any() and not out.all()))
-            picked = {n: constants[n] for n in chosen.choices}
-            transfer = _left_out(chosen, mine, kept, most, picked) if mine.gpu.nunique() > 1 else 0.0
-            names = {"gpu": ANY, "architecture": arch, "engine": ANY, "dtype": dtype, "kernel": name}
-            done.append(fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
-                                mape_transfer=transfer, note="over " + ", ".join(sorted(mine.gpu.unique()))))  # fmt: skip
-            print(f"{name:20s} {arch:16s} {dtype:5s} in {inside.mape:5.1f}  out {outside.mape:5.1f}  "
-                  f"left-out GPU {transfer:5.1f}", flush=True)  # fmt: skip
+            mine = rows if arch == ANY else rows[rows.gpu.map(architectures) == arch]
+            gpus = sorted(mine.gpu.unique())
+            like = [r for r in cells_done if (r.kernel, r.dtype, r.engine) == (name, dtype, engine)]
+            names = {"gpu": ANY, "architecture": arch, "engine": engine, "dtype": dtype, "kernel": name}
+            row = _family(chosen, mine, [r for r in like if r.gpu in gpus], names, holdout, most)
+            done.append(row)
+            print(f"{name:20s} {arch:16s} {engine:7s} {dtype:5s} in {row.mape_in:5.1f}  out {row.mape_out:5.1f}  "
+                  f"left-out GPU {row.mape_transfer:5.1f}", flush=True)  # fmt: skip
     return done
 
 
+def _family(
+    recipe: Recipe,
+    rows: Any,
+    members: Sequence[FitRow],
+    names: Mapping[str, str],
+    holdout: Callable[[Any], Any],
+    most: int,
+) -> FitRow:
+    """One set over the GPUs of `rows`; of a single GPU, its own constants."""
+    note = "over " + ", ".join(r.gpu for r in members)
+    if len(members) == 1:
+        return msgspec.structs.replace(members[0], **names, note=note)
+    picks = {tuple(r.constants[n] for n in recipe.choices) for r in members}
+    out = holdout(rows)
+    kept = _even(rows[~out], most)
+    constants = fit_recipe(recipe, kept, most, picks)
+    inside, outside = _errors(rows.assign(predicted=recipe.predict(recipe.columns(rows), constants), out=out), True)
+    off = []
+    for gpu in (r.gpu for r in members):
+        others = fit_recipe(recipe, kept[kept.gpu != gpu], most // 2, {tuple(constants[n] for n in recipe.choices)})
+        left = rows[rows.gpu == gpu]
+        off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
+    return fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+                   mape_transfer=float(np.mean(off)), note=note)  # fmt: skip
+
+
 def _even(rows: Any, most: int) -> Any:
-    """Up to `most` rows, evenly from each GPU and engine."""
-    groups = rows.groupby(["gpu", "backend"], observed=True)
-    share = max(1, most // max(groups.ngroups, 1))
-    return groups.sample(frac=1.0, random_state=0).groupby(["gpu", "backend"], observed=True).head(share)
-
-
-def _left_out(recipe: Recipe, rows: Any, kept: Any, most: int, picked: Mapping[str, float]) -> float:
-    """Mean over GPUs of the error on a GPU by constants of the others."""
-    found = []
-    for gpu in sorted(rows.gpu.unique()):
-        constants = fit_recipe(recipe, kept[kept.gpu != gpu], most // 2, picked)
-        other = rows[rows.gpu == gpu]
-        found.append(error(recipe.predict(columns(other), constants), other.time.to_numpy()).mape)
-    return float(np.mean(found))
+    """Up to `most` rows, evenly from each GPU."""
+    share = max(1, most // max(rows.gpu.nunique(), 1))
+    return rows.sample(frac=1.0, random_state=0).groupby("gpu", observed=True).head(share)
 
 
 def summary(table: Any, label: str) -> str:
-    """Errors in and out of sample of all kernels of a cell together, as a text table: what the marks are compared with."""
+    """Errors in and out of sample of all kernels of a cell together, as text: what the marks are compared with."""
     lines = []
     for (engine, dtype, kv), rows in table.groupby(["backend", "dtype", "kv_dtype"], observed=True):
         parts = []
@@ -300,22 +341,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", default="", help="one kind, or one GPU (for a quick look; nothing is written)")
     args = parser.parse_args(argv)
     done: list[FitRow] = []
     for recipe in (PREFILL, DECODE, ENCODER):
         rows = load(args.data / f"attention_{recipe.kind}.parquet")
-        if args.only and args.only != recipe.kind:
-            continue
-        fitted, table = fit_cells(recipe, rows)
+        fitted, table = fit_cells(recipe, cells(rows, recipe.kind))
         print(summary(table, recipe.kind), flush=True)
-        done += fitted + fit_families(recipe, table)
-    if not args.only:
-        write_fits(args.out, _ordered(done), HEADER)
+        done += fitted + fit_families(recipe, table, fitted)
+        write(args.out, done, HEADER)
 
 
-def _ordered(rows: Iterable[FitRow]) -> list[FitRow]:
-    return sorted(rows, key=lambda r: (r.kernel, r.dtype, r.gpu, r.architecture, r.engine))
+def write(path: Path, rows: Iterable[FitRow], header: str) -> None:
+    """Write the rows sorted by kernel, dtype, GPU and engine."""
+    write_fits(path, sorted(rows, key=lambda r: (r.kernel, r.dtype, r.gpu, r.architecture, r.engine)), header)
 
 
 if __name__ == "__main__":

@@ -230,7 +230,7 @@ def split_kv_time(
 ) -> Number:  # fmt: skip
     """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
 
-    min over s of ceil(units s / SMs) x (cta_s + tokens x max(token_bytes / sm_bandwidth, token_flops / sm_flops))
+    With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x max(token_bytes / sm_bandwidth, token_flops / sm_flops))
     + split_s x log2(s) / 7, with tokens = kv_len / s rounded up to whole blocks. One leading axis for s.
 
     >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
@@ -241,5 +241,6 @@ def split_kv_time(
     a_token = np.maximum(token_bytes / sm_bandwidth, token_flops / sm_flops)
     time = np.ceil(units * s / sms) * (cta_s + np.ceil(kv_len / (s * block)) * (block * a_token))
     time = time + (split_s / 7) * np.log2(s)
-    best: Number = np.where(s <= max_splits, time, np.inf).min(axis=0)
+    allowed = np.where(np.less(max_splits, 0), s == -max_splits, s <= max_splits)
+    best: Number = np.where(allowed, time, np.inf).min(axis=0)
     return best

@@ -1,0 +1,124 @@
+"""Kernel time of multi-head latent attention (MLA, DeepSeek-V2/V3): prefill and decode over a latent KV cache.
+
+Decode absorbs the up-projections into the query: every head attends over the same latent of 512 + 64 values a token,
+so the heads are one query group and a token costs 576 values to read whatever the number of heads. Prefill either
+up-projects K and V to heads of 192 and 128 (most engines), or attends over the latent as decode does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.kernels.attention import (
+    HOT_GAIN,
+    RAMP_S,
+    THROTTLE_S,
+    Number,
+    causal_mean,
+    smooth_max,
+    split_kv_time,
+)
+
+
+class MlaPrefillConstants(NamedTuple):
+    """Constants of one MLA prefill kernel on one device; as PrefillConstants, with these of its own.
+
+    floor_s: least time of a call (the host, where the engine was timed without CUDA graphs), s; passes: serial passes
+    over Q, K, V and O; absorbed: 1 where the kernel attends over the latent (heads of 576 and 512), else 0.
+    """
+
+    launch_s: float
+    eff: float
+    tile_s: float
+    passes: float
+    sharp: float
+    throttle: float
+    tail: float
+    floor_s: float
+    tile: float
+    absorbed: float
+    eff_m: float = 0.85
+
+
+class MlaDecodeConstants(NamedTuple):
+    """Constants of one MLA decode kernel on one device; as DecodeConstants, with floor_s of MlaPrefillConstants.
+
+    eff_c: tensor core rate over the datasheet's (fitted: 64 and more heads reach the ridge); max_splits: below 0 for
+    kernels that always cut into so many (Triton's); group_tile: heads that share a block.
+    """
+
+    launch_s: float
+    eff_m: float
+    ramp_s: float
+    sharp: float
+    sm_bw: float
+    cta_s: float
+    split_s: float
+    eff_c: float
+    l2_frac: float
+    floor_s: float
+    block: float
+    max_splits: float
+    group_tile: float
+
+
+IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, absorbed=0, eff_m=1)
+IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, 0, block=1, max_splits=128, group_tile=1)
+
+
+def mla_prefill_time(
+    batch: Number, new: Number, past: Number, heads: Number,
+    *, latent: Number = 512, rope: Number = 64, qk_head: Number = 192, v_head: Number = 128,
+    q_bytes: Number, peak: Number, bandwidth: Number, sms: Number, c: MlaPrefillConstants, up_projection: Number = 0.0,
+) -> Number:  # fmt: skip
+    """Seconds of causal MLA of `new` queries a sequence over past + new keys.
+
+    Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score, dims 192 + 128, or 576 + 512 where the
+    kernel works on the latent (c.absorbed); then a tile holds the rows of several heads. up_projection: 1 adds the
+    GEMM from the latent to K and V of all heads, which some engines' attention call includes (a model's graph counts it
+    as a GEMM of its own: leave 0). Source: DeepSeek-V2 (2024) for the algebra; constants fitted, see mla.toml.
+
+    >>> t = mla_prefill_time(1, 4096, 0, 16, q_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_MLA_PREFILL)
+    >>> round(float(t) * 1e6, 3)  # 2 x 320 x 16 x 4096 x 4097/2 FLOP at 1e15/s; us
+    85.92
+    """
+    dims = np.where(c.absorbed > 0, 2 * latent + rope, qk_head + v_head)
+    mean, scores = causal_mean(new, past), 2 * dims * heads * batch * new
+    ideal = scores * mean / peak
+    rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
+    tiles = batch * np.where(c.absorbed > 0, np.ceil(new * heads / c.tile), heads * np.ceil(new / c.tile))
+    a_token = 2 * c.tile * dims / rate
+    busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
+    slowest = c.tail * (past + new) * a_token
+    values = batch * new * np.where(c.absorbed > 0, heads * dims + latent + rope, 2 * heads * dims)
+    move = values * q_bytes / (c.eff_m * bandwidth)
+    project = up_projection * 2 * batch * (past + new) * latent * heads * (qk_head - rope + v_head) / (c.eff * peak)
+    kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + project
+    return smooth_max(4.0, kernels, c.floor_s)
+
+
+def mla_decode_time(
+    batch: Number, kv_len: Number, heads: Number,
+    *, latent: Number = 512, rope: Number = 64, kv_bytes: Number, peak: Number, bandwidth: Number, sms: Number,
+    c: MlaDecodeConstants, hot: Number = 0.0,
+) -> Number:  # fmt: skip
+    """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
+
+    read = batch kv_len (latent + rope) kv_bytes / bandwidth; a token costs a block 2 group_tile (2 latent + rope)
+    FLOPs; groups of more than group_tile heads take several blocks. Otherwise as decode_attention_time. The query's and
+    output's projections (W_UK, W_UV) are GEMMs of the graph, not counted here. `hot`: share of KV in L2 (benchmarks).
+
+    >>> t = mla_decode_time(64, 8192, 16, kv_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_MLA_DECODE)
+    >>> round(float(t) * 1e6, 2)  # 64 x 8192 x 576 x 2 B at 4 TB/s; us
+    150.99
+    """
+    token_bytes = (latent + rope) * kv_bytes
+    read = batch * kv_len * token_bytes * (1 - HOT_GAIN * hot) / (c.eff_m * bandwidth)
+    worked = split_kv_time(
+        batch * np.ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
+        c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms, c.max_splits, c.block, c.cta_s, c.split_s,
+    )  # fmt: skip
+    kernels = c.launch_s + c.ramp_s * (1 - np.exp(-read / RAMP_S)) + smooth_max(c.sharp, read, worked)
+    return smooth_max(4.0, kernels, c.floor_s)
