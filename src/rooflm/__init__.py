@@ -26,7 +26,20 @@ _HOMES = {
 }
 """Public name -> the module that defines it."""
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Cluster",
+    "Device",
+    "InferenceEstimate",
+    "Mapping",
+    "Model",
+    "RooflmError",
+    "Scenario",
+    "Workload",
+    "infer",
+    "load_cluster",
+    "load_device",
+    "load_model",
+]
 
 if TYPE_CHECKING:
     from rooflm.api import infer

@@ -15,7 +15,9 @@ Text = Annotated[str | None, typer.Option()]
 
 
 def infer(
-    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")],
+    model: Annotated[
+        str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")
+    ],
     gpu: Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")] = None,
     gpus: Annotated[str | None, typer.Option(help="How many GPUs; split into tp, then pp, unless given.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
@@ -32,7 +34,9 @@ def infer(
     quant: Annotated[str | None, typer.Option(help="Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine row (default: vllm; ideal without overheads).")] = None,
     efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
-    sets: Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")
+    ] = None,
     ops: Annotated[bool, typer.Option("--ops", help="Add the table of operations.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,

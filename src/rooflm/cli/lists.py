@@ -73,14 +73,20 @@ def list_rows(
 
         rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g} B a weight")
                 for q in PRESETS.values()]  # fmt: skip
-        print(render.dumps({"quants": [r[0] for r in rows]}) if json_ else "\n".join(render.columns(rows, "lll", indent=0)))
+        print(
+            render.dumps({"quants": [r[0] for r in rows]})
+            if json_
+            else "\n".join(render.columns(rows, "lll", indent=0))
+        )
         return
     names = [n for n in catalogue.names(singular) if match.lower() in n]
     if json_:
         print(render.dumps({f"{singular}s": names}))
         return
     head, sides, make = HEADS[singular]
-    print("\n".join(line[: render.WIDTH] for line in render.columns([head, *(make(n) for n in names)], sides, indent=0)))
+    print(
+        "\n".join(line[: render.WIDTH] for line in render.columns([head, *(make(n) for n in names)], sides, indent=0))
+    )
 
 
 def _show_gpu(name: str) -> list[str]:
@@ -91,7 +97,10 @@ def _show_gpu(name: str) -> list[str]:
     rows += [(f"peak {k}", text(float(v), "FLOP/s"), f"peak.{k}") for k, v in d.peak.items()]
     for level, m in (("l1", d.l1), ("l2", d.l2), ("dram", d.dram)):
         size = gib(float(m.size)) if level == "dram" else f"{float(m.size) / 2**20:.1f} MiB"
-        rows += [(f"{level} size", size, f"{level}.size"), (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth")]
+        rows += [
+            (f"{level} size", size, f"{level}.size"),
+            (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
+        ]
     rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
     return [d.name, *render.columns([(a, b, _kind_of(found, c)) for a, b, c in rows], "lrl"), "", *_source_lines(found)]
@@ -106,7 +115,14 @@ def _source_lines(found: dict[str, Any]) -> list[str]:
     import textwrap
 
     unique = sorted({record.source for record in found.values()})
-    return ["Sources", *(line for s in unique for line in textwrap.wrap(s, render.WIDTH, initial_indent="  ", subsequent_indent="    "))]
+    return [
+        "Sources",
+        *(
+            line
+            for s in unique
+            for line in textwrap.wrap(s, render.WIDTH, initial_indent="  ", subsequent_indent="    ")
+        ),
+    ]
 
 
 def _show_model(name: str) -> list[str]:
@@ -120,15 +136,29 @@ def _show_model(name: str) -> list[str]:
             ("context", render.count(m.max_context) if m.max_context != float("inf") else "-"),
             ("KV cache a token, 16 bits", f"{float(kv_bytes_per_token(m, PRESETS['bf16'])) / 1024:g} KiB"),
             ("native type", m.quant or m.dtype)]  # fmt: skip
-    blocks = [(render.count(b.count), _words(b.mixer), _words(b.ffn)) for b in m.blocks]
-    return [m.name, *render.columns(rows, "lr"), "", "Blocks", *render.columns([("layers", "mixer", "feed-forward"), *blocks], "rll")]
+    lines = [m.name, *render.columns(rows, "lr"), "", "Blocks"]
+    for block in m.blocks:
+        lines += _wrapped(f"{render.count(block.count)} layers", [_words(block.mixer), _words(block.ffn)])
+    return lines
+
+
+def _wrapped(label: str, items: list[str]) -> list[str]:
+    """A label and its items, each in lines of at most 80 columns."""
+    import textwrap
+
+    lines = [f"  {label}"]
+    for item in items:
+        lines += textwrap.wrap(item, render.WIDTH, initial_indent="    ", subsequent_indent="      ")
+    return lines
 
 
 def _words(part: Any) -> str:
+    """A mixer or feed-forward as words: its kind, its numbers, and the flags that are set."""
     if part is None:
         return "-"
-    values = {k: v for k, v in vars(part).items() if v not in (False, 0, float("inf")) and k != "rope"}
-    return type(part).__name__ + " " + " ".join(f"{k}={v if isinstance(v, str) else ''}{'' if isinstance(v, str) else render.count(v)}" for k, v in values.items())
+    given = {k: v for k, v in vars(part).items() if v not in (False, 0, float("inf")) and k != "rope"}
+    words = [k if v is True else f"{k} {v if isinstance(v, str) else render.count(v)}" for k, v in given.items()]
+    return f"{type(part).__name__}: {', '.join(words)}"
 
 
 def _show_engine(name: str) -> list[str]:
@@ -139,7 +169,12 @@ def _show_engine(name: str) -> list[str]:
 def _show_cluster(name: str) -> list[str]:
     row, canonical = catalogue.raw_row("cluster", name)
     tiers = [(t["name"], t["kind"], str(t["size"]), str(t["bandwidth"]), str(t["latency"])) for t in row["tiers"]]
-    return [canonical, f"  device {row['device']}", "", *render.columns([("tier", "kind", "devices", "B/s one way", "latency"), *tiers], "llrrr")]
+    return [
+        canonical,
+        f"  device {row['device']}",
+        "",
+        *render.columns([("tier", "kind", "devices", "B/s one way", "latency"), *tiers], "llrrr"),
+    ]
 
 
 def show_row(
@@ -151,7 +186,12 @@ def show_row(
     from dataclasses import asdict
 
     singular = _kind(kind)
-    loaders: dict[str, Any] = {"gpu": catalogue.load_device, "model": load_model, "cluster": catalogue.load_cluster, "engine": load_engine}
+    loaders: dict[str, Any] = {
+        "gpu": catalogue.load_device,
+        "model": load_model,
+        "cluster": catalogue.load_cluster,
+        "engine": load_engine,
+    }
     shows = {"gpu": _show_gpu, "model": _show_model, "cluster": _show_cluster, "engine": _show_engine}
     if singular not in shows:
         raise RooflmError(f"there is nothing to show of {kind!r}: use gpu, model, cluster or engine")

@@ -118,7 +118,9 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
     right = ["Bytes sent by one GPU"]
     sent = [(k, text(float(v), "B")) for k, v in e.comm_bytes.items()]
     right += columns([("prefill", sent[0][1]), ("decode step", sent[1][1])], "lr")
-    right += ["", "Bound by"] + columns([("prefill", str(e.bound["prefill"])), ("decode", str(e.bound["decode"]))], "ll")
+    right += ["", "Bound by"] + columns(
+        [("prefill", str(e.bound["prefill"])), ("decode", str(e.bound["decode"]))], "ll"
+    )
     lines += beside(["Memory of the fullest GPU", *columns(memory, "lr")], right)
     lines += ["", verdict(e), ""]
     lines += beside(
@@ -140,7 +142,9 @@ def verdict(e: InferenceEstimate) -> str:
 
         least = fewest_gpus(e.scenario)
         most = f"the largest batch that fits is {count(e.max_batch)}" if float(e.max_batch) else "no batch fits"
-        more = f"{least.devices} GPUs (tp {least.tp}, pp {least.pp}) would" if least else "no split of it would fit either"
+        more = (
+            f"{least.devices} GPUs (tp {least.tp}, pp {least.pp}) would" if least else "no split of it would fit either"
+        )
         return f"DOES NOT FIT: {gib(-margin)} too much; {most}; {more}."
     return f"CANNOT RUN: {e.reason}."
 
@@ -202,22 +206,42 @@ GRID_COLUMNS = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of a grid: key, heading, how to write it."""
+DROPPED_FIRST = ("latency_s", "memory_bytes", "ttft_s", "output_tokens_per_s")
+"""Columns that go first where the table would be wider than 80."""
 MOST_ROWS = 200
 
 
 def grid_text(grid: Any) -> str:
-    """A grid for people: one row a point, OOM where it does not fit."""
+    """A grid for people: one row a point, OOM where it does not fit; columns that do not fit 80 columns are left out."""
     shape = tuple(len(a.values) for a in grid.axes)
     names = [a.name.rsplit(".", 1)[-1] for a in grid.axes]
-    rows: list[Sequence[str]] = []
-    for place in list(np.ndindex(shape))[:MOST_ROWS]:
-        cells = [str(a.values[i]) if isinstance(a.values[i], str) else count(a.values[i]) for a, i in zip(grid.axes, place, strict=True)]
-        ok = bool(grid.arrays["fits"][place])
-        why = str(grid.arrays["reason"][place])
-        numbers = [write(grid.arrays[key][place]) for key, _, write in GRID_COLUMNS]
-        rows.append((*cells, *numbers, "" if ok else ("OOM" if "memory" in why else why)))
-    head = (*names, *(h for _, h, _ in GRID_COLUMNS), "")
-    axis_sides = "".join("l" if a.structural else "r" for a in grid.axes)
-    lines = columns([head, *rows], axis_sides + "r" * len(GRID_COLUMNS) + "l", indent=0)
-    left = int(np.prod(shape)) - len(rows)
+    places = list(np.ndindex(shape))[:MOST_ROWS]
+    sides = "".join("l" if a.structural else "r" for a in grid.axes)
+
+    def made(shown: Sequence[tuple[str, str, Any]]) -> list[str]:
+        head = (*names, *(h for _, h, _ in shown), "")
+        return columns(
+            [head, *(grid_row(grid, place, shown) for place in places)], sides + "r" * len(shown) + "l", indent=0
+        )
+
+    shown = list(GRID_COLUMNS)
+    lines = made(shown)
+    for key in DROPPED_FIRST:
+        if max(map(len, lines)) <= WIDTH:
+            break
+        shown = [c for c in shown if c[0] != key]
+        lines = made(shown)
+    left = int(np.prod(shape)) - len(places)
     return "\n".join([*lines, *([f"... {left} more points: write them with --out FILE.csv"] if left > 0 else [])])
+
+
+def grid_row(grid: Any, place: tuple[int, ...], shown: Sequence[tuple[str, str, Any]]) -> Sequence[str]:
+    """One point of a grid as cells: its place, its numbers, and why it cannot run."""
+    cells = [
+        str(a.values[i]) if isinstance(a.values[i], str) else count(a.values[i])
+        for a, i in zip(grid.axes, place, strict=True)
+    ]
+    numbers = [write(grid.arrays[key][place]) for key, _, write in shown]
+    why = str(grid.arrays["reason"][place])
+    verdict_ = "" if bool(grid.arrays["fits"][place]) else "OOM" if "memory" in why else why
+    return (*cells, *numbers, verdict_)

@@ -17,7 +17,8 @@ def _number(text: str) -> int | float | None:
         value = float(text)
     except ValueError:
         return None
-    return int(value) if value == int(value) and "e" not in text.lower() and "." not in text else value
+    whole = text.strip().lstrip("+-").isdigit()
+    return int(value) if whole else value
 
 
 def expand_range(text: str, field: str) -> list[int | float]:
@@ -32,7 +33,15 @@ def expand_range(text: str, field: str) -> list[int | float]:
     first, last = _number(match[1]), _number(match[2])
     stride = _number(match[4]) if match[4] else 1
     times = match[3] == "*"
-    if first is None or last is None or stride is None or last < first or stride <= 0 or times and (stride <= 1 or first <= 0):
+    if (
+        first is None
+        or last is None
+        or stride is None
+        or last < first
+        or stride <= 0
+        or (times
+        and (stride <= 1 or first <= 0))
+    ):
         raise RooflmError(f"{field} is {text!r}, but a range must go upwards, such as 1..512*2")
     values: list[int | float] = []
     value: int | float = first
@@ -56,7 +65,9 @@ def numbers(text: str | None, field: str) -> Any:
             continue
         value = _number(piece)
         if value is None:
-            raise RooflmError(f"{field} is {text!r}, but it must be a number, a list such as 1,8,64 or a range such as 1..512*2")
+            raise RooflmError(
+                f"{field} is {text!r}, but it must be a number, a list such as 1,8,64 or a range such as 1..512*2"
+            )
         values.append(value)
     return values if len(values) > 1 else values[0]
 
@@ -103,7 +114,9 @@ def assignments(pairs: list[str] | None) -> dict[str, Any]:
         if not equals or not path or not text.strip():
             raise RooflmError(f"--set is {pair!r}, but it must be PATH=VALUE, such as model.width_scale=2")
         if "." not in path:
-            raise RooflmError(f"--set path {path!r} must start with model., workload., mapping., cluster., engine. or quant.")
+            raise RooflmError(
+                f"--set path {path!r} must start with model., workload., mapping., cluster., engine. or quant."
+            )
         values: list[Any] = []
         for piece in text.split(","):
             if ".." in piece:

@@ -1,0 +1,158 @@
+"""The command line as a person meets it: answers, JSON, files, and one sentence for bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rooflm.cli.app import main
+
+CONTRACT = {
+    "ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "memory", "fits",
+    "max_batch", "comm_bytes", "prefill_parts_s", "decode_parts_s", "bound", "mfu", "mbu", "busy",
+    "cost_usd_per_million_tokens", "energy_j_per_token",
+}  # fmt: skip
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(list(words))
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+def test_json_holds_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = _run(capsys, "infer", "llama-2-7b", "--gpu", "a100", "--json")
+    values = json.loads(out)
+    assert status == 0
+    assert set(values) >= CONTRACT
+    assert sum(values["prefill_parts_s"].values()) == pytest.approx(values["ttft_s"])
+    assert sum(values["decode_parts_s"].values()) == pytest.approx(values["tpot_s"])
+    assert sum(values["memory"].values()) == pytest.approx(values["memory_bytes"])
+    assert values["fits"] is True
+
+
+def test_json_with_axes(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = _run(capsys, "infer", "llama-2-7b", "--gpu", "a100,h100", "--batch", "1..8*2", "--json")
+    values = json.loads(out)
+    assert values["axes"] == {"gpu": ["a100", "h100"], "batch": [1, 2, 4, 8]}
+    assert len(values["tpot_s"]) == 2
+    assert len(values["tpot_s"][0]) == 4
+
+
+def test_tables_keep_to_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ("infer", "llama-2-70b", "--gpu", "h100", "--gpus", "8", "--batch", "64", "--ops"),
+        ("infer", "deepseek-v3", "--gpu", "h200", "--gpus", "16"),
+        ("infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"),
+        ("infer", "llama-7b,llama-13b", "--gpu", "rtx-3090,a100-sxm-80gb", "--batch", "1,256", "--output", "128,512"),
+        ("list", "gpus"), ("list", "models"), ("list", "clusters"), ("list", "engines"), ("list", "quants"),
+        ("show", "gpu", "h100"), ("show", "model", "deepseek-v3"), ("show", "model", "gemma-3-27b"), ("show", "cluster", "dgx-h100"),
+        ("show", "engine", "vllm"),
+    ):  # fmt: skip
+        status, out, _ = _run(capsys, *words)
+        assert status == 0, words
+        assert out.strip(), words
+        assert max(map(len, out.splitlines())) <= 80, (words, max(out.splitlines(), key=len))
+
+
+def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = _run(capsys, "infer", "llama-2-13b", "--gpu", "rtx-3060-12gb")
+    assert "DOES NOT FIT" in out
+    assert "3 GPUs (tp 1, pp 3) would" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("infer", "llama-2-7b", "--gpu", "h100-sxm5"), "did you mean 'h100-sxm-80gb'"),
+        (("infer", "lama-2-7b", "--gpu", "a100"), "did you mean 'llama-2-7b'"),
+        (("infer", "llama-2-7b"), "gpu is missing"),
+        (
+            ("infer", "llama-2-7b", "--gpu", "a100", "--tp", "3"),
+            "tp is 3, but it must divide the 32 attention heads of llama-2-7b: try 2 or 4",
+        ),
+        (
+            ("infer", "llama-2-7b", "--gpu", "a100", "--batch", "-4"),
+            "batch is -4, but it must be a whole number of at least 1",
+        ),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--batch", "0"), "batch is 0"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--prompt", "1.5"), "prompt is 1.5"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--prompt", "many"), "prompt is 'many'"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--output", "nan"), "output is nan"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w5a16"), "weight width of 5 bits"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w4a16kv9"), "KV width of 9 bits"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "vlm"), "did you mean 'vllm'"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "at most 1"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "perfect"), "efficiency is 'perfect'"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.widht_scale=2"), "did you mean 'width_scale'"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.hidden=-1"), "must be above 0"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "nonsense"), "must be PATH=VALUE"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "cluster.device.dram.bandwidth=5 parsecs"), "no quantity"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--out", "/nonexistent/x.csv"), "does not exist"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--out", "x.txt"), "must end in .csv"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--batch", "8..1"), "must go upwards"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--batch", "4,4"), "value twice"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--gpus", "6", "--tp", "4"), "must divide it"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--ep", "2"), "has no experts"),
+        (
+            ("infer", "mixtral-8x7b", "--gpu", "a100", "--tp", "2", "--dp", "4", "--ep", "3"),
+            "must divide the 8 experts",
+        ),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--pp", "64"), "only 32 layers"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--cached", "512"), "must be below prompt"),
+        (("list", "gpu5"), "did you mean 'gpus'"),
+        (("show", "gpu", "a10x"), "did you mean 'a10'"),
+        (("infr",), "Did you mean"),
+    ],
+)
+def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str) -> None:
+    status, out, err = _run(capsys, *words)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_files_appear_whole_or_not_at_all(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for suffix in ("csv", "json", "nc", "parquet"):
+        one, many = tmp_path / f"one.{suffix}", tmp_path / f"many.{suffix}"
+        assert _run(capsys, "infer", "llama-2-7b", "--gpu", "a100", "--out", str(one))[0] == 0
+        assert _run(capsys, "infer", "llama-2-7b", "--gpu", "a100", "--batch", "1,2", "--out", str(many))[0] == 0
+        assert one.stat().st_size > 100
+        assert many.stat().st_size > 100
+    bad = tmp_path / "bad.csv"
+    assert _run(capsys, "infer", "llama-2-7b", "--gpu", "a100", "--tp", "3", "--out", str(bad))[0] == 2
+    assert not bad.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        f"{n}.{s}" for n in ("one", "many") for s in ("csv", "json", "nc", "parquet")
+    )
+
+
+def test_a_csv_grid_has_a_row_a_point(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import csv
+
+    target = tmp_path / "grid.csv"
+    _run(capsys, "infer", "llama-2-7b", "--gpu", "a100,h100", "--batch", "1,2,4", "--out", str(target))
+    rows = list(csv.DictReader(target.read_text().splitlines()))
+    assert [(r["gpu"], r["batch"]) for r in rows] == [(g, b) for g in ("a100", "h100") for b in ("1", "2", "4")]
+    assert all(float(r["tpot_s"]) > 0 for r in rows)
+
+
+def test_a_users_own_device_works(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    mine = tmp_path / "my-card.toml"
+    mine.write_text(
+        'vendor = "me"\narchitecture = "ampere"\npeak = { bf16 = "100 TFLOP/s" }\nsms = 50\nclock = "1.5 GHz"\n'
+        'l1 = { size = "10 MiB", bandwidth = "10 TB/s" }\nl2 = { size = "6 MiB", bandwidth = "2 TB/s" }\n'
+        'dram = { size = "24 GiB", bandwidth = "1 TB/s" }\ntdp = "300 W"\nidle = "20 W"\nprice = 0.5\n'
+    )
+    status, out, _ = _run(capsys, "infer", "llama-2-7b", "--gpu", str(mine), "--efficiency", "ideal", "--json")
+    assert status == 0
+    assert json.loads(out)["tpot_s"] == pytest.approx(13.5e-3, rel=0.05)
+    mine.write_text(mine.read_text().replace('"1 TB/s"', '"1 parsec"'))
+    status, _, err = _run(capsys, "infer", "llama-2-7b", "--gpu", str(mine))
+    assert status == 2
+    assert "dram.bandwidth" in err
+    assert err.count("\n") == 1

@@ -1,0 +1,60 @@
+"""Every public field and every output has its line in docs/nomenclature.md; the public names are few and sorted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rooflm
+from rooflm.engine import Engine
+from rooflm.hardware import Cluster, Device, Link
+from rooflm.hardware import Memory as Level
+from rooflm.mapping import Mapping
+from rooflm.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE
+from rooflm.quant import Quant
+from rooflm.results import INFER_KEYS
+from rooflm.scenario import Efficiency, Workload
+
+TEXT = (Path(__file__).parents[1] / "docs" / "nomenclature.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`(\w+)`", TEXT))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Device,
+        Level,
+        Link,
+        Cluster,
+        Model,
+        Block,
+        Attention,
+        MLA,
+        LinearAttention,
+        MLP,
+        MoE,
+        Mapping,
+        Workload,
+        Engine,
+        Quant,
+        Efficiency,
+    ],
+)
+def test_every_field_is_explained(kind: type[Any]) -> None:
+    assert [f.name for f in fields(kind) if f.name not in NAMED] == []
+
+
+def test_every_output_is_explained() -> None:
+    assert [k for k in INFER_KEYS if k not in NAMED] == []
+
+
+def test_public_names() -> None:
+    assert rooflm.__all__ == sorted(rooflm.__all__)
+    assert len(rooflm.__all__) < 25
+    assert all(getattr(rooflm, name) is not None for name in rooflm.__all__)
+    with pytest.raises(AttributeError):
+        rooflm.nothing  # noqa: B018
