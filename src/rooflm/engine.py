@@ -30,6 +30,7 @@ class Engine:
     pipelined: pipeline stages work on different micro-batches at the same time. vocab_parallel: the embedding table
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
     and activation happen inside the products and cost no traffic of their own. max_sequences: running limit.
+    waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
     behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
@@ -69,6 +70,7 @@ class Engine:
     merged: bool = True
     epilogue: bool = False
     max_sequences: Num = float("inf")
+    waves: bool = False
     zero: Num = 1
     sequence_parallel: bool = True
     grad_bytes: Num = 4
@@ -87,6 +89,7 @@ class Engine:
     gemm_factor: Num = 1.0
     bmm_factor: Num = 1.0
     attention_factor: Num = 1.0
+    decode_factor: Num = 1.0
     attention_backward: Num = 1.0
     stream_factor: Num = 1.0
     moe_factor: Num = 1.0

@@ -347,9 +347,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     return nodes
 
 
-def _batched(
-    name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]
-) -> Op:
+def _batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]) -> Op:
     """`batch` products of [m, k] by [k, n] in one kernel, timed as one product with n·batch columns."""
     op = gemm(name, part, count, m, n * batch, k, widths)
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
@@ -470,12 +468,12 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     if _one(m.ep):
         return []
     each = distinct_ranks(m.ep, f.top_k) if c.style.dedup else f.top_k
-    copies = each * np.where(m.expert_dp > 1, 1.0, 0.0)
-    rows = c.tokens / m.tp * copies * c.model.hidden
+    ranks = np.where(m.expert_dp > 1, m.ep, 1)
+    rows = c.tokens / m.tp * each * c.model.hidden
     sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)
     return [
-        Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, m.ep, m.stride("ep"), "ep"),
-        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.style.half_bytes, m.ep, m.stride("ep"), "ep"),
+        Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),
+        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.style.half_bytes, ranks, m.stride("ep"), "ep"),
     ]
 
 

@@ -52,7 +52,8 @@ class InferenceEstimate:
 
     ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
     at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
-    comm_bytes: sent by one GPU in the prefill and in a decode step. See docs/nomenclature.md.
+    comm_bytes: sent by one GPU in the prefill and in a decode step; waves: rounds in which the batch runs (1 unless the
+    engine queues what does not fit; ttft is then the first round's). See docs/nomenclature.md.
     """
 
     ttft: Num
@@ -80,6 +81,7 @@ class InferenceEstimate:
     power: Num
     cost_per_million_tokens: Num
     gpus: Num
+    waves: Num
     scenario: Scenario
     timed: dict[str, tuple[Timed, ...]] = field(repr=False)
     assumed: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ class InferenceEstimate:
         """Seconds of the whole request by part; sums to latency."""
         steps = np.maximum(self.scenario.workload.output - 1, 0)
         names = dict.fromkeys((*self.prefill_parts, *self.decode_parts))
-        return {n: self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0) for n in names}
+        return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
 
 THIRDS = np.array([0.0, 0.5, 1.0])
@@ -119,16 +121,31 @@ def rank_sequences(s: Scenario) -> Num:
     return np.ceil(s.workload.batch / s.mapping.dp)
 
 
+def waves(s: Scenario) -> Num:
+    """Rounds in which the batch runs: batch / what fits, rounded up, where the engine queues the rest; else 1.
+
+    Rounds are taken as equally full: a step's time is close to linear in its sequences, so only their number counts.
+    """
+    if not s.engine.waves:
+        return 1
+    return np.ceil(s.workload.batch / np.maximum(max_batch(s), s.mapping.dp))
+
+
+def running_sequences(s: Scenario) -> Num:
+    """Sequences of the fullest data-parallel rank that run at the same time."""
+    return rank_sequences(s) / waves(s)
+
+
 def prefill_passes(s: Scenario) -> Num:
     """Passes that the prompts of a rank take under the engine's token budget (chunked prefill)."""
     new = s.workload.prompt - s.workload.cached
-    return np.maximum(np.ceil(rank_sequences(s) * new / s.engine.token_budget), 1)
+    return np.maximum(np.ceil(running_sequences(s) * new / s.engine.token_budget), 1)
 
 
 def graphs(s: Scenario) -> tuple[Context, Context]:
     """The prefill pass and the decode pass (at the first, middle and last context: a leading axis of 3)."""
     w, m = s.workload, s.mapping
-    sequences = rank_sequences(s)
+    sequences = running_sequences(s)
     passes = prefill_passes(s)
     new = w.prompt - w.cached
     rows = sequences / passes * (new if w.logits == "all" else 1)
@@ -161,40 +178,87 @@ def last_step(x: Num, axes: int) -> Num:
     return x[-1] if isinstance(x, np.ndarray) and x.ndim > axes else x
 
 
+class Passes(NamedTuple):
+    """The timed nodes of a prefill pass and of a decode step."""
+
+    prefill: list[Timed]
+    decode: list[Timed]
+
+
+def timed_passes(s: Scenario) -> Passes:
+    """Both passes built and timed together, each kind of kernel times what the engine takes over a measured one."""
+    prefill_context, decode_context = graphs(s)
+    prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
+    timed = time_nodes([*prefill_nodes, *decode_nodes], s)
+    if s.efficiency.mode == "calibrated":
+        timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in timed]
+    return Passes(timed[: len(prefill_nodes)], timed[len(prefill_nodes) :])
+
+
+FACTORS = {
+    "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
+    "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
+}  # fmt: skip
+"""Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
+
+
+def kernel_factor(t: Timed, s: Scenario) -> Num:
+    """Time of a kernel in this engine over the calibrated one's; a collective's factor is in its time already."""
+    return getattr(s.engine, FACTORS.get(t.node.kind, "stream_factor")) if isinstance(t.node, Op) else 1.0
+
+
+class Speed(NamedTuple):
+    """Times of a request: one pass of each phase, their parts (s), totals (s); latency covers all waves."""
+
+    one: Step
+    tick: Step
+    prefill_parts: dict[str, Num]
+    decode_parts: dict[str, Num]
+    ttft: Num
+    tpot: Num
+    latency: Num
+    waves: Num
+
+
+def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
+    """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
+    e, m, device = s.engine, s.mapping, s.cluster.device
+    sequences, passes, rounds = running_sequences(s), prefill_passes(s), waves(s)
+    flight = np.minimum(m.in_flight, m.pp)
+    one = step(timed.prefill, e, device, r, e.issue_prefill, sequences / passes)
+    # passes follow each other through the stages: pp + passes - 1 stage times
+    repeat = (m.pp + passes - 1) / m.pp if e.pipelined else passes
+    prefill_parts = {k: v * repeat for k, v in one.parts.items()}
+    prefill_parts["request"] = e.request + 0.0
+    ttft = sum(prefill_parts.values())
+    tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))
+    decode_parts = {k: mean_step(v, s.axes) for k, v in tick.parts.items()}
+    tpot = sum(decode_parts.values())
+    latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * rounds
+    return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency, rounds)
+
+
 def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
     """
     w, m, device = s.workload, s.mapping, s.cluster.device
-    prefill_context, decode_context = graphs(s)
-    prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
-    timed = time_nodes([*prefill_nodes, *decode_nodes], s)
-    prefill_timed, decode_timed = timed[: len(prefill_nodes)], timed[len(prefill_nodes) :]
+    timed = timed_passes(s)
     r = rates(s)
-    e = s.engine
-    sequences, passes = rank_sequences(s), prefill_passes(s)
+    one, tick, prefill_parts, decode_parts, ttft, tpot, latency, rounds = speed(s, timed, r)
+    passes = prefill_passes(s) * rounds
     flight = np.minimum(m.in_flight, m.pp)
-    one = step(prefill_timed, e, device, r, e.issue_prefill, sequences / passes)
-    # passes follow each other through the stages: pp + passes - 1 stage times
-    repeat = (m.pp + passes - 1) / m.pp if e.pipelined else passes
-    prefill_parts = {k: v * repeat for k, v in one.parts.items()}
-    prefill_parts["request"] = e.request + 0.0
-    ttft = sum(prefill_parts.values())
-    tick = step(decode_timed, e, device, r, e.issue_decode, np.ceil(sequences / flight))
     dims = s.axes
-    decode_parts = {k: mean_step(v, dims) for k, v in tick.parts.items()}
-    tpot = sum(decode_parts.values())
     tpot_end = last_step(tick.total, dims)
-    steps = np.maximum(w.output - 1, 0)
-    latency = ttft + steps * tpot
+    steps = np.maximum(w.output - 1, 0) * rounds
     gpus = m.devices
     tokens = w.batch * w.output
     memory = memory_use(s)
     fits = memory.total <= memory.capacity
     limits = check(s, fits)
-    per_pass = {k: v * passes for k, v in volumes(prefill_timed, m.pp).items()}
-    per_step = {k: mean_step(v, dims) * flight for k, v in volumes(decode_timed, m.pp).items()}
+    per_pass = {k: v * passes for k, v in volumes(timed.prefill, m.pp).items()}
+    per_step = {k: mean_step(v, dims) * flight for k, v in volumes(timed.decode, m.pp).items()}
     flops = passes * one.flops + steps * flight * mean_step(tick.flops, dims)
     moved = passes * one.bytes + steps * flight * mean_step(tick.bytes, dims)
     busy = passes * one.busy + steps * flight * mean_step(tick.busy, dims)
@@ -222,15 +286,16 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         passes={"prefill": one, "decode": tick},
         mfu=flops / stages / (latency * peak),
         mbu=moved / stages / (latency * bandwidth),
-        prefill_mfu=passes * one.flops / stages / (ttft * peak),
+        prefill_mfu=passes / rounds * one.flops / stages / (ttft * peak),
         decode_mbu=flight * mean_step(tick.bytes, dims) / stages / (tpot * bandwidth),
         busy=busy / stages / latency,
         energy_per_token=energy / tokens,
         power=energy / (latency * gpus),
         cost_per_million_tokens=device.price / 3600 * gpus / rate * 1e6,
         gpus=gpus,
+        waves=rounds,
         scenario=s,
-        timed={"prefill": tuple(prefill_timed), "decode": tuple(decode_timed)},
+        timed={"prefill": tuple(timed.prefill), "decode": tuple(timed.decode)},
         assumed=assumed,
         warnings=warnings,
     )
@@ -305,7 +370,9 @@ def max_batch(s: Scenario) -> Num:
     token = token_bytes(s)
     small = np.floor(free / (each + new * token))
     budget = s.engine.token_budget / s.mapping.cp
-    large = np.floor(np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each)
+    large = np.floor(
+        np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each
+    )
     best = np.where(small * new <= budget, small, np.maximum(large, np.floor(budget / new)))
     return np.maximum(np.minimum(best, s.engine.max_sequences), 0) * s.mapping.dp
 
