@@ -62,6 +62,7 @@ class Style(NamedTuple):
     dropout: bool = False
     ring: bool = False
     dedup: bool = True
+    decode_flash: bool = True
 
 
 class Context(NamedTuple):
@@ -150,7 +151,8 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         return [stream("norm", "norm", "norm", count * norms, values * 2 * b), add]
     if c.style.fused:
         written = b + np.minimum(c.dense_widths[1], b)
-        return [stream("norm", "norm", "norm", count * norms, values * (2 * b + written))]
+        moved = values * (2 * b + written)
+        return [stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens)]
     launches = 6 if c.model.norm == "rms" else 1
     traffic = (26.0 if c.model.norm == "rms" else 2 * b) * values
     return [
@@ -197,7 +199,8 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(stream("kv_write", part, "kv_write", count, kv_written))
     elif c.style.fused:
         turned = 2 * tokens * (q_width + k_width) * b * (a.rope or a.qk_norm)
-        nodes.append(stream("rope_kv_write", part, "rope", count, turned + tokens * v_width * b + kv_written))
+        turned = turned + tokens * v_width * b + kv_written
+        nodes.append(stream("rope_kv_write", part, "rope", count, turned, rows=tokens))
     else:
         # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache
         turned = (12.0 * b * tokens * (q_width + k_width)) * a.rope
@@ -261,12 +264,12 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         keys = np.minimum(d.context, a.window) / c.mapping.cp
         rows = d.sequences
         traffic = rows * (keys * kv_row * reread + heads * (a.head_dim + a.v_dim) * b)
-        launches = 1 if c.style.flash else 2
+        launches = 1 if c.style.decode_flash else 2
         nodes.append(
             Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
                (rows, keys, heads, kv, a.head_dim, a.v_dim), (b, kv_b, b), launches=launches)
         )  # fmt: skip
-        if not c.style.flash:
+        if not c.style.decode_flash:
             scores = rows * keys * heads
             nodes.append(stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores))
     return nodes
@@ -422,7 +425,7 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
                           widths, rate))  # fmt: skip
     values = (3 if f.gated else 2) * tokens * width * b
     if c.style.fused and not c.style.epilogue:
-        nodes.append(stream(f"{name}activation", part, "activation", count, values))
+        nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
     elif not c.style.fused:
         extra = 2 * tokens * width * b * f.gated
         nodes.append(stream(f"{name}activation", part, "activation", count, values + extra, 1 + f.gated))
@@ -437,6 +440,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
     """
     m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.style.half_bytes
+    inner = f.inner(h)
     gathered = tokens * m.expert_dp
     local = f.experts / m.ep
     width = np.ceil(f.width / m.expert_tp)
@@ -444,15 +448,21 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     touched = distinct_experts(f.experts, f.top_k, gathered) / m.ep
     mats = 3 if f.gated else 2
     w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
-    moved = pairs * (h * (act + b) + width * ((mats - 1) * b + act))
+    moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
+    has_latent = not (isinstance(f.latent, int | float) and f.latent == 0)
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
     nodes.append(stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3))
+    if has_latent:
+        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.dense_widths, c.dense_rate))
     nodes += exchange_nodes(c, count, f)
     nodes.append(
-        Op("experts", "moe", "moe", count, 2.0 * mats * pairs * h * width, touched * mats * h * width * w + moved,
-           (gathered, h, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 3)
+        Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
+           touched * mats * inner * width * w + moved,
+           (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 3)
     )  # fmt: skip
-    nodes.append(stream("combine", "moe", "route", count, pairs * h * b + tokens * h * b))
+    nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
+    if has_latent:
+        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
     if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
         nodes += mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
     return nodes

@@ -66,8 +66,9 @@ def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
     elif isinstance(block.ffn, MoE):
         f = block.ffn
         mats = 3 if f.gated else 2
-        dense = dense + mats * h * dense_width
-        experts = count * (mats * h * width + f.bias * ((mats - 1) * width + h))
+        inner = f.inner(h)
+        dense = dense + mats * h * dense_width + 2 * h * f.latent
+        experts = count * (mats * inner * width + f.bias * ((mats - 1) * width + inner))
         plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
     return {"dense": dense, "experts": experts, "plain": plain}
 
@@ -187,8 +188,8 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
         dense, experts, width = local_ffn(b.ffn, mapping)
         feed: Num = dense * (3.0 if b.ffn is None or b.ffn.gated else 2.0)
         if isinstance(b.ffn, MoE):
-            pairs = b.ffn.top_k * mapping.expert_dp / mapping.ep * mapping.expert_tp ** 0
-            feed = np.maximum(feed, pairs * (width * 3.0 + 2.0 * m.hidden))
+            pairs = b.ffn.top_k * mapping.expert_dp / mapping.ep
+            feed = np.maximum(feed, pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
         widest = np.maximum(widest, np.maximum(wide, feed))
     return widest
 

@@ -112,6 +112,10 @@ class MoE:
     router_bias: bool = False
     latent: Num = 0
 
+    def inner(self, hidden: Num) -> Num:
+        """Width that the routed experts read and write: the latent where there is one, else the hidden width."""
+        return hidden if _absent(self.latent) else self.latent
+
 
 Mixer = Attention | MLA | LinearAttention
 FeedForward = MLP | MoE
@@ -280,7 +284,7 @@ def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Nu
     if ffn is None:
         return 0
     mats = 3 if ffn.gated else 2
-    inner = ffn.latent if isinstance(ffn, MoE) and not _absent(ffn.latent) else hidden
+    inner = ffn.inner(hidden) if isinstance(ffn, MoE) else hidden
     each = mats * inner * ffn.width + ffn.bias * ((mats - 1) * ffn.width + inner)
     if isinstance(ffn, MLP):
         return each
