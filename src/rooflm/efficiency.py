@@ -2,7 +2,8 @@
 
 The formulas and their constants come from kernel benchmarks, which run warm; a model's step finds its weights and KV
 cache in device memory, so the warm share is 0 here. Kinds that nobody measured (recurrent scans, convolutions,
-sampling) stream at the rate of the nearest elementwise kernel.
+sampling) stream at the rate of the nearest elementwise kernel. Cards without kernel data take their generation's
+constants on the rates that data/calibration/devices.toml says they reach of their datasheet.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from rooflm.kernels.attention import (
     decode_attention_time,
     prefill_attention_time,
 )
-from rooflm.kernels.constants import CALIBRATION, lookup, typed
+from rooflm.kernels.cards import card
+from rooflm.errors import UnknownNameError
+from rooflm.kernels.constants import lookup, typed
+from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
-from rooflm.kernels.moe import Hardware, MoEConstants, moe_time, routed
+from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
+from rooflm.kernels.moe import Hardware, moe_time, routed
+from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.ops import Comm, Op
 from rooflm.quant import Quant
 from rooflm.scenario import Scenario
@@ -76,16 +82,44 @@ def constants(family: str, kind: type[Any], w: Where, dtype: str, kernel: str = 
     return typed(kind, lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel).row)
 
 
+@lru_cache(maxsize=4096)
+def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...]) -> Any:
+    """Constants of the first of these kernels that the calibration file has at all, most special first.
+
+    A name with a suffix that only some engines or GPUs have ("-mha", "-hd512") counts only where this very engine has it.
+    """
+    for kernel in kernels[:-1]:
+        try:
+            found = lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel)
+        except UnknownNameError:
+            continue
+        if found.row.engine == w.kernels or "-hd" not in kernel and "-mha" not in kernel and "-wide" not in kernel:
+            return typed(kind, found.row)
+    if family == "attention" and kind is DecodeConstants:
+        try:
+            return constants(family, kind, w, dtype, kernels[-1])
+        except UnknownNameError:
+            return DecodeConstants(6e-6, 0.88, 4e-6, 2.0, 2.0, 1.5e-6, 5e-6, 0.5, 0, 0, 128, 32, 16, 1)
+    return constants(family, kind, w, dtype, kernels[-1])
+
+
 STREAMS = {
     "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
-    "kv_write": "add", "sample": "add", "softmax": "add", "conv": "activation", "route": "add", "scan": "norm",
+    "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",
+    "optimizer": "add",
 }  # fmt: skip
 """Elementwise kernel whose constants a streaming op takes."""
+UNFUSED = 0.7
+"""Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+MIXED = 5e-6
+"""s: floor of such a product."""
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
     """Seconds of ops of one broadcast shape, (ops, *shape). floor: their roofline, which no kernel beats."""
     w = where(s, r)
+    reach = card(w.gpu, w.architecture, w.kernels)
+    r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     for index, op in enumerate(ops):
@@ -117,14 +151,33 @@ def _gemms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Sc
     )  # fmt: skip
 
 
+def _sized(kernel: str, size: Num) -> tuple[str, ...]:
+    """Kernel names to look for, most special first: that of the head size, then the plain one.
+
+    >>> _sized("prefill-kv8", 128)
+    ('prefill-kv8-hd128', 'prefill-kv8', 'prefill-hd128', 'prefill')
+    """
+    plain = kernel.removesuffix("-kv8")
+    names = (f"{kernel}-hd{int(np.max(size))}", kernel)
+    return names if plain == kernel else (*names, f"{plain}-hd{int(np.max(size))}", plain)
+
+
+def _unfused(op: Op, rate: str, s: Scenario, r: Any) -> Num:
+    """Plain batched products: a share of the roofline and a floor a kernel."""
+    roof = np.maximum(op.flops / (UNFUSED * r.peak[rate]), op.bytes / (UNFUSED * r.dram))
+    return roof + MIXED * op.launches
+
+
 def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
-    """Prefill attention; MLA's expanded heads are those of a wide head."""
-    if not (CALIBRATION / "attention.toml").is_file():
-        return [op.flops / (0.5 * r.peak["half"]) + op.bytes / r.dram + 5e-6 for op in ops]
-    c = constants("attention", PrefillConstants, w, w.half, "prefill")
+    """Prefill attention: one fused kernel, or plain products where the engine has none."""
     times: list[Num] = []
     for op in ops:
         sequences, new, past, heads, kv, qk, v, window = op.shape
+        if op.kind == "attention" and not s.engine.flash:
+            times.append(_unfused(op, rate, s, r) * s.engine.bmm_factor)
+            continue
+        kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
+        c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
         times.append(
             prefill_attention_time(sequences, new, past, heads, kv, (qk + v) / 2, q_bytes=op.widths[0],
                                    kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
@@ -133,24 +186,73 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
     return times
 
 
+def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
+    times: list[Num] = []
+    c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
+    if not s.engine.issue_prefill > GRAPHLESS:
+        c = c._replace(floor_s=0.0)
+    for op in ops:
+        sequences, new, past, heads, _, qk, v, _ = op.shape
+        times.append(
+            mla_prefill_time(sequences, new, past, heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
+                             peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c) / s.mapping.cp
+        )  # fmt: skip
+    return times
+
+
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
-    """Decode attention over the KV cache."""
-    if not (CALIBRATION / "attention.toml").is_file():
-        return [op.bytes / (0.8 * r.dram) + 6e-6 for op in ops]
-    c = constants("attention", DecodeConstants, w, w.kv, "decode")
+    """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
+    that does not know the cache's 8-bit type converts every value on its vector units."""
     times: list[Num] = []
     for op in ops:
         rows, keys, heads, kv, qk, v = op.shape
-        times.append(
-            decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
-                                  bandwidth=r.dram, sms=s.cluster.device.sms, c=c)
-        )
+        group = heads / kv
+        kernel = "decode-kv8" if np.max(op.widths[1]) <= 1 else "decode"
+        names = _sized(kernel, qk)
+        if w.kernels == "trtllm":
+            special = "-mha" if np.max(group) <= 1 else "-wide" if np.max(group) > WIDE_GROUP else ""
+            names = (kernel + special, *names) if special else names
+        c = first_of("attention", DecodeConstants, w, w.half, names)
+        reread = 1 + s.engine.kv_reread * (group - 1)
+        time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1] * reread,
+                                     peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
+            time = time + rows * keys * kv * (qk + v) * reread * s.engine.kv_convert / r.peak["vector"]
+        times.append(time)
     return times
+
+
+def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out."""
+    times: list[Num] = []
+    for op in ops:
+        rows, keys, heads, latent, rope = op.shape
+        plain = "mla-decode"
+        kernels = (plain + "-kv8", plain) if np.max(op.widths[1]) <= 1 else (plain,)
+        c = first_of("mla", MlaDecodeConstants, w, w.half, kernels)._replace(floor_s=0.0)
+        times.append(
+            mla_decode_time(rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1], peak=r.peak["half"],
+                            bandwidth=r.dram, sms=s.cluster.device.sms, c=c)
+        )  # fmt: skip
+    return times
+
+
+WIDE_GROUP = 32
+"""Query heads a KV head beyond which TensorRT-LLM decodes with a kernel of its own."""
+GRAPHLESS = 6e-6
+"""s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
+
+
+@lru_cache(maxsize=1024)
+def _moe_constants(w: Where, expert_parallel: bool) -> Any:
+    return moe_constants(gpu=w.gpu, architecture=w.architecture, engine=w.kernels, dtype=w.quant,
+                         expert_parallel=expert_parallel)[0]  # fmt: skip
 
 
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
     """Expert layers: sort, two grouped products, combine."""
-    c = constants("moe", MoEConstants, w, w.quant)
+    c = _moe_constants(w, bool(np.max(s.mapping.ep) > 1))
     d = s.cluster.device
     hardware = Hardware(r.peak[rate], r.dram, d.sms, d.l2.size)
     times: list[Num] = []
@@ -166,24 +268,31 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
 
 
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
-    """Elementwise kernels: each launch of a chain pays its floor."""
+    """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes."""
     times: list[Num] = []
     for op in ops:
-        times.append(op.bytes / (0.7 * r.dram) + 1.8e-6 * op.launches)
+        c = constants("elementwise", ElementwiseConstants, w, "fp16", STREAMS.get(op.kind, "add"))
+        many = np.maximum(op.launches, 1)
+        traffic = op.bytes / many
+        row = traffic / np.maximum(op.shape[0], 1) if op.shape else 0.0
+        times.append(
+            elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms) * op.launches
+        )
     return times
 
 
 def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
-    """Batched products of unfused attention: 0.7 of either roof, the rest is the engine's `bmm_factor`."""
-    return [np.maximum(op.flops / (0.7 * r.peak[rate]), op.bytes / (0.7 * r.dram)) + 5e-6 for op in ops]
+    """Batched products of unfused attention in training."""
+    return [_unfused(op, rate, s, r) for op in ops]
 
 
 FAMILY = {
-    "gemm": "gemm", "bmm": "bmm", "attention": "attention", "mla_attention": "attention", "decode_attention": "decode",
-    "mla_decode": "mla", "moe": "moe",
+    "gemm": "gemm", "bmm": "bmm", "attention": "attention", "mla_attention": "mla_prefill",
+    "decode_attention": "decode", "mla_decode": "mla", "moe": "moe",
 }  # fmt: skip
 EVALUATE: dict[str, Any] = {
-    "gemm": _gemms, "bmm": _bmms, "attention": _attention, "decode": _decode, "mla": _decode, "moe": _moe, "stream": _streams,
+    "gemm": _gemms, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
+    "mla": _mla_decode, "moe": _moe, "stream": _streams,
 }  # fmt: skip
 
 

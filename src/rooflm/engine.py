@@ -18,13 +18,14 @@ class Engine:
     kernels: whose kernels (a key of the calibration tables). phase: "inference" or "training".
     fused: norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place,
     rotary embedding and cache write are one kernel; unfused: each is a chain of plain kernels.
-    flash: attention keeps its scores on chip. issue_prefill, issue_decode: host time a kernel launch (a CUDA graph
+    flash: attention keeps its scores on chip; decode_flash: so does decoding (one kernel), whatever the prefill does. issue_prefill, issue_decode: host time a kernel launch (a CUDA graph
     makes the second small). step: host time a forward pass; sequence: host time a sequence in a pass (sampling,
     bookkeeping); request: once a request (tokenise, schedule, first response); overlap: the host prepares the next
     step while the device runs, so that step and sequence costs show only when the device is done first.
     gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
     inside a node). collective_factor: time of its collectives over today's. kv_reread: share of the query group
-    that reads the KV cache again (0: once a KV head; 1: once a query head).
+    that reads the KV cache again (0: once a KV head; 1: once a query head). kv_convert: vector operations that an
+    8-bit cached value costs where the device does not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
     workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
     pipelined: pipeline stages work on different micro-batches at the same time. vocab_parallel: the embedding table
@@ -40,7 +41,8 @@ class Engine:
     FSDP gathers again at each micro-batch even with a pipeline; cross_entropy: fused loss; dropout: the framework's
     recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward, stream_factor, moe_factor:
     time of a kernel in a training step over its calibrated (warm, alone) time; attention_backward: of the backward
-    pass a FLOP over the forward. fragmentation: allocated over used bytes of activations.
+    pass a FLOP over the forward. dp_factor: the same for collectives of the data-parallel group.
+    fragmentation: allocated over used bytes of activations.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Engine:
     kernels: str = "vllm"
     fused: bool = True
     flash: bool = True
+    decode_flash: bool = True
     issue_prefill: Num = 0.0
     issue_decode: Num = 0.0
     step: Num = 0.0
@@ -60,6 +63,7 @@ class Engine:
     all_reduce: str = "nccl"
     collective_factor: Num = 1.0
     kv_reread: Num = 0.0
+    kv_convert: Num = 0.0
     memory_fraction: Num = 1.0
     context: Num = 0.0
     workspace: Num = 0.0
@@ -93,6 +97,7 @@ class Engine:
     attention_backward: Num = 1.0
     stream_factor: Num = 1.0
     moe_factor: Num = 1.0
+    dp_factor: Num = 1.0
     fragmentation: Num = 1.0
 
 

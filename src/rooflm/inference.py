@@ -113,7 +113,10 @@ def style(s: Scenario) -> Style:
     """How the engine builds its graph."""
     wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
     e = s.engine
-    return Style(e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue)
+    return Style(
+        e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue,
+        decode_flash=e.decode_flash,
+    )  # fmt: skip
 
 
 def rank_sequences(s: Scenario) -> Num:
