@@ -155,9 +155,9 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
     return rows
 
 
-HEADER = """Constants of elementwise kernels (rooflm.kernels.elementwise); `python -m rooflm.fitting.elementwise` fits them.
+HEADER = """Constants of elementwise kernels (rooflm.kernels.elementwise); `python -m rooflm.fitting.elementwise` fits.
 Source of the measurements: tables published by ai-dynamo/aiconfigurator (Apache-2.0) and microsoft/vidur (MIT, kernels
-of 2024, times rounded to 1 us). Errors are mean absolute percentage errors; 30 % of row counts were kept aside (out)."""
+of 2024, times rounded to 1 us). Errors are mean absolute percentage errors; 30 % of row counts were kept aside."""
 
 
 def main() -> None:

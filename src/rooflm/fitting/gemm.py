@@ -4,7 +4,8 @@
 
 DIR holds gemm.parquet: source gpu backend version kernel dtype m n k time_us, one row a measured kernel. 30 % of the
 (n, k) pairs are kept aside by a hash. Three kinds of row come out: one a (GPU, engine, dtype); one a (generation,
-dtype), fitted to all its tables at once; one a dtype over everything.
+dtype), fitted to all its tables at once; one a dtype over everything. The last two also by engine in low precision,
+where engines differ in what they time (quantising) and in how their kernels split the work.
 
 Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
 host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach).
@@ -51,9 +52,9 @@ ELEMENT_BYTES = {
 OUT_BYTES = 2.0
 DTYPE = {"sq": "int8"}
 """Names of dtypes in the table that we call otherwise: SmoothQuant multiplies int8 by int8."""
-PARAMS = (
+PARAMS: tuple[Param, ...] = (
     Param("t0", 2e-6, 0.3e-6, 40e-6),
-    Param("eff_c", 0.9, 0.2, 1.3),
+    Param("eff_c", 0.9, 0.2, 1.1),
     Param("thr", 0.1, 0.0, 0.9, log=False),
     Param("eff_m", 0.85, 0.3, 1.1),
     Param("k0", 150.0, 5.0, 3000.0),
@@ -64,12 +65,18 @@ PARAMS = (
     Param("ramp", 2e-6, 0.05e-6, 10e-6),
 )
 LOW_PRECISION = (Param("q_pass", 1.0, 0.01, 30.0), Param("q_row", 100.0, 1.0, 1e5))
-STARTS: tuple[dict[str, float], ...] = tuple(
-    {"c_sm": c_sm, "pen": pen, "split": split} for c_sm in (2.5, 6.0) for pen in (0.05, 0.7) for split in (2.5e-6, 1e-4)
+EFF_C_LOW = 1.3
+"""Upper bound of eff_c in low precision: kernels with one large tile for all shapes lose the excess in k0 and thr."""
+LARGE_WEIGHT = 2.0
+"""Weight of kernels over 20 us (roofline) in the fit: they make up a model's step."""
+STARTS: tuple[dict[str, float], ...] = (
+    *({"c_sm": a, "pen": b, "split": s} for a in (2.5, 6.0) for b in (0.05, 0.7) for s in (2.5e-6, 1e-4)),
+    {"pen": 0.9, "split": 5e-4, "k0": 400.0, "eff_c": 1.05},
+    {"c_sm": 3.5, "pen": 0.9, "split": 1e-3, "k0": 400.0},
 )
 """Several basins: libraries that split k and shrink tiles freely, and ones that do neither."""
 WARM_L2 = {"ampere": 0.7, "hopper": 0.73, "blackwell": 0.52, "vllm": 0.95, "trtllm": 1.08, "sglang": 1.03}
-"""Share of L2 that a benchmark's loop can keep warm, fitted on the bf16 tables: by generation where L2 is two partitions
+"""Share of L2 that a benchmark's loop can keep warm, fitted on the bf16 tables: by generation where L2 is two halves
 that hold duplicates (and where it hardly matters), by the engine's loop on GDDR cards, where L2 is in one piece."""
 GDDR = ("ada", "blackwell-rtx")
 """Generations whose L2 is over five times faster than their DRAM: there a warm L2 also speeds up quantising."""
@@ -114,6 +121,18 @@ def weight_copies(engine: str, dtype: str, weight: Array, l2: float) -> Array:
     return np.full_like(weight, 1e3 if engine == "torch" else 1.0 if (engine, dtype) == ("vllm", "nvfp4") else 6.0)
 
 
+def _footprint_act(engine: str, gpu: str, once: Array, source: Array, quantised: bool) -> Array:
+    """Bytes touched between two uses of the same activations; infinite where a warm L2 brings nothing.
+
+    once: B of one GEMM; source: B of its 16-bit activations. SGLang's loop has activations of its own in each of six
+    GEMMs, vLLM's and TensorRT-LLM's share one. Quantising gains nothing from L2 on HBM cards nor in vLLM's kernels,
+    which do not reach the DRAM's rate anyway (seen in the fits).
+    """
+    if engine == "torch" or (quantised and (engine == "vllm" or GPUS[gpu].architecture not in GDDR)):
+        return np.full_like(once, np.inf)
+    return (once + source * quantised) * (6.0 if engine == "sglang" else 1.0)
+
+
 def warm_fraction(gpu: str, engine: str) -> float:
     """The share of L2 that the engine's loop keeps warm on a GPU (see WARM_L2)."""
     generation = GPUS[gpu].architecture
@@ -137,9 +156,7 @@ def load_tables(data: Path) -> list[Table]:
         copies = weight_copies(str(engine), dtype, n * k * weight_bytes, GPUS[gpu].l2)
         once = m * k * act_bytes + m * n * OUT_BYTES
         footprint = copies * n * k * weight_bytes + once
-        footprint_act = n * k * weight_bytes + once + (m * k * 2.0 if act_bytes < 2.0 else 0.0)
-        if engine == "torch" or (act_bytes < 2.0 and GPUS[gpu].architecture not in GDDR):
-            footprint_act = np.full_like(footprint, np.inf)
+        footprint_act = _footprint_act(str(engine), gpu, n * k * weight_bytes + once, m * k * 2.0, act_bytes < 2.0)
         source = f"{part.source.iloc[0]} {engine} {part.version.iloc[0]}"
         time = part.time_us.to_numpy(np.float64) * 1e-6
         aside = held_out(part.n.astype(int), part.k.astype(int))
@@ -176,7 +193,9 @@ def fit_tables(
     tables: Sequence[Table], rows: int | None = None, starts: Sequence[Mapping[str, float]] = STARTS
 ) -> dict[str, float]:
     """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0)."""
-    params = PARAMS + (() if tables[0].dtype in ("bf16", "fp16") else LOW_PRECISION)
+    params = PARAMS
+    if tables[0].dtype not in ("bf16", "fp16"):
+        params = tuple(p._replace(high=EFF_C_LOW) if p.name == "eff_c" else p for p in PARAMS) + LOW_PRECISION
     parts = []
     for table in tables:
         index = np.flatnonzero(~table.aside)
@@ -184,7 +203,7 @@ def fit_tables(
             index = np.random.default_rng(0).choice(index, rows, replace=False)
         parts.append(table.take(index))
     measured = np.concatenate([p.time for p in parts])
-    weights = np.concatenate([np.full(p.time.size, 1.0 / p.time.size) for p in parts])
+    weights = np.concatenate([np.where(is_large(p), LARGE_WEIGHT, 1.0) / p.time.size for p in parts])
     return fit(
         lambda c: np.concatenate([predict(p, c) for p in parts]), measured, params, weights=weights, starts=starts
     )
@@ -203,11 +222,11 @@ def transfer(fitted: Sequence[Table], others: Sequence[Table], constants: Mappin
     """Error in per cent on `others` of constants fitted to `fitted` (0 where either is empty)."""
     if not fitted or not others:
         return 0.0
-    c = constants or fit_tables(fitted, JOINT_ROWS, STARTS[:1])
+    c = constants or fit_tables(fitted, JOINT_ROWS, STARTS[::4])
     return float(np.mean([error(predict(t, c), t.time).mape for t in others]))
 
 
-def joint_row(tables: Sequence[Table], architecture: str, groups: Mapping[str, str]) -> FitRow:
+def joint_row(tables: Sequence[Table], architecture: str, groups: Mapping[str, str], engine: str = ANY) -> FitRow:
     """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group)."""
     c = fit_tables(tables, JOINT_ROWS)
     inside, outside, large = errors(tables, c)
@@ -215,7 +234,7 @@ def joint_row(tables: Sequence[Table], architecture: str, groups: Mapping[str, s
         transfer([t for t in tables if groups[t.gpu] != g], [t for t in tables if groups[t.gpu] == g])
         for g in sorted({groups[t.gpu] for t in tables})
     ]
-    names = {"gpu": ANY, "architecture": architecture, "engine": ANY, "dtype": tables[0].dtype}
+    names = {"gpu": ANY, "architecture": architecture, "engine": engine, "dtype": tables[0].dtype}
     source = "all tables of " + ", ".join(sorted({f"{t.gpu} {t.engine}" for t in tables}))
     return fit_row(
         names=names, constants=c, inside=inside, outside=outside, source=source, mape_large=large,
@@ -244,15 +263,15 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
         _report(row)
     for dtype in dict.fromkeys(t.dtype for t in tables):
         same = [t for t in tables if t.dtype == dtype]
-        for architecture in dict.fromkeys(t.device.architecture for t in same):
-            rows.append(
-                joint_row(
-                    [t for t in same if t.device.architecture == architecture], architecture, {g: g for g in GPUS}
-                )
-            )
+        engines = [ANY] if dtype in ("bf16", "fp16") else [ANY, *dict.fromkeys(t.engine for t in same)]
+        for engine in engines:
+            mine = [t for t in same if engine in (ANY, t.engine)]
+            for architecture in dict.fromkeys(t.device.architecture for t in mine):
+                part = [t for t in mine if t.device.architecture == architecture]
+                rows.append(joint_row(part, architecture, {name: name for name in GPUS}, engine))
+                _report(rows[-1])
+            rows.append(joint_row(mine, ANY, {name: g.architecture for name, g in GPUS.items()}, engine))
             _report(rows[-1])
-        rows.append(joint_row(same, ANY, {name: g.architecture for name, g in GPUS.items()}))
-        _report(rows[-1])
     return rows
 
 

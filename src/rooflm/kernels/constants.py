@@ -7,6 +7,7 @@ caller can widen its error band.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -78,6 +79,43 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fit: tuple[FitRow, ...]
 
 
+class _Entry(NamedTuple):
+    """What a row is found by, and its text: rows are parsed only when they are picked (a family has up to 200)."""
+
+    gpu: str
+    architecture: str
+    engine: str
+    dtype: str
+    kernel: str
+    mape_out: float
+    text: str
+
+
+_KEY = re.compile(r'^(gpu|architecture|engine|dtype|kernel|mape_out) = "?([^"\n]*)"?$', re.MULTILINE)
+
+
+@cache
+def _entries(family: str) -> tuple[_Entry, ...]:
+    """The rows of data/calibration/<family>.toml, unparsed."""
+    path = CALIBRATION / f"{family}.toml"
+    if not path.is_file():
+        raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
+    found = []
+    for text in path.read_text(encoding="utf-8").split("[[fit]]")[1:]:
+        keys = {"kernel": "", **dict(_KEY.findall(text))}
+        found.append(_Entry(**{**keys, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
+    return tuple(found)
+
+
+@cache
+def _parse(family: str, text: str) -> FitRow:
+    """One row from its text."""
+    try:
+        return msgspec.convert(tomllib.loads(text), _File).fit[0]
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
+        raise RooflmError(f"{family}.toml: {exc}") from exc
+
+
 @cache
 def load_constants(family: str) -> tuple[FitRow, ...]:
     """The rows of data/calibration/<family>.toml, read once.
@@ -85,13 +123,7 @@ def load_constants(family: str) -> tuple[FitRow, ...]:
     >>> len(load_constants("gemm")) > 10
     True
     """
-    path = CALIBRATION / f"{family}.toml"
-    if not path.is_file():
-        raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).fit
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
-        raise RooflmError(f"{path.name}: {exc}") from exc
+    return tuple(_parse(family, entry.text) for entry in _entries(family))
 
 
 @cache
@@ -109,10 +141,10 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
     """
-    rows = [r for r in load_constants(family) if r.kernel == kernel]
+    rows = [r for r in _entries(family) if r.kernel == kernel]
     generation = "blackwell-rtx" if architecture == "blackwell" and gpu.startswith("rtx") else architecture
     if not rows:
-        raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in load_constants(family)})
+        raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in _entries(family)})
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype == kind]
         tiers = (
@@ -123,7 +155,8 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
         )
         for level, tier in zip(LEVELS, tiers, strict=False):
             if tier:
-                row = min(tier, key=lambda r: (r.engine not in (engine, ANY), r.mape_out))
+                nearest = min(tier, key=lambda r: (r.engine != engine, r.engine != ANY, r.mape_out))
+                row = _parse(family, nearest.text)
                 wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
                 return Match(row, level if number == 0 else LEVELS[-1], wide)
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
