@@ -42,7 +42,7 @@ def load_engine(name: str) -> Engine:
         given = getattr(typed, f.name, None)
         if f.name == "name" or given is None:
             continue
-        if f.name in _UNITS or isinstance(given, int | float) and not isinstance(given, bool):
+        if f.name in _UNITS or (isinstance(given, int | float) and not isinstance(given, bool)):
             given = catalogue.quantity(given, _UNITS.get(f.name, "s"), f"{label}: {f.name}", zero=True)
         elif f.type == "Num":
             raise RooflmError(f"{label}: {f.name} is {given!r}, but it must be a number")

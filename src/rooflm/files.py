@@ -19,16 +19,16 @@ from rooflm.results import flatten, plain
 FORMATS = ("csv", "parquet", "nc", "json")
 
 
-def check_target(path: str, formats: tuple[str, ...] = FORMATS) -> Path:
+def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
     target = Path(path)
     if target.suffix.lstrip(".").lower() not in formats:
-        raise RooflmError(f"--out is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
+        raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
     folder = target.parent
     if not folder.is_dir():
-        raise RooflmError(f"--out is {path!r}, but the folder {str(folder)!r} does not exist")
+        raise RooflmError(f"{option} is {path!r}, but the folder {str(folder)!r} does not exist")
     if target.is_dir() or not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise RooflmError(f"--out is {path!r}, but it cannot be written there")
+        raise RooflmError(f"{option} is {path!r}, but it cannot be written there")
     return target
 
 

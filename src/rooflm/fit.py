@@ -30,7 +30,9 @@ def fewest_gpus(s: Scenario) -> Split | None:
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
     ways = np.array([d for d in range(1, heads + 1) if heads % d == 0 and d <= node], dtype=float)
     stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
-    mapping = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], in_flight=1, ep=np.minimum(s.mapping.ep, ways[:, None]))
+    mapping = replace(
+        s.mapping, tp=ways[:, None], pp=stages[None, :], in_flight=1, ep=np.minimum(s.mapping.ep, ways[:, None])
+    )
     memory = memory_use(replace(s, mapping=mapping, axes=2))
     devices = np.where(memory.total <= memory.capacity, ways[:, None] * stages, np.inf)
     if not np.isfinite(devices).any():

@@ -97,7 +97,9 @@ def parse_quant(name: str) -> Quant:
     kv_bits = int(match[3]) if match[3] else act
     for field, bits in (("weight", weight), ("activation", act), ("KV", kv_bits)):
         if bits not in _WIDTHS:
-            raise RooflmError(f"quantisation {name!r} has a {field} width of {bits} bits, but it must be 32, 16, 8 or 4")
+            raise RooflmError(
+                f"quantisation {name!r} has a {field} width of {bits} bits, but it must be 32, 16, 8 or 4"
+            )
     scale = 16 / 128 if weight == 4 and act > weight else 0.0
     return Quant(low, weight, act, kv_bits, "any", scale)
 

@@ -109,4 +109,6 @@ def quantity_of_any_unit(text_: str, field: str) -> float:
             return parse(text_, unit, field)
         except RooflmError:
             continue
-    raise RooflmError(f"{field} is {text_!r}, which is no quantity: write a number with a unit such as 2 TB/s, 80 GiB or 5 us")
+    raise RooflmError(
+        f"{field} is {text_!r}, which is no quantity: write a number with a unit such as 2 TB/s, 80 GiB or 5 us"
+    )
