@@ -22,7 +22,10 @@ from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.units import parse
 
 DATA = Path(__file__).parent / "data"
-FOLDERS = {"gpu": "devices", "cluster": "clusters", "model": "models", "engine": "engines"}
+FOLDERS = {
+    "gpu": "devices", "cluster": "clusters", "model": "models", "engine": "engines",
+    "node": "technology/nodes", "dram": "technology/dram", "link": "technology/links", "die": "technology/dies",
+}  # fmt: skip
 NOT_VALUES = ("aliases", "from", "cluster", "note", "source", "date")
 """Keys of a row that are not values: they need no source."""
 
