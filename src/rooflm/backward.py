@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.ops import Comm, Op, gemm, stream
+from rooflm.ops import Comm, Op, gemm, grouped, stream
 from rooflm.training_options import Training
 from rooflm.units import Num
 
@@ -22,11 +22,12 @@ section 4.1 counts the same 2.5)."""
 
 STREAM_BACKWARD = {
     "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
-    "conv": 2.0, "route": 1.0, "cast": 1.0,
+    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0,
 }  # fmt: skip
-"""Backward over forward traffic by kind, from the values that each reads and writes: a norm reads x and the gradient
+"""Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and the gradient
 and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
-gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2); a rotation is
+gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads mask and
+gradient and writes one; a rotation is
 undone; the loss writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows."""
 
 MIRROR = {
@@ -70,12 +71,10 @@ def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
         return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2)]
     if op.kind in ("attention", "mla_attention"):
         return [op._replace(name="attention_backward", count=op.count * FLASH_BACKWARD)]
-    if op.kind == "moe":
-        return experts_backward(op, rules)
     if op.kind == "scan":
         # the chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
         return [op._replace(name=f"{op.name}_backward", count=op.count * FLASH_BACKWARD)]
-    factor = STREAM_BACKWARD[op.kind]
+    factor = STREAM_BACKWARD.get(op.name, STREAM_BACKWARD.get(op.kind, 1.0))
     return [op._replace(name=f"{op.name}_backward", bytes=op.bytes * factor, flops=op.flops * factor)]
 
 
@@ -85,24 +84,15 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     The gradient of the output has the width of the activations that the product takes (8 bits in fp8), the weight
     gradient is read and written at grad_bytes.
     """
-    m, n, k = op.shape
-    weight, act, out = op.widths
-    dgrad = gemm(f"{op.name}_dgrad", op.part, op.count, m, k, n, (weight, act, out), op.rate)
-    wgrad = gemm(f"{op.name}_wgrad", op.part, op.count * rules.weights, k, n, m, (act, act, 2.0 * rules.grad_bytes), op.rate)
-    if isinstance(rules.weights, int | float) and rules.weights == 0:
-        return [dgrad]
-    return [dgrad, wgrad]
-
-
-def experts_backward(op: Op, rules: Rules) -> list[Op | Comm]:
-    """dgrad and wgrad of grouped expert products: the same FLOPs each; wgrad also adds to the gradients' buffer."""
-    _tokens, h, width, _experts, local, _top_k, pairs = op.shape
-    weight, act, out = op.widths
-    matrices = op.flops / (2.0 * pairs * h * width)
-    moved = pairs * (h + width * (matrices - 1)) * (2 * act)
-    grads = local * matrices * h * width * 2.0 * rules.grad_bytes
-    dgrad = op._replace(name=f"{op.name}_dgrad")
-    wgrad = op._replace(name=f"{op.name}_wgrad", count=op.count * rules.weights, bytes=moved + grads)
+    m, n, k, *rest = op.shape
+    groups = rest[0] if rest else 1.0
+    act = op.widths[1]
+    count, widths = op.count * rules.weights, (act, act, 2.0 * rules.grad_bytes)
+    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, op.widths, op.rate)
+    # one product a group, of m / groups rows each: together as many rows of output as groups x k
+    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate)
+    if rest:
+        wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
     if isinstance(rules.weights, int | float) and rules.weights == 0:
         return [dgrad]
     return [dgrad, wgrad]
@@ -153,13 +143,9 @@ def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num) -> list[Op | Co
     """
     casts: list[Op | Comm] = []
     for op in nodes:
-        if isinstance(op, Op) and op.rate == "quant" and op.kind in ("gemm", "moe"):
-            if op.kind == "gemm":
-                m, n, k = op.shape
-                weights, values = n * k, m * k
-            else:
-                _t, h, width, _e, local, _k, pairs = op.shape
-                weights, values = local * h * width * 3, pairs * (h + width)
+        if isinstance(op, Op) and op.rate == "quant" and op.kind == "gemm":
+            m, n, k, *rest = op.shape
+            weights, values = n * k * (rest[0] if rest else 1), m * k
             act = op.widths[1]
             moved = values * (2.0 + 2 * act) + weight_passes * weights * (2.0 + 2 * act)
             casts.append(stream("cast", op.part, "cast", op.count, moved))
@@ -174,7 +160,7 @@ def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
     extra: list[Op | Comm] = []
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.name.removeprefix("shared_") in t.lora_modules:
-            m, n, k = op.shape
+            m, n, k, *_ = op.shape
             half = (2.0, 2.0, 2.0)
             extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
             extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, half))
@@ -187,6 +173,6 @@ def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
     extra: list[Op | Comm] = []
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
-            _m, n, k = op.shape
-            extra.append(stream("dequantise", op.part, "cast", op.count, n * k * (np.minimum(bits, 16) / 8 + 2.0)))
+            _m, n, k, *rest = op.shape
+            extra.append(stream("dequantise", op.part, "cast", op.count, n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0)))
     return extra

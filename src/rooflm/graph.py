@@ -13,7 +13,7 @@ import numpy as np
 
 from rooflm.mapping import Mapping
 from rooflm.model import MLA, MLP, Attention, Block, LinearAttention, Mixer, Model, MoE
-from rooflm.ops import Comm, Op, attended, bmm, distinct_experts, distinct_ranks, gemm, stream
+from rooflm.ops import Comm, Op, attended, bmm, distinct_experts, distinct_ranks, gemm, grouped, stream
 from rooflm.quant import Quant
 from rooflm.units import Num
 
@@ -455,17 +455,33 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     if has_latent:
         nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.dense_widths, c.dense_rate))
     nodes += exchange_nodes(c, count, f)
-    nodes.append(
-        Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
-           touched * mats * inner * width * w + moved,
-           (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 3)
-    )  # fmt: skip
+    if c.style.training:
+        nodes += grouped_ops(c, count, pairs, local, inner, width, f.gated)
+    else:
+        nodes.append(
+            Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
+               touched * mats * inner * width * w + moved,
+               (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 3)
+        )  # fmt: skip
     nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
     if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
         nodes += mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
     return nodes
+
+
+def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, gated: bool) -> list[Op | Comm]:
+    """Experts in training: two grouped products over all pairs of token and expert of this rank (every expert is busy),
+    and the activation between them."""
+    w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
+    wide = width * (1 + gated)
+    values = (3 if gated else 2) * pairs * width * b
+    return [
+        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant"),
+        stream("experts_activation", "moe", "activation", count, values, rows=pairs),
+        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant"),
+    ]
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:

@@ -67,6 +67,21 @@ def gemm(
     )  # fmt: skip
 
 
+def grouped(
+    name: str, part: str, count: Num, m: Num, n: Num, k: Num, groups: Num, widths: tuple[Num, Num, Num],
+    rate: str = "half",
+) -> Op:  # fmt: skip
+    """A product whose m rows are shared among `groups` different B[k, n]: one product of m rows but for its weights.
+
+    shape: (m, n, k, groups).
+
+    >>> float(grouped("x", "moe", 1, 512, 64, 64, 8, (2, 2, 2)).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
+    True
+    """
+    one = gemm(name, part, count, m, n, k, widths, rate)
+    return one._replace(bytes=one.bytes + (groups - 1) * k * n * widths[0], shape=(m, n, k, groups))
+
+
 def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, width: Num) -> Op:
     """`batch` products in one kernel, together [m, k] by [k, n] each: m rows in all, as many B matrices as `batch`.
 

@@ -99,7 +99,7 @@ def check_training(s: Scenario) -> None:
         if not is_array(ranks) and ranks % m.ep:
             raise RooflmError(f"ep is {m.ep}, but it must divide tp x cp x dp = {_plain(ranks)}")
     stages, layers = m.pp * m.vp, model.layers
-    if not is_array(stages) and not is_array(layers) and stages > layers:
+    if not is_array(stages) and not is_array(layers) and stages > layers + 2:  # embedding and head may take a place
         raise RooflmError(f"pp x vp is {_plain(stages)}, but {model.name} has only {_plain(layers)} layers")
     share = m.dp * m.micro_batch
     if not is_array(share) and not is_array(w.batch) and w.batch % share:

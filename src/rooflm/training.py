@@ -299,9 +299,10 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     out: list[Timed] = []
     for t in timed:
         if isinstance(t.node, Comm):
-            out.append(t)
+            out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
             continue
-        factor = getattr(s.engine, FACTORS.get(t.node.kind, "stream_factor"))
+        kind = "moe" if t.node.name.startswith("experts_") else t.node.kind
+        factor = getattr(s.engine, FACTORS.get(kind, "stream_factor"))
         if t.node.name == "attention_backward":
             factor = factor * s.engine.attention_backward
         out.append(t._replace(time=t.time * factor))
@@ -364,9 +365,9 @@ def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> 
     """
     pp, e = s.mapping.pp, s.engine
     parts: dict[str, Num] = {}
-    seconds: dict[str, Num] = {place: 0.0 for place in PLACES}
-    by_phase: dict[str, Num] = {phase: 0.0 for phase in PHASES}
-    layer: dict[str, Num] = {phase: 0.0 for phase in PHASES}
+    seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
+    by_phase: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
+    layer: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
     for name, part in sections.items():
         phase, place = name.split(".")
         open_ = exposed(part, s)
@@ -550,7 +551,7 @@ def check(s: Scenario, c: Context, fits: Num) -> Limits:
         if block.mixer is not None:
             wrong = wrong | np.asarray(block.mixer.heads % m.tp != 0)
     flags["tp does not divide the heads"] = wrong
-    flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers)
+    flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
     flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
     if m.schedule == "interleaved":
         short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (micro_batches(s) % m.pp != 0)
