@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.collectives import CollectiveConstants, fitted
+from rooflm.errors import UnknownNameError
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
@@ -23,7 +24,6 @@ from rooflm.kernels.attention import (
     prefill_attention_time,
 )
 from rooflm.kernels.cards import card
-from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
@@ -86,14 +86,14 @@ def constants(family: str, kind: type[Any], w: Where, dtype: str, kernel: str = 
 def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...]) -> Any:
     """Constants of the first of these kernels that the calibration file has at all, most special first.
 
-    A name with a suffix that only some engines or GPUs have ("-mha", "-hd512") counts only where this very engine has it.
+    A name with a suffix that only some engines or GPUs have ("-mha", "-hd512") counts where this very engine has it.
     """
     for kernel in kernels[:-1]:
         try:
             found = lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel)
         except UnknownNameError:
             continue
-        if found.row.engine == w.kernels or "-hd" not in kernel and "-mha" not in kernel and "-wide" not in kernel:
+        if found.row.engine == w.kernels or not any(mark in kernel for mark in SPECIAL):
             return typed(kind, found.row)
     if family == "attention" and kind is DecodeConstants:
         try:
@@ -103,6 +103,8 @@ def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[
     return constants(family, kind, w, dtype, kernels[-1])
 
 
+SPECIAL = ("-hd", "-mha", "-wide")
+"""Marks of kernels that serve some head sizes or query groups of one engine only."""
 STREAMS = {
     "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
     "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",

@@ -327,7 +327,7 @@ def bound_shares(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int)
 
 def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length."""
-    w, e, m = s.workload, s.engine, s.mapping
+    e, m = s.engine, s.mapping
     sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
     parts = {"weights": mem.weight_bytes(s.model, m, s.quant, style(s).half_bytes)}
     parts["kv_cache"] = sequences * sequence_bytes(s)

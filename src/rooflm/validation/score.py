@@ -1,0 +1,259 @@
+"""Published rows -> predictions: each Request gets the number that `rooflm` predicts for it, or a reason why not.
+
+Rows that differ in numbers only (sizes, lengths, degrees) are predicted together, as one array evaluation: a table of
+three thousand rows takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm import catalogue
+from rooflm.errors import RooflmError
+from rooflm.inference import InferenceEstimate, infer_scenario
+from rooflm.model import Model
+from rooflm.request import build_inference
+from rooflm.request_training import build_training
+from rooflm.scenario import Scenario
+from rooflm.training import TrainingEstimate, train_scenario
+from rooflm.units import Num
+from rooflm.validation.metrics import summarise
+from rooflm.validation.request import Outcome, Request, Skip
+from rooflm.validation.rows import labels
+from rooflm.validation.sizes import model_from_sizes
+
+NUMBERS = ("tp", "pp", "dp", "ep", "batch", "prompt", "output")
+"""Keyword arguments of an inference request that may be arrays."""
+BORDER = 0.05
+"""Share of the capacity within which a verdict on memory is borderline."""
+VERDICT = "verdict on memory: see verdicts"
+
+
+class Scored(NamedTuple):
+    """A row and its prediction (SI units as in METRICS); nan where there is none, with the reason.
+
+    margin: free memory of the predicted run over the capacity (negative: missing); low, high: error band.
+    """
+
+    request: Request
+    predicted: float
+    reason: str = ""
+    margin: float = float("nan")
+    low: float = float("nan")
+    high: float = float("nan")
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted / self.request.measured
+
+
+def engine_row(name: str, version: str) -> str:
+    """The engine row of a release: its own, that of the longest part of its version, or the engine's plain row.
+
+    >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0")
+    ('trtllm-0.9', 'vllm-2024', 'vllm')
+    """
+    known = catalogue.aliases("engine")
+    parts = version.split(".") if version else []
+    for size in range(len(parts), 0, -1):
+        found = known.get(catalogue.normalise(f"{name}-{'.'.join(parts[:size])}"))
+        if found:
+            return found
+    plain = known.get(catalogue.normalise(name))
+    if plain is None:
+        raise RooflmError(f"no engine row for {name} {version}".strip())
+    return plain
+
+
+@lru_cache(maxsize=256)
+def _model_of(sizes: str) -> Model:
+    return model_from_sizes(json.loads(sizes))
+
+
+def model_argument(model: Any) -> Any:
+    """The `model` argument of a builder: a name as it is, sizes as a Model (the same one for the same sizes)."""
+    return _model_of(json.dumps(model, sort_keys=True)) if isinstance(model, dict) else model
+
+
+def family(request: Request) -> tuple[Any, ...]:
+    """What rows must share to be predicted in one evaluation."""
+    k = request.kwargs
+    return (json.dumps(k["model"], sort_keys=True), k["gpu"], k.get("quant", ""), request.engine, request.task)
+
+
+def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
+    """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
+    first = requests[0].kwargs
+    arrays = {k: np.array([float(r.kwargs[k]) for r in requests]) for k in NUMBERS}
+    if all(np.all(arrays[k] == 1) for k in ("ep",)):
+        arrays["ep"] = 1  # type: ignore[assignment]  # a plain 1 leaves expert parallelism out of the graph
+    row = engine or engine_row(str(first["engine"]), str(first.get("engine_version", "")))
+    built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
+                            efficiency="calibrated", **arrays)  # fmt: skip
+    return replace(built.scenario, axes=1)
+
+
+INFER: Mapping[str, Any] = {
+    "ttft": lambda e, s: e.ttft,
+    "tpot": lambda e, s: e.tpot,
+    "latency_s": lambda e, s: e.latency,
+    "output_tokens_per_s": lambda e, s: e.output_tokens_per_s,
+    "prefill_tokens_per_s": lambda e, s: s.workload.batch * s.workload.prompt / e.ttft,
+    "decode_tokens_per_s": lambda e, s: s.workload.batch / e.tpot,
+    "memory_bytes": lambda e, s: e.memory.total,
+    "oom": lambda e, s: np.where(np.asarray(e.fits), 0.0, 1.0),
+}
+"""Metric of a row -> how an inference estimate gives it."""
+TRAIN: Mapping[str, Any] = {
+    "step_time_s": lambda e: e.step_time,
+    "tokens_per_s_per_gpu": lambda e: e.tokens_per_s_per_gpu,
+    "memory_bytes": lambda e: e.memory.total,
+    "layer_fwd_s": lambda e: e.layer_forward,
+    "layer_bwd_s": lambda e: e.layer_backward,
+    "gpu_hours": lambda e: e.gpu_hours,
+}
+"""The same of a training estimate."""
+
+
+def _at(values: Num, index: int, rows: int) -> float:
+    return float(np.broadcast_to(np.asarray(values, dtype=float), (rows,))[index])
+
+
+def score_inference(requests: Sequence[Request]) -> list[Scored]:
+    """Predictions of requests of one family, in order."""
+    try:
+        s = scenario_of(requests)
+        estimate = infer_scenario(s)
+    except RooflmError as why:
+        if len(requests) > 1:  # one odd row must not take the others with it
+            return [one for r in requests for one in score_inference([r])]
+        return [Scored(requests[0], float("nan"), str(why))]
+    return pick(requests, s, estimate)
+
+
+def pick(requests: Sequence[Request], s: Scenario, e: InferenceEstimate) -> list[Scored]:
+    """Each request's own metric out of an estimate over all of them; a broken rule other than memory is a reason."""
+    rows = len(requests)
+    free = e.memory.margin / e.memory.capacity
+    broken = {name: flag for name, flag in e.limits.flags.items() if name != "out of memory"}
+    values = {m: INFER[m](e, s) for m in {r.metric for r in requests} if m in INFER}
+    scored = []
+    for i, r in enumerate(requests):
+        wrong = [name for name, flag in broken.items() if _at(flag, i, rows)]
+        if wrong or r.metric not in values:
+            scored.append(Scored(r, float("nan"), wrong[0] if wrong else f"metric {r.metric} is not predicted"))
+        else:
+            scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows)))
+    return scored
+
+
+OPTIONS = ("gpus", "tp", "pp", "dp", "cp", "ep", "vp", "sp", "batch", "seq", "micro_batch", "recompute", "dtype", "gpu")
+"""Keyword arguments of a training request that go to the builder as they are."""
+
+
+def train_estimate(request: Request) -> TrainingEstimate:
+    """The training prediction of a request; RooflmError where none can be made."""
+    k = request.kwargs
+    name, _, version = str(k["framework"]).partition(" ")
+    zero = {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0))
+    options = {o: k[o] for o in OPTIONS if o in k}
+    built = build_training(model=model_argument(k["model"]), zero=zero, engine=engine_row(name, version),
+                           efficiency="calibrated", fsdp_group=request.facts.get("fsdp_group", 0), **options)  # fmt: skip
+    return train_scenario(built.scenario)
+
+
+def score_training(request: Request) -> Scored:
+    """The prediction of one training row."""
+    if request.metric not in TRAIN:
+        return Scored(request, float("nan"), f"metric {request.metric} is not predicted")
+    try:
+        estimate = train_estimate(request)
+    except RooflmError as why:
+        return Scored(request, float("nan"), str(why))
+    capacity = float(np.max(np.asarray(estimate.memory.capacity)))
+    margin = (capacity - float(np.max(np.asarray(estimate.memory.total)))) / capacity
+    return Scored(request, float(np.max(np.asarray(TRAIN[request.metric](estimate)))), "", margin)
+
+
+def score(requests: Iterable[Request]) -> list[Scored]:
+    """Predictions of all requests, in order."""
+    listed = list(requests)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, r in enumerate(listed):
+        key = family(r) if r.task == "infer" else (i,)
+        groups.setdefault(key, []).append(i)
+    done: dict[int, Scored] = {}
+    for members in groups.values():
+        chosen = [listed[i] for i in members]
+        results = score_inference(chosen) if chosen[0].task == "infer" else [score_training(chosen[0])]
+        done |= dict(zip(members, results, strict=True))
+    return [done[i] for i in range(len(listed))]
+
+
+def generic(reason: str) -> str:
+    """A reason without the figures of one row, so that rows of one kind count together.
+
+    >>> generic("tp is 3, but it must divide the 32 attention heads of x")
+    'tp does not suit the model'
+    """
+    head = reason.split(" is ", 1)[0]
+    return f"{head} does not suit the model" if " but it must " in reason else reason
+
+
+def verdicts(scored: Sequence[Scored]) -> dict[str, Any]:
+    """How the verdicts on memory fare: rows published as out of memory, and rows that ran, on engines that do not queue.
+
+    wrong and borderline (margin within BORDER of the capacity) rows are listed by id with their margin.
+    """
+    right, wrong, near = 0, {}, {}
+    for x in scored:
+        if not np.isfinite(x.margin):
+            continue
+        fits = x.margin >= 0
+        if fits == (x.request.metric != "oom"):
+            right += 1
+        elif abs(x.margin) <= BORDER:
+            near[x.request.id] = round(x.margin, 4)
+        else:
+            wrong[x.request.id] = round(x.margin, 4)
+    return {"right": right, "borderline": near, "wrong": wrong}
+
+
+def report(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> dict[str, Any]:
+    """The object that `rooflm validate --json` prints: `summarise` of the scored rows, and the verdicts on memory."""
+    skipped = [o.reason for o in outcomes if not isinstance(o, Request)]
+    skipped += [generic(x.reason) for x in scored if x.reason]
+    skipped += [VERDICT for x in scored if x.request.metric == "oom" and not x.reason]
+    kept = [x for x in scored if not x.reason and x.request.metric != "oom"]
+    result = summarise(
+        [x.request.measured for x in kept], [x.predicted for x in kept], labels(x.request for x in kept), skipped,
+        [x.low for x in kept], [x.high for x in kept],
+    )  # fmt: skip
+    return result | {"verdicts": verdicts([x for x in scored if not queues(x.request)])}
+
+
+def queues(request: Request) -> bool:
+    """True where the engine lets requests wait that do not fit, so that a run says nothing about memory."""
+    if request.task != "infer":
+        return False
+    try:
+        from rooflm.engines import load_engine
+
+        return load_engine(engine_row(str(request.kwargs["engine"]), str(request.kwargs.get("engine_version", "")))).waves
+    except RooflmError:
+        return False
+
+
+def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
+    """The rows that can be scored."""
+    return [o for o in outcomes if isinstance(o, Request)]
+
+
+__all__ = ["Scored", "Skip", "engine_row", "report", "requests_of", "score", "verdicts"]
