@@ -339,8 +339,8 @@ def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
 
 
 def sequence_bytes(s: Scenario) -> Num:
-    """KV cache (and recurrent state) of one sequence at its full length, on the fullest device."""
-    length = s.workload.prompt + s.workload.output
+    """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks share)."""
+    length = (s.workload.prompt + s.workload.output) / s.mapping.cp
     return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.block)
 
 
