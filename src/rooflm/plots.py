@@ -1,0 +1,392 @@
+"""Pictures of answers: which one, chosen from the shape of the answer, and written to png, svg or html.
+
+One prediction: its breakdown (`parts`), `memory` or `roofline`. A grid: `lines` over one numeric axis, a `heatmap` over
+two, stacked bars (`parts`, `memory`) over names, the `pareto` front of throughput against speed for a user.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rooflm.axes import Axis, shape_of
+from rooflm.errors import RooflmError
+from rooflm.files import check_target, write_whole
+from rooflm.inference import InferenceEstimate
+from rooflm.ops import Op
+from rooflm.pictures import (
+    Array,
+    Bars,
+    Cloud,
+    Front,
+    HeatMap,
+    Lines,
+    Panel,
+    Picture,
+    Roof,
+    Roofline,
+    Scale,
+    Series,
+    Side,
+    check_value,
+    number,
+    scale_of,
+)
+
+FORMATS = ("png", "svg", "html")
+POINT_KINDS = ("parts", "memory", "roofline")
+GRID_KINDS = ("lines", "heatmap", "parts", "memory", "pareto")
+MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
+NAMES = {
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "tp": "tensor parallel degree",
+    "pp": "pipeline parallel degree",
+    "dp": "data parallel degree",
+    "ep": "expert parallel degree",
+    "cp": "context parallel degree",
+    "batch": "batch (sequences)",
+    "prompt": "prompt (tokens)",
+    "output": "output (tokens)",
+    "cached": "cached prompt (tokens)",
+}
+
+
+def draw(picture: Picture, path: str) -> None:
+    """Write a picture to a .png or .svg (matplotlib) or an interactive .html (plotly, an extra)."""
+    target = check_target(path, FORMATS, "--plot")
+    if target.suffix.lower() == ".html":
+        from rooflm.plots_html import save
+    else:
+        from rooflm.plots_mpl import save
+    write_whole(target, lambda name: save(picture, name))
+
+
+def check_plot(path: str, kind: str | None, grid: bool) -> Path:
+    """The target, if it can be written and the kind is known: asked before any work is done."""
+    target = check_target(path, FORMATS, "--plot")
+    kinds = GRID_KINDS if grid else POINT_KINDS
+    if kind is not None and kind not in kinds:
+        what = "a grid" if grid else "one prediction"
+        raise RooflmError(f"--plot-kind is {kind!r}, but of {what} it must be {', '.join(kinds)}")
+    if target.suffix.lower() == ".html":
+        from rooflm.plots_html import needed
+
+        needed()
+    return target
+
+
+def plot_estimate(estimate: InferenceEstimate, path: str, kind: str | None = None) -> None:
+    """Draw one prediction: its breakdown (default), its memory, or its operations under the roofline."""
+    check_plot(path, kind, grid=False)
+    make: dict[str, Callable[[InferenceEstimate], Picture]] = {
+        "parts": estimate_parts,
+        "memory": estimate_memory,
+        "roofline": estimate_roofline,
+    }
+    draw(make[kind or "parts"](estimate), path)
+
+
+def plot_grid(grid: Any, path: str, kind: str | None = None, value: str | None = None) -> None:
+    """Draw a grid (axes, arrays, fixed). value: the output to show (default: latency, or what the kind shows)."""
+    check_plot(path, kind, grid=True)
+    draw(grid_picture(grid, kind, value), path)
+
+
+def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -> Picture:
+    """The picture of a grid, its kind chosen from the axes unless given."""
+    axes: list[Axis] = list(grid.axes)
+    chosen = kind or choose(axes)
+    if chosen == "pareto":
+        return pareto(grid)
+    if chosen in ("parts", "memory"):
+        return grid_bars(grid, chosen, value)
+    shown = check_value(value or _default_value(grid.arrays), grid.arrays)
+    return heatmap(grid, shown) if chosen == "heatmap" else lines(grid, shown)
+
+
+def choose(axes: Sequence[Axis]) -> str:
+    """The kind of picture that suits a grid.
+
+    >>> choose([Axis("batch", (1, 2, 4)), Axis("output", (16, 32, 64))]), choose([Axis("gpu", ("a", "b"))])
+    ('heatmap', 'parts')
+    >>> choose([Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 4)), Axis("output", (128, 512))])
+    'lines'
+    """
+    numeric = [a for a in axes if not a.structural]
+    if not numeric:
+        return "parts"
+    long = [a for a in numeric if len(a.values) > 2]
+    rest = int(np.prod([len(a.values) for a in axes if a not in long[:2]], initial=1))
+    if len(long) >= 2:
+        return "heatmap" if rest <= MOST_PANELS else "pareto"
+    others = int(np.prod(sorted(shape_of(axes))[:-1], initial=1))
+    return "lines" if others <= MOST_LINES * MOST_PANELS else "pareto"
+
+
+def _default_value(arrays: dict[str, Array]) -> str:
+    return next((k for k in ("latency_s", "tpot_s", "step_time_s") if k in arrays), next(iter(arrays)))
+
+
+def label(axis: Axis) -> str:
+    """An axis' name for people."""
+    own = axis.name.removeprefix("cluster.").replace("_", " ")
+    return " and ".join([NAMES.get(axis.name, own), *(NAMES.get(p.name, p.name) for p in axis.partners)])
+
+
+def words(axis: Axis, place: int) -> str:
+    """One value of an axis for people: "batch 8", "h100-sxm-80gb"."""
+    texts = []
+    for member in axis.members:
+        value = member.values[place]
+        short = member.name.rsplit(".", 1)[-1]
+        plain = isinstance(value, str) and not value.replace(".", "").replace(",", "").isdigit()
+        texts.append(value if plain else f"{short} {number(value) if not isinstance(value, str | bool) else value}")
+    return ", ".join(texts)
+
+
+def subject(grid: Any) -> str:
+    """What the grid is about: model, GPU and the fixed sizes."""
+    fixed = dict(grid.fixed)
+    head = " on ".join(str(fixed.pop(k)) for k in ("model", "gpu") if isinstance(fixed.get(k), str))
+    told = ("cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "engine", "quant", "seq")
+    sizes = [
+        f"{k} {number(v) if isinstance(v, int | float) else v}"
+        for k, v in fixed.items()
+        if k in told and v is not None and v != 1
+    ]
+    return ", ".join(t for t in (head, *sizes) if t)
+
+
+def _masked(grid: Any, key: str) -> tuple[Array, Array]:
+    """Values with not-a-number where the point cannot run, and a word saying why ("OOM", or "no")."""
+    shape = shape_of(grid.axes)
+    values = np.broadcast_to(np.asarray(grid.arrays[key], dtype=float), shape)
+    fits = np.broadcast_to(np.asarray(grid.arrays.get("fits", True), dtype=bool), shape)
+    reason = np.broadcast_to(np.asarray(grid.arrays.get("reason", ""), dtype=object).astype(str), shape)
+    why = np.where(fits, "", np.where(np.char.find(reason, "memory") >= 0, "OOM", np.where(reason == "", "OOM", "n/a")))
+    return np.where(fits, values, np.nan), why
+
+
+def _order(axes: Sequence[Axis], first: Sequence[Axis]) -> list[int]:
+    rest = [a for a in axes if a not in first]
+    return [list(axes).index(a) for a in (*rest, *first)]
+
+
+def _others(axes: Sequence[Axis], shown: Sequence[Axis]) -> list[tuple[tuple[int, ...], str]]:
+    """Every place of the axes not shown, with its words."""
+    rest = [a for a in axes if a not in shown]
+    places = itertools.product(*(range(len(a.values)) for a in rest))
+    return [(p, ", ".join(words(a, i) for a, i in zip(rest, p, strict=True))) for p in places]
+
+
+def heatmap(grid: Any, key: str) -> HeatMap:
+    """Two numeric axes as a map, a panel for each point of the others."""
+    axes: list[Axis] = list(grid.axes)
+    candidates = sorted((a for a in axes if not a.structural), key=lambda a: -len(a.values))
+    candidates += [a for a in axes if a.structural]
+    if len(axes) < 2:
+        raise RooflmError("--plot-kind heatmap needs two axes: give two options a list, such as batch and output")
+    pair = sorted(candidates[:2], key=axes.index)
+    others = _others(axes, pair)
+    if len(others) > MOST_PANELS:
+        raise RooflmError(
+            f"a heat map has at most {MOST_PANELS} panels, but these axes make {len(others)}: fix some of them"
+        )
+    values, why = _masked(grid, key)
+    order = _order(axes, pair)
+    values, why = np.transpose(values, order), np.transpose(why, order)
+    scale = scale_of(key, values)
+    y, x = pair
+    panels = tuple(Panel(name, values[place] * scale.factor, why[place]) for place, name in others)
+    title = f"{scale.heading}\n{subject(grid)}"
+    return HeatMap(title, Side(label(x), x.values), Side(label(y), y.values), scale, panels)
+
+
+def lines(grid: Any, key: str) -> Lines:
+    """One numeric axis as x, a line for each point of the others; two-valued numeric axes become panels."""
+    axes: list[Axis] = list(grid.axes)
+    numeric = [a for a in axes if not a.structural] or axes
+    x = max(numeric, key=lambda a: len(a.values))
+    rest = [a for a in axes if a is not x]
+    pages: list[Axis] = []
+    while int(np.prod([len(a.values) for a in rest if a not in pages], initial=1)) > MOST_LINES or (
+        not pages and len([a for a in rest if a not in pages]) > 1
+    ):
+        left = [a for a in rest if a not in pages]
+        pages.append(min(left, key=lambda a: (a.structural, len(a.values))))
+    count = int(np.prod([len(a.values) for a in pages], initial=1))
+    if count > MOST_PANELS:
+        raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
+    values, why = _masked(grid, key)
+    scale = scale_of(key, values)
+    drawn = [a for a in rest if a not in pages]
+    order = [axes.index(a) for a in (*pages, *drawn, x)]
+    values, why = np.transpose(values, order) * scale.factor, np.transpose(why, order)
+    panels = []
+    for place in itertools.product(*(range(len(a.values)) for a in pages)):
+        name = ", ".join(words(a, i) for a, i in zip(pages, place, strict=True))
+        inner = values[place]
+        series = tuple(
+            Series(", ".join(words(a, i) for a, i in zip(drawn, spot, strict=True)), inner[spot])
+            for spot in itertools.product(*(range(len(a.values)) for a in drawn))
+        )
+        panels.append((name, series))
+    note = "where a line is missing, it does not fit in memory" if (why == "OOM").any() else ""
+    title = f"{scale.heading}\n{subject(grid)}"
+    return Lines(title, Side(label(x), x.values), scale, tuple(panels), note)
+
+
+def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
+    """Stacked bars, one a point: the request by part (or the parts of `value`), or memory with its capacity."""
+    axes: list[Axis] = list(grid.axes)
+    shape = shape_of(axes)
+    total = int(np.prod(shape))
+    if total > MOST_BARS:
+        raise RooflmError(f"stacked bars show at most {MOST_BARS} points, but the grid has {total}: fix some axes")
+    full = {k: np.broadcast_to(v, shape).reshape(-1) for k, v in grid.arrays.items()}
+    group = "memory" if kind == "memory" else (value or "decode_parts_s")
+    parts = {k.split(".", 1)[1]: np.nan_to_num(v.astype(float)) for k, v in full.items() if k.startswith(f"{group}.")}
+    if not parts:
+        raise RooflmError(
+            f"--plot-value is {group!r}, but bars show prefill_parts_s, decode_parts_s, memory or comm_bytes"
+        )
+    labels = tuple("\n".join(words(a, i) for a, i in zip(axes, p, strict=True)) for p in np.ndindex(*shape))
+    _, why = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")
+    scale = scale_of(group, np.asarray(sum(parts.values())))
+    limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else None
+    title = f"{scale.heading}\n{subject(grid)}"
+    return Bars(
+        title,
+        labels,
+        scale,
+        _largest({k: v * scale.factor for k, v in parts.items()}),
+        limits,
+        "usable memory",
+        tuple(why.reshape(-1)),
+    )
+
+
+def _largest(parts: dict[str, Array], most: int = 7) -> dict[str, Array]:
+    """The largest parts by name, the rest as "other"; parts that are zero everywhere left out."""
+    ranked = sorted(((k, v) for k, v in parts.items() if np.any(v > 0)), key=lambda kv: -float(np.sum(kv[1])))
+    shown = {k.replace("_", " "): v for k, v in ranked[:most]}
+    rest = [v for _, v in ranked[most:]]
+    return shown | ({"other": np.sum(rest, axis=0)} if rest else {})
+
+
+def pareto(grid: Any) -> Front:
+    """Throughput per GPU against tokens a second for a user, over legal points; a front for each structural point."""
+    axes: list[Axis] = list(grid.axes)
+    for need in ("tpot_s", "output_tokens_per_s_per_gpu"):
+        check_value(need, grid.arrays)
+    speed, why = _masked(grid, "tpot_s")
+    rate, _ = _masked(grid, "output_tokens_per_s_per_gpu")
+    named = [a for a in axes if a.structural]
+    moved = [axes.index(a) for a in named] + [i for i, a in enumerate(axes) if not a.structural]
+    user, gpu, ok = (np.transpose(v, moved) for v in (1 / speed, rate, why == ""))
+    clouds, fronts = [], []
+    numeric = [a for a in axes if not a.structural]
+    for place in itertools.product(*(range(len(a.values)) for a in named)):
+        keep = ok[place].reshape(-1)
+        x, y = user[place].reshape(-1)[keep], gpu[place].reshape(-1)[keep]
+        spots = np.flatnonzero(keep)
+        best = front(x, y)
+        marks = [
+            ", ".join(words(a, i) for a, i in zip(numeric, np.unravel_index(spots[b], shape_of(numeric)), strict=True))
+            for b in best
+        ]
+        name = ", ".join(words(a, i) for a, i in zip(named, place, strict=True)) or "Pareto front"
+        clouds.append(Cloud(name, x, y, tuple(marks)))
+        fronts.append(best)
+    if not any(len(c.x) for c in clouds):
+        raise RooflmError("no point of the grid can run, so there is no Pareto front: see `reason` with --json")
+    return Front(
+        f"Throughput against speed\n{subject(grid)}",
+        Scale("output tokens/s for one user"),
+        Scale("output tokens/s per GPU"),
+        tuple(clouds),
+        tuple(fronts),
+    )
+
+
+def front(x: Array, y: Array) -> Array:
+    """Indices of the points that no other beats in both x and y (more is better), by rising x.
+
+    >>> front(np.array([1.0, 2.0, 3.0, 2.0]), np.array([5.0, 4.0, 1.0, 3.0])).tolist()
+    [0, 1, 2]
+    """
+    order = np.lexsort((-y, -x))
+    best = np.maximum.accumulate(y[order])
+    keep = np.ones(len(order), dtype=bool)
+    keep[1:] = y[order][1:] > best[:-1]
+    return order[keep][::-1]
+
+
+def estimate_subject(e: InferenceEstimate) -> str:
+    """What a prediction is about."""
+    s, w = e.scenario, e.scenario.workload
+    sizes = f"batch {number(w.batch)}, prompt {number(w.prompt)}, output {number(w.output)}"
+    return f"{s.model.name} on {number(e.gpus)} x {s.cluster.device.name}: {sizes}, {s.engine.name}, {s.quant.name}"
+
+
+def estimate_parts(e: InferenceEstimate) -> Bars:
+    """Prefill and decode by part: both as shares of their own time, so that each is legible."""
+    names = dict.fromkeys((*e.prefill_parts, *e.decode_parts))
+    steps = max(float(e.scenario.workload.output) - 1, 0)
+    request = {n: float(e.prefill_parts.get(n, 0)) + steps * float(e.decode_parts.get(n, 0)) for n in names}
+    columns: list[dict[str, Any]] = [e.prefill_parts, e.decode_parts, request]
+    totals = [float(e.ttft), float(e.tpot), float(e.latency)]
+    parts = {n: np.array([100 * float(c.get(n, 0.0)) / t for c, t in zip(columns, totals, strict=True)]) for n in names}
+    labels = tuple(f"{word}\n{_time(t)}" for word, t in zip(("prefill", "decode step", "request"), totals, strict=True))
+    scale = Scale("share of the time (%)", percent=True)
+    return Bars(f"Where the time goes\n{estimate_subject(e)}", labels, scale, _largest(parts, 9))
+
+
+def _time(seconds: float) -> str:
+    from rooflm.units import text
+
+    return text(seconds, "s")
+
+
+def estimate_memory(e: InferenceEstimate) -> Bars:
+    """Memory of the fullest GPU by part, with the capacity line."""
+    scale = Scale("memory of the fullest GPU (GiB)", 2.0**-30)
+    parts = {k: np.array([float(v) * scale.factor]) for k, v in e.memory.parts.items()}
+    limit = np.array([float(e.memory.capacity) * scale.factor])
+    mark = "" if bool(e.fits) else "OOM"
+    device = e.scenario.cluster.device.name
+    return Bars(f"Memory\n{estimate_subject(e)}", (device,), scale, _largest(parts), limit, "usable memory", (mark,))
+
+
+def estimate_roofline(e: InferenceEstimate) -> Roofline:
+    """Every operation of both phases as a point: FLOP/s over FLOP a byte, under compute and memory roofs."""
+    device = e.scenario.cluster.device
+    clouds, types = [], set()
+    low, high = 1.0, 1000.0
+    for phase, timed in e.timed.items():
+        rows = [(t.node, float(np.mean(t.time)), float(np.mean(t.total))) for t in timed if isinstance(t.node, Op)]
+        kept = [(o, t, total) for o, t, total in rows if float(np.mean(o.flops)) > 0 and t > 0]
+        x = np.array([float(np.mean(o.flops) / np.mean(o.bytes)) for o, _, _ in kept])
+        y = np.array([float(np.mean(o.flops)) / t for o, t, _ in kept])
+        share = np.array([total for *_, total in kept]) / float(np.mean(e.passes[phase].total))
+        clouds.append(Cloud(phase, x, y, tuple(o.name.replace("_", " ") for o, *_ in kept), share))
+        types |= {"quant" if o.rate == "quant" else "half" for o, *_ in kept}
+        low, high = min(low, *x) if len(x) else low, max(high, *x) if len(x) else high
+    x = np.geomspace(low / 2, high * 4, 200)
+    roofs = []
+    from rooflm.roofline import rates
+
+    r = rates(e.scenario)
+    peaks = {r.dtype[k]: float(np.mean(device.peak[r.dtype[k]])) for k in sorted(types)}
+    top = max(peaks.values())
+    for level, memory in (("device memory", device.dram), ("L2", device.l2)):
+        speed = float(np.mean(memory.bandwidth))
+        roofs.append(Roof(f"{level} {number(speed)}B/s", x, np.minimum(speed * x, top)))
+    for dtype, peak in peaks.items():
+        roofs.append(Roof(f"{dtype} {number(peak)}FLOP/s", x, np.full_like(x, peak)))
+    return Roofline(f"Roofline\n{estimate_subject(e)}", tuple(roofs), tuple(clouds))

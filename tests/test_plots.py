@@ -1,0 +1,161 @@
+"""Pictures: which one suits a grid, what is in it, and that each kind is written in each format."""
+
+import numpy as np
+import pytest
+
+from rooflm import plots
+from rooflm.api import infer_grid, infer_point
+from rooflm.errors import RooflmError
+from rooflm.pictures import Bars, Front, HeatMap, Lines, Roofline, Side, scale_of
+from rooflm.plots_mpl import figure_of
+
+BASE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "prompt": 12}
+
+
+def grid(**arguments):
+    made = infer_grid(BASE | arguments)
+    assert made is not None
+    return made
+
+
+@pytest.fixture(scope="module")
+def mapped():
+    return grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8, 64, 512], output=[16, 128, 1024])
+
+
+@pytest.fixture(scope="module")
+def single():
+    return infer_point(BASE | {"gpu": "a100-sxm-80gb", "batch": 8, "output": 128})
+
+
+def test_heat_map_marks_what_does_not_fit(mapped):
+    picture = plots.grid_picture(mapped, value="busy")
+    assert isinstance(picture, HeatMap) and len(picture.panels) == 2
+    small, large = picture.panels
+    assert (small.title, large.title) == ("rtx-3090", "a100-sxm-80gb")
+    assert picture.y.label == "batch (sequences)" and picture.x.values == (16, 128, 1024)
+    assert (small.why == "OOM").sum() > (large.why == "OOM").sum() > 0
+    assert np.array_equal(np.isnan(small.cells), small.why == "OOM")
+    place = np.ix_([0], range(4), range(3))
+    assert np.allclose(
+        small.cells[~np.isnan(small.cells)], 100 * mapped.arrays["busy"][place][0][~np.isnan(small.cells)]
+    )
+
+
+def test_drawn_map_writes_every_cell(mapped):
+    figure = figure_of(plots.grid_picture(mapped))
+    texts = [t.get_text() for axes in figure.axes for t in axes.texts]
+    assert len(texts) == 24 and "OOM" in texts
+    assert figure.axes[0].get_ylabel() == "batch (sequences)" and figure.axes[0].get_xlabel() == "output (tokens)"
+
+
+def test_lines_over_the_longest_numeric_axis():
+    picture = plots.grid_picture(grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8, 64, 256], output=[128, 512]))
+    assert isinstance(picture, Lines) and picture.x.values == (1, 8, 64, 256)
+    assert [title for title, _ in picture.panels] == ["output 128", "output 512"]
+    names = [s.name for s in picture.panels[0][1]]
+    assert names == ["rtx-3090", "a100-sxm-80gb"]
+    assert np.isnan(picture.panels[1][1][0].y[-1]) and "memory" in picture.note
+
+
+def test_bars_sum_to_the_total_and_show_the_capacity():
+    made = grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=512, output=128)
+    parts = plots.grid_picture(made)
+    assert isinstance(parts, Bars)
+    assert np.allclose(sum(parts.parts.values()), made.arrays["tpot_s"] * parts.scale.factor)
+    memory = plots.grid_picture(made, "memory")
+    assert isinstance(memory, Bars) and memory.marks == ("OOM", "")
+    assert np.allclose(sum(memory.parts.values()), made.arrays["memory_bytes"] / 2**30)
+    assert np.allclose(memory.limits, made.arrays["memory_capacity_bytes"] / 2**30)
+
+
+def test_front_is_what_no_point_beats():
+    rng = np.random.default_rng(1)
+    x, y = rng.random(300), rng.random(300)
+    brute = [i for i in range(300) if not ((x >= x[i]) & (y >= y[i]) & ((x > x[i]) | (y > y[i]))).any()]
+    assert sorted(plots.front(x, y).tolist()) == brute
+    assert (np.diff(x[plots.front(x, y)]) > 0).all()
+
+
+def test_pareto_leaves_out_what_cannot_run(mapped):
+    picture = plots.grid_picture(mapped, "pareto")
+    assert isinstance(picture, Front)
+    assert sum(len(c.x) for c in picture.clouds) == int(mapped.arrays["fits"].sum())
+
+
+def test_roofline_points_lie_under_their_roofs(single):
+    picture = plots.estimate_roofline(single)
+    assert isinstance(picture, Roofline)
+    top = max(float(r.y.max()) for r in picture.roofs)
+    bandwidth = float(single.scenario.cluster.device.dram.bandwidth)
+    for cloud in picture.clouds:
+        assert len(cloud.x) == len(cloud.labels) > 3
+        assert (cloud.y <= np.minimum(top, bandwidth * cloud.x) * (1 + 1e-9)).all()
+
+
+def test_breakdown_shares_sum_to_a_hundred(single):
+    assert np.allclose(sum(plots.estimate_parts(single).parts.values()), 100)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+@pytest.mark.parametrize("kind", plots.GRID_KINDS)
+def test_every_kind_of_grid_is_written(tmp_path, kind, suffix):
+    made = grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8, 64])
+    path = tmp_path / f"a.{suffix}"
+    plots.plot_grid(made, str(path), kind)
+    assert path.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml") and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("kind", plots.POINT_KINDS)
+def test_every_kind_of_one_prediction_is_written(tmp_path, single, kind):
+    path = tmp_path / "a.svg"
+    plots.plot_estimate(single, str(path), kind)
+    again = tmp_path / "b.svg"
+    plots.plot_estimate(single, str(again), kind)
+    assert path.read_bytes() == again.read_bytes()
+
+
+@pytest.mark.parametrize("kind", plots.GRID_KINDS)
+def test_pages(tmp_path, kind):
+    pytest.importorskip("plotly")
+    path = tmp_path / "a.html"
+    plots.plot_grid(grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8, 64]), str(path), kind)
+    text = path.read_text()
+    assert "\\u003cb\\u003e" in text and "rtx-3090" in text
+
+
+def test_no_plotly_is_one_sentence(monkeypatch, tmp_path, single):
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("plotly"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(RooflmError, match="rooflm\\[plot\\]"):
+        plots.plot_estimate(single, str(tmp_path / "a.html"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [("a.pdf", None, "must end in"), ("no/a.png", None, "does not exist"), ("a.png", "pie", "must be")],
+)
+def test_bad_targets_are_refused_before_any_work(tmp_path, single, path, kind, words):
+    with pytest.raises(RooflmError, match=words):
+        plots.plot_estimate(single, str(tmp_path / path), kind)
+
+
+def test_unknown_value_names_the_near_ones(mapped):
+    with pytest.raises(RooflmError, match="latency_s"):
+        plots.grid_picture(mapped, value="latency")
+
+
+def test_scales_choose_units():
+    assert scale_of("memory_bytes", np.array([8e10])).label.endswith("(GiB)")
+    assert scale_of("busy", np.array([0.5])).percent
+    assert scale_of("ttft_s", np.array([0.001, 5.0])).log
+    assert not Side("gpu", ("a", "b")).numeric and Side("batch", (1, 64)).spread
