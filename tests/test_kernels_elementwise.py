@@ -1,13 +1,20 @@
-"""Elementwise kernel time: by hand, as physics, against published measurements."""
+"""Elementwise kernel time: by hand, as physics, against published measurements; and the fitting tools."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from rooflm.kernels.constants import load_constants, lookup, typed
+from rooflm.fitting.common import Param, error, fit, held_out, write_fits
+from rooflm.kernels.constants import FitRow, load_constants, lookup, typed
 from rooflm.kernels.elementwise import IDEAL, MEASURED_AS, ElementwiseConstants, elementwise_time
 
 NORM = (
@@ -80,3 +87,51 @@ def test_every_kind_finds_constants() -> None:
         match = lookup("elementwise", "gaudi3", "gaudi3", "vllm", dtype, kind)
         assert match.level == "all"
         assert 0 < typed(ElementwiseConstants, match.row).eff <= 1.1
+
+
+# ---- the fitting tools
+
+
+def test_fit_recovers_known_constants_despite_faulty_rows() -> None:
+    true = {"t0": 2.5e-6, "eff": 0.55, "ramp": 4e-6, "row": 1.3}
+    rng = np.random.default_rng(0)
+    traffic, row_bytes = np.geomspace(1e4, 1e10, 400), rng.choice([4e3, 2e4, 3e5], 400)
+
+    def model(c: Mapping[str, float]) -> NDArray[np.float64]:
+        constants = ElementwiseConstants(**c)
+        return np.asarray(elementwise_time(traffic, bandwidth=2e12, c=constants, row_bytes=row_bytes, sms=108))
+
+    measured = model(true) * np.exp(rng.normal(0, 0.02, 400))
+    measured[::40] *= 3.0
+    params = (
+        Param("t0", 1e-6, 1e-7, 1e-4),
+        Param("eff", 0.9, 0.05, 1.1),
+        Param("ramp", 1e-6, 1e-8, 1e-4),
+        Param("row", 5.0, 0.05, 100.0),
+    )
+    found = fit(model, measured, params, starts=({}, {"row": 0.5}))
+    assert found == pytest.approx(true, rel=0.08)
+    assert error(model(found), measured).median < 2.0
+
+
+def test_prior_holds_an_unidentified_constant() -> None:
+    measured = np.full(50, 10.0)
+    params = (Param("a", 1.0, 0.01, 100.0), Param("b", 2.0, 0.1, 10.0, prior=0.1))
+    found = fit(lambda c: np.full(50, c["a"] * c["b"]), measured, params)
+    assert found["b"] == pytest.approx(2.0, rel=0.02)
+    assert found["a"] * found["b"] == pytest.approx(10.0, rel=1e-3)
+
+
+def test_held_out_groups_are_whole_and_stable() -> None:
+    n, k = np.repeat(np.arange(400), 3), np.tile([1, 2, 3], 400)
+    aside = held_out(n)
+    assert (aside.reshape(400, 3) == aside.reshape(400, 3)[:, :1]).all()
+    assert 0.25 < aside.mean() < 0.35
+    assert (held_out(n, k) == held_out(n.tolist(), k.tolist())).all()
+
+
+def test_written_rows_read_back(tmp_path: Path) -> None:
+    row = load_constants("elementwise")[0]
+    write_fits(tmp_path / "x.toml", [row], "one row")
+    again = tomllib.loads((tmp_path / "x.toml").read_text(encoding="utf-8"))["fit"][0]
+    assert msgspec.convert(again, FitRow) == row
