@@ -11,6 +11,7 @@ import typer
 from rooflm import __version__
 from rooflm.cli import infer as infer_command
 from rooflm.cli import lists
+from rooflm.cli import validate as validate_command
 from rooflm.errors import RooflmError
 
 app = typer.Typer(
@@ -18,6 +19,7 @@ app = typer.Typer(
     help="Predict and measure the performance of large language models.",
 )  # fmt: skip
 app.command("infer")(infer_command.infer)
+app.command("validate")(validate_command.validate)
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 

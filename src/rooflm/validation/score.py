@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm import catalogue
+from rooflm.engines import load_engine
 from rooflm.errors import RooflmError
 from rooflm.inference import InferenceEstimate, infer_scenario
+from rooflm.kernels.constants import ANY, load_constants
 from rooflm.model import Model
 from rooflm.request import build_inference
 from rooflm.request_training import build_training
@@ -38,13 +40,15 @@ VERDICT = "verdict on memory: see verdicts"
 class Scored(NamedTuple):
     """A row and its prediction (SI units as in METRICS); nan where there is none, with the reason.
 
-    margin: free memory of the predicted run over the capacity (negative: missing); low, high: error band.
+    margin: free memory of the predicted run over the capacity (negative: missing); waves: rounds in which the batch
+    runs; low, high: error band.
     """
 
     request: Request
     predicted: float
     reason: str = ""
     margin: float = float("nan")
+    waves: float = 1.0
     low: float = float("nan")
     high: float = float("nan")
 
@@ -150,7 +154,7 @@ def pick(requests: Sequence[Request], s: Scenario, e: InferenceEstimate) -> list
         if wrong or r.metric not in values:
             scored.append(Scored(r, float("nan"), wrong[0] if wrong else f"metric {r.metric} is not predicted"))
         else:
-            scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows)))
+            scored.append(Scored(r, _at(values[r.metric], i, rows), "", _at(free, i, rows), _at(e.waves, i, rows)))
     return scored
 
 
@@ -164,8 +168,9 @@ def train_estimate(request: Request) -> TrainingEstimate:
     name, _, version = str(k["framework"]).partition(" ")
     zero = {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0))
     options = {o: k[o] for o in OPTIONS if o in k}
+    options["fsdp_group"] = request.facts.get("fsdp_group", 0)
     built = build_training(model=model_argument(k["model"]), zero=zero, engine=engine_row(name, version),
-                           efficiency="calibrated", fsdp_group=request.facts.get("fsdp_group", 0), **options)  # fmt: skip
+                           efficiency="calibrated", **options)  # fmt: skip
     return train_scenario(built.scenario)
 
 
@@ -208,7 +213,7 @@ def generic(reason: str) -> str:
 
 
 def verdicts(scored: Sequence[Scored]) -> dict[str, Any]:
-    """How the verdicts on memory fare: rows published as out of memory, and rows that ran, on engines that do not queue.
+    """How the verdicts on memory fare: rows published as out of memory, and rows that ran.
 
     wrong and borderline (margin within BORDER of the capacity) rows are listed by id with their margin.
     """
@@ -244,11 +249,22 @@ def queues(request: Request) -> bool:
     if request.task != "infer":
         return False
     try:
-        from rooflm.engines import load_engine
-
-        return load_engine(engine_row(str(request.kwargs["engine"]), str(request.kwargs.get("engine_version", "")))).waves
+        k = request.kwargs
+        return load_engine(engine_row(str(k["engine"]), str(k.get("engine_version", "")))).waves
     except RooflmError:
         return False
+
+
+def why(x: Scored) -> str:
+    """What sets a row apart, in words: rounds of its batch, what nobody measured, what the reader had to assume."""
+    facts = []
+    if x.waves > 1:
+        facts.append(f"the batch runs in {x.waves:.0f} rounds")
+    gpu = str(x.request.kwargs.get("gpu", ""))
+    if not any(gpu.startswith(row.gpu) for row in load_constants("gemm") if row.gpu != ANY):
+        facts.append(f"no kernels of {gpu} were measured")
+    facts += [str(n) for n in x.request.notes]
+    return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"
 
 
 def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
@@ -256,4 +272,4 @@ def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
     return [o for o in outcomes if isinstance(o, Request)]
 
 
-__all__ = ["Scored", "Skip", "engine_row", "report", "requests_of", "score", "verdicts"]
+__all__ = ["Scored", "Skip", "engine_row", "report", "requests_of", "score", "verdicts", "why"]
