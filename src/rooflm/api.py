@@ -9,15 +9,17 @@ import numpy as np
 
 from rooflm import __version__
 from rooflm.axes import Axis, Point, find_axes
+from rooflm.errors import RooflmError
 from rooflm.inference import InferenceEstimate, infer_scenario
 from rooflm.request import build_inference
 from rooflm.results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
-from rooflm.sweep import dataset, run
+from rooflm.sweep import Job, dataset, run
 
 if TYPE_CHECKING:
     import xarray
 
     from rooflm.model import Model
+    from rooflm.stream import Progress, Streamed
 
 
 def _infer_point(axes: int = 0, **arguments: Any) -> InferenceEstimate:
@@ -98,3 +100,26 @@ def infer_grid(arguments: Point) -> InferGrid | None:
     if not axes:
         return None
     return InferGrid(axes, fixed, run(infer_flat, axes, fixed, outputs, arguments.get("on") or "local"))
+
+
+STREAMED = (
+    "ttft_s",
+    "tpot_s",
+    "latency_s",
+    "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
+    "memory_bytes",
+    "fits",
+)
+"""Outputs of a streamed grid unless others are named."""
+
+
+def infer_stream(arguments: Point, path: str, progress: Progress | None = None) -> Streamed:
+    """A grid of any size into a parquet, nc or csv file, block by block; an interrupted run carries on."""
+    from rooflm.stream import stream
+
+    axes, fixed, outputs = infer_request(arguments)
+    if not axes:
+        raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
+    job = Job(infer_flat, tuple(axes), fixed, outputs or STREAMED)
+    return stream(job, path, arguments.get("on") or "local", progress=progress)

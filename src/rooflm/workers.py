@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rooflm.errors import RooflmError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
@@ -42,6 +44,8 @@ def spread(job: Callable[[Part], Answer], parts: Sequence[Part], on: str = "loca
 
 def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[tuple[Part, Answer]]:
     """Parts on one thread a core, at most two a thread in flight."""
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
     workers = min(cores(), len(parts))
     waiting = iter(parts)
     running: dict[Future[Answer], Part] = {}

@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli import render
+from rooflm.cli import render, streams
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
+
+STREAM_FROM = 2_000_000
+"""Points above which a grid goes to its file block by block."""
 
 Text = Annotated[str | None, typer.Option()]
 
@@ -40,9 +43,18 @@ def infer(
     ops: Annotated[bool, typer.Option("--ops", help="Add the table of operations.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
+    plot_kind: Annotated[str | None, typer.Option(help="lines, heatmap, parts, memory, pareto or roofline.")] = None,
+    plot_value: Annotated[str | None, typer.Option(help="Which output to draw, such as busy or tpot_s.")] = None,
+    zips: Annotated[
+        list[str] | None, typer.Option("--zip", metavar="A,B", help="Lists that go in step: pairs, no products.")
+    ] = None,
+    outputs: Annotated[str | None, typer.Option(help="Work out these outputs only (keys of --json).")] = None,
+    on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
 ) -> None:
     """Predict inference: time, memory and fit, what bounds it, communication, energy and cost."""
-    from rooflm.api import InferGrid, infer_grid, infer_point
+    from rooflm.api import InferGrid, infer_grid, infer_point, infer_request
+    from rooflm.axes import size_of
 
     arguments: dict[str, Any] = {
         "model": texts(model), "gpu": texts(gpu), "gpus": numbers(gpus, "gpus"), "cluster": texts(cluster),
@@ -50,12 +62,24 @@ def infer(
         "cp": numbers(cp, "cp"), "batch": numbers(batch, "batch"), "prompt": numbers(prompt, "prompt"),
         "output": numbers(output, "output"), "cached": numbers(cached, "cached"), "logits": texts(logits),
         "quant": texts(quant), "engine": texts(engine), "efficiency": efficiency_text(efficiency),
-        "sets": assignments(sets),
+        "sets": assignments(sets), "on": on,
     }  # fmt: skip
+    if zips:
+        arguments["zip"] = [tuple(name.strip() for name in group.split(",")) for group in zips]
+    if outputs:
+        arguments["outputs"] = [name.strip() for name in outputs.split(",")]
     if out:
         from rooflm.files import check_target
 
         check_target(out)
+    axes, _, _ = infer_request(arguments)
+    if plot:
+        from rooflm.plots import check_plot
+
+        check_plot(plot, plot_kind, bool(axes))
+    if out and size_of(axes) > STREAM_FROM and not out.endswith(".json"):
+        print(streams.run(arguments, out, axes, json_))
+        return
     answer = infer_grid(arguments)
     if answer is None:
         estimate = infer_point(arguments)
@@ -66,6 +90,10 @@ def infer(
             from rooflm.files import write_values
 
             write_values(out, values)
+        if plot:
+            from rooflm.plots import plot_estimate
+
+            plot_estimate(estimate, plot, plot_kind)
         if json_:
             print(render.dumps(values))
         else:
@@ -78,4 +106,8 @@ def infer(
         from rooflm.files import write_grid
 
         write_grid(out, grid)
+    if plot:
+        from rooflm.plots import plot_grid
+
+        plot_grid(grid, plot, plot_kind, plot_value)
     print(render.dumps(grid.values()) if json_ else render.grid_text(grid))

@@ -214,9 +214,9 @@ MOST_ROWS = 200
 def grid_text(grid: Any) -> str:
     """A grid for people: one row a point, OOM where it does not fit; columns that do not fit 80 columns are left out."""
     shape = tuple(len(a.values) for a in grid.axes)
-    names = [a.name.rsplit(".", 1)[-1] for a in grid.axes]
+    names = [m.name.rsplit(".", 1)[-1] for a in grid.axes for m in a.members]
     places = list(np.ndindex(shape))[:MOST_ROWS]
-    sides = "".join("l" if a.structural else "r" for a in grid.axes)
+    sides = "".join("l" if isinstance(m.values[0], str) else "r" for a in grid.axes for m in a.members)
 
     def made(shown: Sequence[tuple[str, str, Any]]) -> list[str]:
         head = (*names, *(h for _, h, _ in shown), "")
@@ -224,7 +224,7 @@ def grid_text(grid: Any) -> str:
             [head, *(grid_row(grid, place, shown) for place in places)], sides + "r" * len(shown) + "l", indent=0
         )
 
-    shown = list(GRID_COLUMNS)
+    shown = grid_columns(grid)
     lines = made(shown)
     for key in DROPPED_FIRST:
         if max(map(len, lines)) <= WIDTH:
@@ -235,13 +235,26 @@ def grid_text(grid: Any) -> str:
     return "\n".join([*lines, *([f"... {left} more points: write them with --out FILE.csv"] if left > 0 else [])])
 
 
+def grid_columns(grid: Any) -> list[tuple[str, str, Any]]:
+    """Columns of a grid's table: the usual ones that it has, else whatever outputs were asked for."""
+    usual = [c for c in GRID_COLUMNS if c[0] in grid.arrays]
+    if len(usual) == len(GRID_COLUMNS):
+        return usual
+    known = {c[0]: c for c in GRID_COLUMNS}
+    return [known.get(k, (k, k, any_value)) for k in grid.arrays if k not in ("fits", "reason")]
+
+
+def any_value(value: Any) -> str:
+    """A number or a word of any output."""
+    return str(value) if isinstance(value, str | bool | np.bool_) else f"{float(value):.4g}"
+
+
 def grid_row(grid: Any, place: tuple[int, ...], shown: Sequence[tuple[str, str, Any]]) -> Sequence[str]:
     """One point of a grid as cells: its place, its numbers, and why it cannot run."""
-    cells = [
-        str(a.values[i]) if isinstance(a.values[i], str) else count(a.values[i])
-        for a, i in zip(grid.axes, place, strict=True)
-    ]
+    values = [m.values[i] for a, i in zip(grid.axes, place, strict=True) for m in a.members]
+    cells = [str(v) if isinstance(v, str | bool) else count(v) for v in values]
     numbers = [write(grid.arrays[key][place]) for key, _, write in shown]
-    why = str(grid.arrays["reason"][place])
-    verdict_ = "" if bool(grid.arrays["fits"][place]) else "OOM" if "memory" in why else why
+    why = str(grid.arrays["reason"][place]) if "reason" in grid.arrays else "cannot run"
+    fits = bool(grid.arrays["fits"][place]) if "fits" in grid.arrays else True
+    verdict_ = "" if fits else "OOM" if "memory" in why else why
     return (*cells, *numbers, verdict_)

@@ -7,7 +7,8 @@ from typing import Any
 
 from rooflm.errors import RooflmError
 
-_RANGE = re.compile(r"([\d.e+]+)\.\.([\d.e+]+)(?:([*+])([\d.]+))?")
+_SIZE = r"([\d.]+(?:e[+-]?\d+)?)"
+_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])([\d.]+))?")
 MOST = 100_000
 """Most values that one range may have."""
 
@@ -24,8 +25,8 @@ def _number(text: str) -> int | float | None:
 def expand_range(text: str, field: str) -> list[int | float]:
     """`1..8` (steps of one), `16..128+16` (steps of 16), `1..512*2` (times two), both ends included.
 
-    >>> expand_range("1..8*2", "batch"), expand_range("1..4", "tp")
-    ([1, 2, 4, 8], [1, 2, 3, 4])
+    >>> expand_range("1..8*2", "batch"), expand_range("1..4", "tp"), expand_range("16..64+16", "prompt")
+    ([1, 2, 4, 8], [1, 2, 3, 4], [16, 32, 48, 64])
     """
     match = _RANGE.fullmatch(text)
     if match is None:
@@ -39,8 +40,7 @@ def expand_range(text: str, field: str) -> list[int | float]:
         or stride is None
         or last < first
         or stride <= 0
-        or (times
-        and (stride <= 1 or first <= 0))
+        or (times and (stride <= 1 or first <= 0))
     ):
         raise RooflmError(f"{field} is {text!r}, but a range must go upwards, such as 1..512*2")
     values: list[int | float] = []

@@ -1,0 +1,118 @@
+"""Streamed grids: the same numbers as in memory, in bounded pieces, and an interrupted run carries on."""
+
+import numpy as np
+import pytest
+
+from rooflm import api
+from rooflm.api import infer_flat, infer_grid
+from rooflm.axes import find_axes
+from rooflm.errors import RooflmError
+from rooflm.stream import stream
+from rooflm.sweep import Job
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "rtx-3090"], "batch": [1, 2, 4, 8, 16], "output": [16, 32, 64],
+           "tp": [1, 2], "efficiency": "0.7,0.9"}  # fmt: skip
+OUTPUTS = ("tpot_s", "latency_s", "fits", "reason")
+
+
+def job(request=REQUEST, outputs=OUTPUTS, evaluate=infer_flat):
+    axes, fixed = find_axes(request)
+    return Job(evaluate, tuple(axes), fixed, outputs)
+
+
+def whole():
+    made = infer_grid(REQUEST | {"outputs": OUTPUTS})
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_rows_are_the_points_of_the_grid(tmp_path, suffix):
+    path = tmp_path / f"grid.{suffix}"
+    done = stream(job(), str(path), block=4)
+    assert (done.points, done.done, done.kept) == (60, 60, 0)
+    table = pandas.read_parquet(path) if suffix == "parquet" else pandas.read_csv(path, keep_default_na=False)
+    assert len(table) == 60 and [p.name for p in tmp_path.iterdir()] == [path.name]
+    grid = whole().dataset()
+    for row in table.sample(10, random_state=1).itertuples():
+        cell = grid.sel(gpu=row.gpu, batch=row.batch, output=row.output, tp=row.tp)
+        assert row.latency_s == pytest.approx(float(cell["latency_s"]), rel=1e-12)
+        assert row.tpot_s == pytest.approx(float(cell["tpot_s"]), rel=1e-12)
+        assert str(row.fits).lower() == str(bool(cell["fits"])).lower() and row.reason == str(cell["reason"].item())
+
+
+def test_labelled_arrays_are_the_grid(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    path = tmp_path / "grid.nc"
+    stream(job(), str(path), block=7)
+    with xarray.open_dataset(path, engine="h5netcdf") as got:
+        expected = whole().dataset().transpose(*got["latency_s"].dims)
+        for name in ("tpot_s", "latency_s", "fits"):
+            assert np.array_equal(got[name].values, expected[name].values)
+        assert got["latency_s"].attrs["units"] == "s" and list(got["gpu"].values) == REQUEST["gpu"]
+
+
+class Stop(Exception):
+    pass
+
+
+def breaking(after):
+    """An evaluation that breaks down after some blocks."""
+    count = 0
+
+    def evaluate(**arguments):
+        nonlocal count
+        count += 1
+        if count > after:
+            raise Stop
+        return infer_flat(**arguments)
+
+    return evaluate
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "nc", "csv"])
+def test_an_interrupted_run_carries_on(tmp_path, suffix):
+    path = tmp_path / f"grid.{suffix}"
+    with pytest.raises(Stop):
+        stream(job(evaluate=breaking(6)), str(path), block=4)
+    assert not path.exists()
+    parts = sorted(p.name for p in (tmp_path / f"grid.{suffix}.parts").iterdir() if p.name != "manifest.json")
+    assert 1 <= len(parts) <= 6
+    seen: list[int] = []
+    done = stream(job(), str(path), block=4, progress=seen.append)
+    assert done.kept >= len(parts) and done.kept + done.done == done.points == sum(seen) == 60
+    straight = tmp_path / f"straight.{suffix}"
+    stream(job(), str(straight), block=4)
+    if suffix == "nc":
+        xarray = pytest.importorskip("xarray")
+        with xarray.open_dataset(path) as one, xarray.open_dataset(straight) as other:
+            assert one.equals(other)
+    else:
+        assert path.read_bytes() == straight.read_bytes()
+
+
+def test_parts_of_another_request_are_left_alone(tmp_path):
+    path = tmp_path / "grid.parquet"
+    with pytest.raises(Stop):
+        stream(job(evaluate=breaking(3)), str(path), block=4)
+    with pytest.raises(RooflmError, match="another run"):
+        stream(job(REQUEST | {"model": "llama-13b"}), str(path), block=4)
+    assert (tmp_path / "grid.parquet.parts").is_dir()
+
+
+def test_blocks_with_other_outputs_are_null(tmp_path):
+    request = REQUEST | {"model": ["llama-7b", "mixtral-8x7b"], "gpu": "a100-sxm-80gb"}
+    stream(job(request, ("decode_parts_s",)), str(tmp_path / "grid.parquet"), block=10)
+    table = pandas.read_parquet(tmp_path / "grid.parquet")
+    assert table[table.model == "llama-7b"]["decode_parts_s.moe"].isna().all()
+    assert (table[table.model == "mixtral-8x7b"]["decode_parts_s.moe"] > 0).all()
+
+
+def test_bad_targets(tmp_path):
+    with pytest.raises(RooflmError, match="must end in"):
+        stream(job(), str(tmp_path / "grid.json"))
+    with pytest.raises(RooflmError, match="nothing to sweep"):
+        api.infer_stream({"model": "llama-7b", "gpu": "a100"}, str(tmp_path / "grid.parquet"))
