@@ -37,7 +37,8 @@ from rooflm.units import Num
 
 
 class Where(NamedTuple):
-    """What picks constants: the device, its generation, whose kernels, and the data types of products and cache."""
+    """What picks constants: the device, its generation, whose kernels, the data types of products and cache, and the
+    engine's row."""
 
     gpu: str
     architecture: str
@@ -45,6 +46,7 @@ class Where(NamedTuple):
     quant: str
     half: str
     kv: str
+    engine: str = ""
 
 
 def weight_dtype(q: Quant, computed: str) -> str:
@@ -73,7 +75,7 @@ def where(s: Scenario, r: Any) -> Where:
     device = s.cluster.device
     kv = "fp8" if float(np.max(s.quant.kv_bits)) <= 8 else r.dtype["half"]
     return Where(device.name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
-                 r.dtype["half"], kv)  # fmt: skip
+                 r.dtype["half"], kv, s.engine.name)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -120,8 +122,9 @@ MIXED = 5e-6
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
     """Seconds of ops of one broadcast shape, (ops, *shape). floor: their roofline, which no kernel beats."""
     w = where(s, r)
-    reach = card(w.gpu, w.architecture, w.kernels)
-    r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
+    reach = card(w.gpu, w.architecture, w.engine)
+    compute, bandwidth = reach.compute * s.efficiency.compute, reach.bandwidth * s.efficiency.memory
+    r = r._replace(peak={k: v * compute for k, v in r.peak.items()}, dram=r.dram * bandwidth)
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     for index, op in enumerate(ops):

@@ -33,7 +33,8 @@ class Workload:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How much of the datasheet is reached. mode: "ideal", "flat" or "calibrated"; the factors serve "flat".
+    """How much of the datasheet is reached. mode: "ideal", "flat" or "calibrated"; the factors serve
+    "flat", and come on top of what was fitted in "calibrated" (network excepted).
 
     compute, memory, network: shares of the peak rates in (0, 1].
     """
@@ -45,7 +46,7 @@ class Efficiency:
 
 
 def parse_efficiency(text: str) -> Efficiency:
-    """"ideal", "calibrated", or flat factors "F,M" or "F,M,N" (compute, memory, network).
+    """ "ideal", "calibrated", or flat factors "F,M" or "F,M,N" (compute, memory, network).
 
     Raises RooflmError for anything else, and for factors outside (0, 1].
 

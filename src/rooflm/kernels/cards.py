@@ -26,7 +26,7 @@ class Reach(NamedTuple):
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     gpu: str = ANY
     architecture: str = ANY
-    kernels: str = ANY
+    engine: str = ANY
     compute: float = 1.0
     bandwidth: float = 1.0
     rows: int = 0
@@ -47,14 +47,14 @@ def _rows() -> tuple[_Row, ...]:
 
 
 @cache
-def card(gpu: str, architecture: str, kernels: str) -> Reach:
-    """The factors of a card: of this card and these kernels, else of the card, else of its generation; else 1.
+def card(gpu: str, architecture: str, engine: str) -> Reach:
+    """The factors of a card: of this card in this engine, else of the card, else of its generation; else 1.
 
     >>> card("no-such-card", "no-such-generation", "vllm")
     Reach(compute=1.0, bandwidth=1.0)
     """
-    for wanted in ((gpu, ANY, kernels), (gpu, ANY, ANY), (ANY, architecture, kernels), (ANY, architecture, ANY)):
+    for wanted in ((gpu, ANY, engine), (gpu, ANY, ANY), (ANY, architecture, engine), (ANY, architecture, ANY)):
         for row in _rows():
-            if (row.gpu, row.architecture, row.kernels) == wanted:
+            if (row.gpu, row.architecture, row.engine) == wanted:
                 return Reach(row.compute, row.bandwidth)
     return Reach()

@@ -76,6 +76,14 @@ def engine_row(name: str, version: str) -> str:
     return plain
 
 
+def engine_of(request: Request) -> str:
+    """The engine row of an inference request; cards of AMD take the engine's ROCm build where it has a row."""
+    k = request.kwargs
+    row = engine_row(str(k["engine"]), str(k.get("engine_version", "")))
+    known = catalogue.aliases("engine")
+    return known.get(f"{row}-rocm", row) if catalogue.load_device(str(k["gpu"])).vendor == "amd" else row
+
+
 @lru_cache(maxsize=256)
 def _model_of(sizes: str) -> Model:
     return model_from_sizes(json.loads(sizes))
@@ -98,7 +106,7 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     arrays = {k: np.array([float(r.kwargs[k]) for r in requests]) for k in NUMBERS}
     if all(np.all(arrays[k] == 1) for k in ("ep",)):
         arrays["ep"] = 1  # type: ignore[assignment]  # a plain 1 leaves expert parallelism out of the graph
-    row = engine or engine_row(str(first["engine"]), str(first.get("engine_version", "")))
+    row = engine or engine_of(requests[0])
     built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
                             efficiency="calibrated", **arrays)  # fmt: skip
     return replace(built.scenario, axes=1)
@@ -249,8 +257,7 @@ def queues(request: Request) -> bool:
     if request.task != "infer":
         return False
     try:
-        k = request.kwargs
-        return load_engine(engine_row(str(k["engine"]), str(k.get("engine_version", "")))).waves
+        return load_engine(engine_of(request)).waves
     except RooflmError:
         return False
 

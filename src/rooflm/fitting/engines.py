@@ -1,0 +1,303 @@
+"""Fit what only whole runs can give: host costs of an engine's release, its factors on kernels, and what a card reaches.
+
+    python -m rooflm.fitting.engines --data inference.csv [--only JOB ...] [--write]
+
+Log ratios of predicted over measured, robust (soft L1), each (model, GPU) group weighted by the root of its rows, with
+a prior on every constant. A third of the groups is kept aside by a hash of their names: the errors "out" are of a fit
+that never saw them. What is written is a second fit on all groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.engine import Engine
+from rooflm.engines import load_engine
+from rooflm.fitting.common import Array, Param, fit, held_out
+from rooflm.inference import FACTORS, Passes, Speed, speed, timed_passes
+from rooflm.kernels.cards import card
+from rooflm.ops import Op
+from rooflm.roofline import Timed, rates
+from rooflm.scenario import Efficiency, Scenario
+from rooflm.validation import Request, read_rows
+from rooflm.validation.score import engine_of, family, scenario_of
+
+SHARE = 1 / 3
+"""Share of the (model, GPU) groups kept aside."""
+SCALE = 0.06
+"""Log ratio at which a row's weight turns from square to linear."""
+KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor")
+"""Constants that enter a kernel's formula: kernels are timed again for them."""
+
+US, MS = 1e-6, 1e-3
+
+
+class Card(NamedTuple):
+    """Prior widths (log) of a card's factors in a job; 0 leaves the factor at 1."""
+
+    compute: float = 0.2
+    bandwidth: float = 0.2
+
+
+@dataclass(frozen=True)
+class Job:
+    """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
+    common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU)."""
+
+    engines: tuple[str, ...]
+    shared: tuple[Param, ...] = ()
+    own: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
+    cards: Mapping[str, Card] = field(default_factory=dict)
+    any_engine: bool = False
+    skip: tuple[str, ...] = ()
+
+
+@dataclass
+class Family:
+    """Rows predicted in one evaluation, and their kernels' times by what those depend on."""
+
+    requests: list[Request]
+    index: list[int]
+    scenario: Scenario
+    engine: str
+    cache: dict[tuple[float, ...], Passes] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> str:
+        """The card's name."""
+        return self.scenario.cluster.device.name
+
+    def timed(self, engine: Engine, compute: float, bandwidth: float) -> Passes:
+        """Both passes with neutral engine factors, from the cache where it has them."""
+        key = (compute, bandwidth, *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
+        if key not in self.cache:
+            if len(self.cache) > 40:
+                self.cache.clear()
+            neutral = {f: 1.0 for f in {*FACTORS.values(), "stream_factor"}}
+            plain = replace(engine, collective_factor=1.0, **neutral)  # type: ignore[arg-type]
+            reach = card(self.gpu, self.scenario.cluster.device.architecture, self.scenario.engine.name)
+            mode = Efficiency("calibrated", compute / reach.compute, bandwidth / reach.bandwidth)
+            self.cache[key] = timed_passes(replace(self.scenario, engine=plain, efficiency=mode))
+        return self.cache[key]
+
+    def predict(self, engine: Engine, compute: float = 1.0, bandwidth: float = 1.0) -> Array:
+        """Each request's metric with these constants."""
+        passes = self.timed(engine, compute, bandwidth)
+        scaled = Passes(*([_scaled(t, engine) for t in part] for part in passes))
+        s = replace(self.scenario, engine=engine)
+        return metrics(self.requests, s, speed(s, scaled, rates(s)))
+
+
+def _scaled(t: Timed, e: Engine) -> Timed:
+    factor = getattr(e, FACTORS.get(t.node.kind, "stream_factor")) if isinstance(t.node, Op) else e.collective_factor
+    return t._replace(time=t.time * factor)
+
+
+def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
+    """The metric of each request out of the times of all (speeds only)."""
+    w = s.workload
+    table = {
+        "ttft": v.ttft, "tpot": v.tpot, "latency_s": v.latency, "output_tokens_per_s": w.batch * w.output / v.latency,
+        "prefill_tokens_per_s": w.batch * w.prompt / v.ttft, "decode_tokens_per_s": w.batch / v.tpot,
+    }  # fmt: skip
+    full = {k: np.broadcast_to(np.asarray(x, float), (len(requests),)) for k, x in table.items()}
+    return np.array([full[r.metric][i] for i, r in enumerate(requests)])
+
+
+def families(requests: Sequence[Request]) -> list[Family]:
+    """Requests by family; index: their places."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, r in enumerate(requests):
+        groups.setdefault(family(r), []).append(i)
+    done = []
+    for members in groups.values():
+        chosen = [requests[i] for i in members]
+        name = engine_of(chosen[0])
+        done.append(Family(chosen, members, scenario_of(chosen), name))
+    return done
+
+
+SPEEDS = ("ttft", "tpot", "latency_s", "output_tokens_per_s", "prefill_tokens_per_s", "decode_tokens_per_s")
+
+
+class Fitted(NamedTuple):
+    """A job's constants by name, its rows, predictions and which were kept aside."""
+
+    constants: dict[str, float]
+    requests: list[Request]
+    predicted: Array
+    out: NDArray[np.bool_]
+
+
+def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
+    """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
+    listed = list(job.shared)
+    for engine, own in job.own.items():
+        listed += [p._replace(name=f"{engine}:{p.name}") for p in own]
+    for gpu in sorted({f.gpu for f in members}):
+        widths = job.cards.get(gpu) or job.cards.get("*")
+        for name, width in (("compute", widths.compute), ("bandwidth", widths.bandwidth)) if widths else ():
+            if width:
+                listed.append(Param(f"{gpu}|{name}", 1.0, 0.1, 1.8, prior=width))
+    return listed
+
+
+def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) -> Array:
+    """Predictions of all rows of a job for its constants."""
+    out = np.empty(rows)
+    shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
+    for f in members:
+        own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
+        engine = replace(f.scenario.engine, **{**shared, **own})  # type: ignore[arg-type]
+        reach = card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
+        compute = theta.get(f"{f.gpu}|compute", reach.compute)
+        bandwidth = theta.get(f"{f.gpu}|bandwidth", reach.bandwidth)
+        out[f.index] = f.predict(engine, compute, bandwidth)
+    return out
+
+
+def run(job: Job, requests: Sequence[Request], everything: bool) -> Fitted:
+    """Fit a job to its rows (all, or those not kept aside)."""
+    chosen = [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
+              and engine_of(r) in job.engines]  # fmt: skip
+    members = families(chosen)
+    measured = np.array([r.measured for r in chosen])
+    out = held_out([r.group[0] for r in chosen], [r.group[1] for r in chosen], share=SHARE)
+    use = np.ones(len(chosen), bool) if everything else ~out
+    listed = params_of(job, members)
+    seen = {f.gpu for f in members if use[f.index].any()}
+    listed = [p for p in listed if "|" not in p.name or p.name.split("|")[0] in seen]
+    kept = [f for f in members if use[f.index].any()]
+    sizes: dict[tuple[str, str], int] = {}
+    for r, u in zip(chosen, use, strict=True):
+        sizes[r.group] = sizes.get(r.group, 0) + int(u)
+    weights = np.array([sizes[r.group] ** -0.5 for r, u in zip(chosen, use, strict=True) if u])
+
+    def model(theta: Mapping[str, float]) -> Array:
+        return predict(kept, len(chosen), theta)[use]
+
+    theta = fit(model, measured[use], listed, weights=weights, scale=SCALE, max_nfev=30)
+    return Fitted(theta, list(chosen), predict(members, len(chosen), theta), out)
+
+
+def errors(predicted: Array, requests: Sequence[Request]) -> tuple[int, float, float]:
+    """Rows, mean and median absolute error in per cent."""
+    if not requests:
+        return 0, float("nan"), float("nan")
+    ape = 100 * np.abs(predicted / np.array([r.measured for r in requests]) - 1)
+    return len(requests), float(ape.mean()), float(np.median(ape))
+
+
+def table(found: Fitted, label: str) -> list[str]:
+    """Errors by source, in and out of sample."""
+    lines = []
+    for source in sorted({r.source for r in found.requests}):
+        parts = []
+        for aside in (False, True):
+            pick = [i for i, r in enumerate(found.requests) if r.source == source and bool(found.out[i]) == aside]
+            rows, mean, median = errors(found.predicted[pick], [found.requests[i] for i in pick])
+            parts.append(f"{rows:5d} {mean:6.1f} {median:6.1f}")
+        lines.append(f"{label:14s} {source:22s} in {parts[0]}   out {parts[1]}")
+    return lines
+
+
+def host(step: float = 1e-3, sequence: float = 10e-6, request: float = 10e-3, gap: float = 1e-6) -> tuple[Param, ...]:
+    """The host's constants with wide priors around their usual values (s)."""
+    return (
+        Param("step", step, 1e-6, 2e-2, prior=0.8),
+        Param("sequence", sequence, 1e-8, 2e-3, prior=0.8),
+        Param("request", request, 1e-5, 1.0, prior=0.8),
+        Param("gap", gap, 1e-8, 2e-5, prior=0.5),
+    )
+
+
+def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0) -> tuple[Param, ...]:
+    """Factors on kernels around 1."""
+    return tuple(Param(n, 1.0, low, high, prior=width) for n in names)
+
+
+COLLECTIVE = Param("collective_factor", 2.0, 0.3, 12.0, prior=0.6)
+
+JOBS: dict[str, Job] = {
+    "vllm-2024": Job(
+        ("vllm-2024",),
+        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
+        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
+    ),
+    "vllm-2024-rocm": Job(
+        ("vllm-2024-rocm",),
+        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5)),
+        cards={"mi250": Card(0.7, 0.5), "mi300x": Card(0.7, 0.5)},
+    ),
+    "trtllm-2024": Job(
+        ("trtllm-2024",),
+        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
+        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
+               "rtx-4090": Card(0.3, 0.3)},
+    ),
+    "trtllm": Job(
+        ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
+        (*host(0.3e-3, 10e-6, 3e-3), COLLECTIVE,
+         *kernel("gemm_factor", "attention_factor", "stream_factor", "moe_factor")),
+        own={"trtllm-0.5": kernel("decode_factor"), "trtllm-0.6": kernel("decode_factor"),
+             "trtllm-0.9": kernel("decode_factor")},
+        cards={"l40s": Card(0.2, 0.15)}, skip=("trtllm09-mixtral-fp8",),
+    ),
+    "trtllm-nemo": Job(
+        ("trtllm-nemo",),
+        (*host(0.3e-3, 10e-6, 20e-3), COLLECTIVE, *kernel("gemm_factor", "attention_factor", "decode_factor")),
+    ),
+    "fastertransformer": Job(
+        ("fastertransformer",),
+        (*host(0.5e-3, 5e-6, 2e-3), COLLECTIVE, Param("bmm_factor", 1.0, 0.3, 5.0, prior=0.5),
+         *kernel("gemm_factor", "decode_factor", "stream_factor")),
+    ),
+    "megatron-infer": Job(
+        ("megatron-infer",),
+        (*host(5e-3, 5e-6, 2e-3), COLLECTIVE, *kernel("gemm_factor", "decode_factor", "stream_factor")),
+    ),
+    "llama.cpp": Job(
+        ("llama.cpp-2024-05", "llama.cpp"),
+        (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
+         *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
+         Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6)),
+        cards={"*": Card(0.4, 0.3)}, any_engine=True,
+    ),
+    "tinychat": Job(
+        ("tinychat", "tinychat-2.0"),
+        (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5)),
+        own={"tinychat": kernel("gemm_factor", "attention_factor", "decode_factor"),
+             "tinychat-2.0": kernel("gemm_factor", "attention_factor")},
+    ),
+    "tgi": Job(("tgi",), host(2e-3, 50e-6, 20e-3)),
+    "mlc": Job(("mlc",), kernel("gemm_factor", width=0.5)),
+    "exllamav2": Job(("exllamav2",), kernel("gemm_factor", width=0.5)),
+}  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit the jobs asked for; print errors and constants."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=list(JOBS))
+    parser.add_argument("--all-rows", action="store_true", help="fit on all groups, as shipped")
+    args = parser.parse_args(argv)
+    requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    for name in args.only:
+        found = run(JOBS[name], requests, args.all_rows)
+        print("\n".join(table(found, name)), flush=True)
+        print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
