@@ -32,6 +32,8 @@ from rooflm.fitting.common import (
 from rooflm.kernels.attention import (
     IDEAL_DECODE,
     IDEAL_PREFILL,
+    TENSOR_GROUP,
+    WIDE_GROUP,
     DecodeConstants,
     PrefillConstants,
     decode_attention_time,
@@ -44,8 +46,7 @@ from rooflm.kernels.constants import ANY, FitRow
 Columns = dict[str, Array]
 SOURCE = "ai-dynamo/aiconfigurator@095f58a (Apache-2.0), measured kernel times"
 SHAPES = ("heads", "kv_heads", "head_dim")
-WIDE_GROUP = 32
-"""TensorRT-LLM's decode kernel takes 2 to 32 query heads a KV head; one, or more, go to kernels of their own."""
+CELL = ("gpu", "engine", "dtype")
 LARGE_HEAD = 256
 """Larger heads do not fit the usual tiles: the same kernel's name, another efficiency."""
 NARROW_FP8 = {"ada": (128, 192), "blackwell-rtx": (128, 192)}
@@ -153,7 +154,7 @@ DECODE_PARAMS = (
     Param("seq_s", 1e-8, 0.0, 1e-5, log=False),
 )
 TILES = {"tile": (64.0, 128.0, 256.0), "pack_to": (0.0, 1.0, math.inf)}
-CUTS = {"block": (64.0, 128.0, 256.0), "max_splits": (32.0, 128.0), "group_tile": (16.0, 64.0), "min_group": (1.0, 2.0)}
+CUTS = {"block": (64.0, 128.0, 256.0), "max_splits": (32.0,), "group_tile": (16.0, 64.0), "min_group": (1.0, 2.0)}
 UNPACKED = {("pack_to", 0.0): "swap_s", ("pack_to", math.inf): "swap_s"}
 WRAPPERS = {("min_group", 2.0): "seq_s", ("min_group", 1.0): "swap_s"}
 """FlashAttention-2 splits and swaps for groups of two and more; the other kernels do neither."""
@@ -191,20 +192,25 @@ def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
     """(names, rows) of a kind: one a GPU, engine and dtype, more where the engine's kernels differ.
 
     The engine's commonest kernel gives the plain row; head sizes that only another kernel takes, and those beyond
-    LARGE_HEAD, get "-hd<size>".
-    TensorRT-LLM's decode has "-mha" (one query head a KV head) and "-wide" (more than WIDE_GROUP).
+    LARGE_HEAD, get "-hd<size>". TensorRT-LLM's decode has "-mha" (one query head a KV head) and "-wide" (more than
+    WIDE_GROUP), SGLang's with FlashInfer "-few" (fewer than TENSOR_GROUP).
     """
     for (gpu, engine, dtype, kv), cell in rows.groupby(["gpu", "backend", "dtype", "kv_dtype"], observed=True):
-        name = kind + ("-kv8" if kv == "fp8" and kind != "encoder" else "")
-        names = {"gpu": gpu, "architecture": GPUS[gpu].architecture, "engine": engine, "dtype": dtype, "kernel": name}
+        name = kind + ("-kv8" if kind == "prefill" and kv != dtype else "")
+        width = kv if kind == "decode" else dtype
+        names = {"gpu": gpu, "architecture": GPUS[gpu].architecture, "engine": engine, "dtype": width, "kernel": name}
         main = cell.kernel == cell.kernel.value_counts().index[0]
         own = cell.head_dim.isin(cell.head_dim[main].unique()) & (cell.head_dim <= LARGE_HEAD)
         if (engine, dtype, kind) == ("trtllm", "fp8", "prefill") and names["architecture"] in NARROW_FP8:
             own &= cell.head_dim.isin(NARROW_FP8[names["architecture"]])
+        if (engine, kind, names["architecture"]) == ("trtllm", "encoder", "blackwell"):
+            own &= cell.head_dim != 72  # falls back to a kernel four times slower
         group = cell.heads // cell.kv_heads
         parts = {"": group > 0}
         if engine == "trtllm" and kind == "decode":
             parts = {"": (group > 1) & (group <= WIDE_GROUP), "-mha": group == 1, "-wide": group > WIDE_GROUP}
+        if engine == "sglang" and kind == "decode" and cell.kernel[main].iloc[0] == "flashinfer":
+            parts = {"": group >= TENSOR_GROUP, "-few": group < TENSOR_GROUP}
         for suffix, part in parts.items():
             if (own & part).any():
                 yield {**names, "kernel": name + suffix}, cell[own & part]
@@ -227,16 +233,25 @@ def fit_cells(
     parts: Iterable[tuple[dict[str, str], Any]],
     holdout: Callable[[Any], Any] = split,
 ) -> tuple[list[FitRow], Any]:
-    """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside) and row (its name)."""
+    """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside), row and width.
+
+    A head size's own row picks from the lists what the cell's plain row did: it has too few shapes to choose.
+    """
     import pandas as pd
 
     done, tables = [], []
+    cell: tuple[str, ...] = ()
+    picks: list[tuple[float, ...]] = []
     for names, used in parts:
         chosen = recipe_of(recipe, names["kernel"])
         out = holdout(used)
         apart = bool(out.any() and (~out).sum() > 50)
-        constants = fit_recipe(chosen, used[~out] if apart else used)
-        used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out, row=names["kernel"])
+        few = "-hd" in names["kernel"] and cell == tuple(names[n] for n in CELL)
+        constants = fit_recipe(chosen, used[~out] if apart else used, picks=picks if few else None)
+        if not few:
+            cell, picks = tuple(names[n] for n in CELL), [tuple(constants[n] for n in chosen.choices)]
+        used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out)
+        used = used.assign(row=names["kernel"], width=names["dtype"])
         tables.append(used)
         inside, outside = _errors(used, apart)
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
@@ -270,7 +285,7 @@ def fit_families(
     """
     done = []
     table = table[~table.row.str.contains("-hd")]
-    for (name, dtype, engine), rows in table.groupby(["row", "dtype", "backend"], observed=True):
+    for (name, dtype, engine), rows in table.groupby(["row", "width", "backend"], observed=True):
         chosen = recipe_of(recipe, name)
         architectures = {g: GPUS[g].architecture for g in rows.gpu.unique()}
         for arch in (*sorted(set(architectures.values())), ANY):
@@ -330,9 +345,11 @@ def summary(table: Any, label: str) -> str:
 
 
 HEADER = """Constants of the attention kernels (rooflm.kernels.attention), fitted by python -m rooflm.fitting.attention.
-kernel: prefill, encoder (PrefillConstants), decode (DecodeConstants); -kv8 with a KV cache of 8 bits;
--hd<size> where another kernel of the engine takes that head size alone; -mha and -wide: TensorRT-LLM's decode with one
-query head a KV head, and with more than 32. dtype is that of Q. Benchmarks ran with a warm cache: hot = 0 in a model.
+kernel: prefill, encoder (PrefillConstants), decode (DecodeConstants). dtype: of the KV cache in decode, of Q elsewhere;
+prefill-kv8: Q of 16 bits and a cache of 8. -hd<size>: a head size that the engine gives to another kernel.
+decode-mha, decode-wide: TensorRT-LLM with one query head a KV head, and with more than 32; decode-few: FlashInfer in
+SGLang with fewer than 4 (rooflm.kernels.attention.find_constants picks).
+Benchmarks ran with a warm cache: hot = 0 in a model.
 30 % of (heads, KV heads, head size) groups kept aside; errors of warm predictions in per cent."""
 
 

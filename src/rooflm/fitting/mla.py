@@ -110,12 +110,11 @@ DECODE = Recipe(
 
 def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
     """(names, rows) of a kind: one a GPU, engine, dtype and KV dtype; "-wide" see WIDE_HEADS."""
-    for (gpu, engine, dtype, kv), cell in rows.groupby(["gpu", "backend", "dtype", "kv_dtype"], observed=True):
-        kernel = kind + ("-kv8" if kv == "fp8" else "")
+    for (gpu, engine, kv), cell in rows.groupby(["gpu", "backend", "kv_dtype"], observed=True):
         arch = GPUS[gpu].architecture
-        names = {"gpu": gpu, "architecture": arch, "engine": engine, "dtype": dtype, "kernel": kernel}
-        if (engine, arch, kernel) == ("trtllm", "blackwell-rtx", "mla-decode-kv8"):
-            yield {**names, "kernel": kernel + "-wide"}, cell[cell.heads > WIDE_HEADS]
+        names = {"gpu": gpu, "architecture": arch, "engine": engine, "dtype": kv, "kernel": kind}
+        if (engine, arch, kind, kv) == ("trtllm", "blackwell-rtx", "mla-decode", "fp8"):
+            yield {**names, "kernel": kind + "-wide"}, cell[cell.heads > WIDE_HEADS]
             cell = cell[cell.heads <= WIDE_HEADS]
         yield names, cell
 
@@ -126,7 +125,7 @@ def split(rows: Any) -> Any:
 
 
 HEADER = """Constants of the MLA kernels (rooflm.kernels.mla), fitted by python -m rooflm.fitting.mla.
-kernel: mla-prefill (MlaPrefillConstants), mla-decode (MlaDecodeConstants); -kv8 with a KV cache of 8 bits.
+kernel: mla-prefill (MlaPrefillConstants), mla-decode (MlaDecodeConstants); dtype is that of the KV cache (Q is bf16).
 floor_s of vLLM's rows is the host's time of a call without CUDA graphs: set it to 0 where graphs replay the step.
 30 % of (batch, heads) pairs kept aside; errors in per cent."""
 

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.kernels.constants import ANY, Match, load_constants, lookup
+
 Number = float | NDArray[np.float64]
 Truth = bool | NDArray[np.bool_]
 
@@ -26,6 +28,10 @@ HOT_GAIN = 0.95
 """Share of the DRAM time that decode saves on KV found in L2 (not fitted: the SMs bound it then)."""
 HOT_GAIN_PREFILL = 0.65
 """The same of prefill's reads and passes, which write as well."""
+WIDE_GROUP = 32
+"""TensorRT-LLM's decode kernel takes 2 to 32 query heads a KV head; one, or more, go to kernels of their own."""
+TENSOR_GROUP = 4
+"""FlashInfer's decode in SGLang uses tensor cores from so many query heads a KV head on."""
 GRAPH_BATCH = 512
 """Largest batch for which vLLM captures a CUDA graph by default."""
 RAMP_S = 5e-6
@@ -230,8 +236,9 @@ def split_kv_time(
 ) -> Number:  # fmt: skip
     """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
 
-    With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x max(token_bytes / sm_bandwidth, token_flops / sm_flops))
-    + split_s x log2(s) / 7, with tokens = kv_len / s rounded up to whole blocks. One leading axis for s.
+    With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
+    max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
+    up to whole blocks. One leading axis for s.
 
     >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
     22.0
@@ -244,3 +251,32 @@ def split_kv_time(
     allowed = np.where(np.less(max_splits, 0), s == -max_splits, s <= max_splits)
     best: Number = np.where(allowed, time, np.inf).min(axis=0)
     return best
+
+
+def find_constants(
+    kind: str, gpu: str, architecture: str, engine: str, dtype: str,
+    *, kv_bytes: float = 2.0, head_dim: int = 128, group: float = 1.0,
+) -> Match:  # fmt: skip
+    """The calibration row for a kind of attention ("prefill", "decode", "encoder"): pass its `row` to constants.typed.
+
+    dtype is that of Q; rows of decode go by the width of the cache, and prefill with 16-bit Q and an 8-bit cache has
+    its own, as have head sizes that the engine gives to another kernel, TensorRT-LLM's decode for groups of one and of
+    more than WIDE_GROUP query heads, and FlashInfer's in SGLang for fewer than TENSOR_GROUP.
+
+    >>> row = find_constants("decode", "h200-sxm-141gb", "hopper", "trtllm", "bf16", kv_bytes=1, group=1).row
+    >>> row.kernel, row.dtype
+    ('decode-mha', 'fp8')
+    """
+    narrow = kv_bytes < 2
+    name = kind + ("-kv8" if kind == "prefill" and narrow and dtype != "fp8" else "")
+    width = "fp8" if kind == "decode" and narrow else dtype
+    known = {
+        r.kernel for r in load_constants("attention")
+        if r.gpu in (gpu, ANY) and r.architecture in (architecture, ANY) and (r.engine, r.dtype) == (engine, width)
+    }  # fmt: skip
+    grouped = "-mha" if group == 1 else "-wide" if group > WIDE_GROUP else ""
+    special = [f"-hd{head_dim}"]
+    if kind == "decode":
+        special += {"trtllm": [grouped], "sglang": ["-few"] if group < TENSOR_GROUP else []}.get(engine, [])
+    name = next((name + suffix for suffix in special if name + suffix in known), name)
+    return lookup("attention", gpu, architecture, engine, width, name)

@@ -1,0 +1,209 @@
+"""Attention kernels: float, array and broadcast agree; ideal limits by hand; physics; measured points."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflm.kernels.attention import (
+    IDEAL_DECODE,
+    IDEAL_PREFILL,
+    DecodeConstants,
+    PrefillConstants,
+    causal_mean,
+    decode_attention_time,
+    find_constants,
+    hot_share,
+    prefill_attention_time,
+    smooth_max,
+    split_kv_time,
+)
+from rooflm.kernels.constants import load_constants, typed
+
+H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
+DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a100-sxm-80gb": ("ampere", {"peak": 312e12, "bandwidth": 2039e9, "sms": 108}),
+    "h100-sxm-80gb": ("hopper", {"peak": 989e12, "bandwidth": 3350e9, "sms": 132}),
+    "h200-sxm-141gb": ("hopper", H200),
+    "b200-sxm-180gb": ("blackwell", {"peak": 2250e12, "bandwidth": 7700e9, "sms": 148}),
+    "l40s": ("ada", {"peak": 362e12, "bandwidth": 864e9, "sms": 142}),
+    "rtx-pro-6000": ("blackwell-rtx", {"peak": 503.8e12, "bandwidth": 1597e9, "sms": 188}),
+}
+
+
+def constants(kind: str, gpu: str = "h200-sxm-141gb", engine: str = "vllm", group: float = 4) -> Any:
+    row = find_constants(kind, gpu, DEVICES[gpu][0], engine, "bf16", group=group).row
+    return typed(DecodeConstants if kind == "decode" else PrefillConstants, row)
+
+
+def prefill(batch: Any, new: Any, past: Any = 0, heads: Any = 32, kv: Any = 8, dim: Any = 128, **kw: Any) -> Any:
+    options = {"q_bytes": 2, "kv_bytes": 2, **H200, "c": constants("prefill"), **kw}
+    return prefill_attention_time(batch, new, past, heads, kv, dim, **options)
+
+
+def decode(batch: Any, length: Any, heads: Any = 32, kv: Any = 8, dim: Any = 128, **kw: Any) -> Any:
+    options = {"kv_bytes": 2, **H200, "c": constants("decode"), **kw}
+    return decode_attention_time(batch, length, heads, kv, dim, **options)
+
+
+def test_float_array_and_broadcast_agree() -> None:
+    batches, lengths = np.array([1.0, 7.0, 64.0]), np.array([[1.0], [300.0], [4096.0]])
+    for f in (prefill, decode):
+        grid = f(batches, lengths)
+        assert grid.shape == (3, 3)
+        for (i, j), value in np.ndenumerate(grid):
+            assert value == pytest.approx(float(f(batches[j], lengths[i, 0])), rel=1e-12)
+    devices = decode(8, 4096, **{k: np.array([v, v]) for k, v in H200.items()})
+    assert devices == pytest.approx(np.full(2, float(decode(8, 4096))), rel=1e-12)
+
+
+def test_ideal_prefill_by_hand() -> None:
+    """Compute bound: 4 x heads x dim x sum of visible keys / peak. Bytes bound: Q, K, V, O once."""
+    ideal = {"c": IDEAL_PREFILL, **H200}
+    keys = 2048 * 2049 / 2
+    assert prefill(4, 2048, **ideal) == pytest.approx(4 * 4 * 32 * 128 * keys / 989e12, rel=1e-3)
+    assert prefill(4, 2048, causal=False, **ideal) == pytest.approx(4 * 4 * 32 * 128 * 2048**2 / 989e12, rel=1e-3)
+    chunk = 4 * 32 * 128 * (512 * 8192 + 512 * 513 / 2) / 989e12
+    assert prefill(1, 512, 8192, **ideal) == pytest.approx(chunk, rel=1e-3)
+    few = 2 * 128 * (2 * 32 * 2 + 65538 * 8 * 2) / 4800e9
+    assert prefill(1, 2, 65536, **ideal) == pytest.approx(few, rel=1e-3)
+
+
+def test_ideal_decode_by_hand() -> None:
+    nbytes = 2 * 16 * 4096 * 8 * 128 * 2
+    assert decode(16, 4096, c=IDEAL_DECODE) == pytest.approx(nbytes / 4800e9, rel=1e-3)
+    assert decode(16, 4096, c=IDEAL_DECODE, kv_bytes=1) == pytest.approx(nbytes / 2 / 4800e9, rel=1e-3)
+
+
+def test_window_is_exact_sum() -> None:
+    """causal_mean against the sum it stands for."""
+    for new, past, window in ((100, 0, 10), (64, 1000, 512), (300, 50, 200), (5, 0, 1e9)):
+        exact = np.minimum(past + np.arange(1, new + 1), window).mean()
+        assert causal_mean(new, past, window) == pytest.approx(exact, rel=2e-3)
+    assert prefill(1, 16384, window=1024) < 0.3 * prefill(1, 16384)
+    assert prefill(1, 1024, window=4096) == pytest.approx(float(prefill(1, 1024)), rel=1e-12)
+
+
+def test_chunks_cost_at_least_the_whole() -> None:
+    """A prompt in four chunks is no faster than in one (and the FLOPs are the same)."""
+    whole = prefill(1, 8192)
+    chunks = sum(float(prefill(1, 2048, past)) for past in (0, 2048, 4096, 6144))
+    assert whole < chunks < 1.6 * whole
+
+
+def test_smooth_max_limits() -> None:
+    assert smooth_max(1.0, 2.0, 3.0) == pytest.approx(5.0)
+    assert smooth_max(64.0, 2.0, 3.0) == pytest.approx(3.0)
+    assert smooth_max(64.0, 1e-9, 2e-9) == pytest.approx(2e-9)
+    assert smooth_max(2.0, 0.0, 0.0) == 0.0
+
+
+def test_splits() -> None:
+    """Eight pairs on 132 SMs are cut up; always-8 kernels pay for it where there are many pairs."""
+    args = {"token_bytes": 512.0, "token_flops": 0.0, "sm_flops": 1.0, "sm_bandwidth": 1e11, "sms": 132.0,
+            "block": 64, "cta_s": 1e-6, "split_s": 0.0}  # fmt: skip
+    one = split_kv_time(8.0, 65536.0, max_splits=1.0, **args)
+    many = split_kv_time(8.0, 65536.0, max_splits=128.0, **args)
+    assert many == pytest.approx(1e-6 + (one - 1e-6) / 16)
+    always, free = (split_kv_time(1024.0, 64.0, max_splits=n, **args) for n in (-8.0, 8.0))
+    assert always > 5 * free
+
+
+def test_flash_attention_2_does_not_split_single_head_groups() -> None:
+    """FA2's decode splits the KV only where query heads share a KV head: one sequence with 8 KV heads."""
+    c = constants("decode", "a100-sxm-80gb")
+    device = {**DEVICES["a100-sxm-80gb"][1], "c": c}
+    assert decode(1, 65536, 8, 8, **device) > 2 * decode(1, 65536, 32, 8, **device)
+
+
+def test_hot_cache_is_faster_and_off_by_default() -> None:
+    assert decode(4, 4096, hot=1.0) < decode(4, 4096) == decode(4, 4096, hot=0.0)
+    assert hot_share(1e6, 50e6, 0.5) > 0.99 > 0.01 > hot_share(1e9, 50e6, 0.5)
+
+
+sizes = st.integers(1, 64), st.integers(1, 20000), st.sampled_from([(8, 8), (32, 8), (64, 8), (5, 1)])
+
+
+@given(*sizes, st.floats(1.01, 4), st.sampled_from(["prefill", "decode"]), st.sampled_from(sorted(DEVICES)))
+def test_a_better_device_is_never_slower(
+    batch: int, length: int, shape: tuple[int, int], more: float, kind: str, gpu: str
+) -> None:
+    device = DEVICES[gpu][1]
+    c = constants(kind, gpu, group=shape[0] / shape[1])
+
+    def time(**kw: Any) -> float:
+        options = {**device, "c": c, **kw}
+        if kind == "decode":
+            return float(decode(batch, length, *shape, **options))
+        return float(prefill(batch, length, 0, *shape, **options))
+
+    for name in ("peak", "bandwidth"):
+        assert time(**{name: device[name] * more}) <= time() * (1 + 1e-9)
+    assert time() > 0
+    ideal = IDEAL_DECODE if kind == "decode" else IDEAL_PREFILL
+    assert time() > 0.8 * time(c=ideal)
+
+
+@given(*sizes, st.integers(1, 5000))
+def test_more_work_is_not_faster(batch: int, length: int, shape: tuple[int, int], more: int) -> None:
+    """Longer prefix or longer cache: at most the ripple of tiles and splits (a few per cent) down."""
+    assert decode(batch, length + more, *shape) >= 0.97 * decode(batch, length, *shape)
+    assert prefill(batch, length, more, *shape) >= (1 - 1e-9) * prefill(batch, length, 0, *shape)
+
+
+MEASURED = [
+    # kind, gpu, engine, batch, length, heads, kv_heads, head_dim, us: ai-dynamo/aiconfigurator@095f58a (Apache-2.0)
+    ("prefill", "a100-sxm-80gb", "vllm", 4, 2048, 32, 8, 128, 944.6),
+    ("prefill", "a100-sxm-80gb", "trtllm", 4, 2048, 32, 8, 128, 1186.5),
+    ("prefill", "h100-sxm-80gb", "vllm", 4, 2048, 32, 8, 128, 315.1),
+    ("prefill", "h200-sxm-141gb", "vllm", 1, 8192, 32, 8, 128, 938.3),
+    ("prefill", "h200-sxm-141gb", "trtllm", 1, 4096, 32, 8, 128, 334.4),
+    ("prefill", "b200-sxm-180gb", "vllm", 4, 4096, 32, 8, 128, 548.8),
+    ("prefill", "l40s", "vllm", 2, 2048, 32, 8, 128, 445.4),
+    ("prefill", "rtx-pro-6000", "vllm", 2, 2048, 32, 8, 128, 306.1),
+    ("decode", "a100-sxm-80gb", "vllm", 32, 4096, 40, 8, 128, 419.7),
+    ("decode", "h100-sxm-80gb", "vllm", 32, 4096, 40, 8, 128, 184.5),
+    ("decode", "h200-sxm-141gb", "vllm", 32, 4096, 40, 8, 128, 135.4),
+    ("decode", "h200-sxm-141gb", "vllm", 1, 32768, 40, 8, 128, 51.0),
+    ("decode", "l40s", "vllm", 16, 4096, 40, 8, 128, 428.7),
+    ("decode", "rtx-pro-6000", "vllm", 16, 4096, 40, 8, 128, 199.6),
+    ("encoder", "h200-sxm-141gb", "vllm", 4, 4096, 16, 16, 80, 655.5),
+    ("encoder", "l40s", "vllm", 4, 4096, 16, 16, 80, 1793.7),
+]
+
+
+@pytest.mark.parametrize("point", MEASURED, ids=lambda p: "-".join(str(x) for x in p[:5]))
+def test_measured_points(point: tuple[str, str, str, int, int, int, int, int, float]) -> None:
+    """Single points within twice the usual mean error (KV far beyond L2, so warm and cold agree)."""
+    kind, gpu, engine, batch, length, heads, kv_heads, dim, us = point
+    options = {**DEVICES[gpu][1], "c": constants(kind, gpu, engine, heads / kv_heads)}
+    if kind == "decode":
+        got = decode(batch, length, heads, kv_heads, dim, **options)
+    else:
+        got = prefill(batch, length, 0, heads, kv_heads, dim, causal=kind == "prefill", **options)
+    assert float(got) * 1e6 == pytest.approx(us, rel=0.2)
+
+
+def test_rows_are_complete() -> None:
+    """Every row makes its formula's constants; no set has more than 13 that are not zero; errors are stated."""
+    rows = load_constants("attention")
+    assert {r.gpu for r in rows} > set(DEVICES)
+    for row in rows:
+        c = typed(DecodeConstants if row.kernel.startswith("decode") else PrefillConstants, row)
+        assert sum(value != 0 for value in row.constants.values()) <= 13
+        assert 0 < row.mape_in < 100 and 0 < row.mape_out < 150
+        assert np.isfinite([v for v in c if v != math.inf]).all()
+
+
+def test_find_constants_names() -> None:
+    known = ("h200-sxm-141gb", "hopper")
+    assert find_constants("decode", *known, "vllm", "bf16", head_dim=512).row.kernel == "decode-hd512"
+    assert find_constants("decode", *known, "trtllm", "bf16", group=64).row.kernel == "decode-wide"
+    assert find_constants("prefill", *known, "vllm", "bf16", kv_bytes=1).row.kernel == "prefill-kv8"
+    assert find_constants("prefill", "rtx-4090", "ada", "vllm", "bf16").level == "generation"
+    assert find_constants("prefill", "mi300x", "cdna3", "vllm", "bf16").level == "all"

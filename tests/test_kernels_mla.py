@@ -1,0 +1,126 @@
+"""MLA kernels: float, array and broadcast agree; ideal limits by hand; physics; measured points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflm.kernels.attention import hot_share
+from rooflm.kernels.constants import load_constants, lookup, typed
+from rooflm.kernels.mla import (
+    IDEAL_MLA_DECODE,
+    IDEAL_MLA_PREFILL,
+    MlaDecodeConstants,
+    MlaPrefillConstants,
+    mla_decode_time,
+    mla_prefill_time,
+)
+
+H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
+DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "a100-sxm-80gb": ("ampere", {"peak": 312e12, "bandwidth": 2039e9, "sms": 108}),
+    "h200-sxm-141gb": ("hopper", H200),
+    "b200-sxm-180gb": ("blackwell", {"peak": 2250e12, "bandwidth": 7700e9, "sms": 148}),
+}
+
+L2 = {"a100-sxm-80gb": 40e6, "h200-sxm-141gb": 50e6, "b200-sxm-180gb": 126e6}
+
+
+def constants(kind: str, gpu: str = "h200-sxm-141gb", engine: str = "trtllm", dtype: str = "bf16") -> Any:
+    row = lookup("mla", gpu, DEVICES[gpu][0], engine, dtype, kind).row
+    return typed(MlaDecodeConstants if kind == "mla-decode" else MlaPrefillConstants, row)
+
+
+def prefill(batch: Any, new: Any, past: Any = 0, heads: Any = 16, **kw: Any) -> Any:
+    return mla_prefill_time(batch, new, past, heads, **{"q_bytes": 2, **H200, "c": constants("mla-prefill"), **kw})
+
+
+def decode(batch: Any, length: Any, heads: Any = 16, **kw: Any) -> Any:
+    return mla_decode_time(batch, length, heads, **{"kv_bytes": 2, **H200, "c": constants("mla-decode"), **kw})
+
+
+def test_float_array_and_broadcast_agree() -> None:
+    batches, lengths = np.array([1.0, 7.0, 64.0]), np.array([[1.0], [300.0], [4096.0]])
+    for f in (prefill, decode):
+        grid = f(batches, lengths)
+        assert grid.shape == (3, 3)
+        for (i, j), value in np.ndenumerate(grid):
+            assert value == pytest.approx(float(f(batches[j], lengths[i, 0])), rel=1e-12)
+
+
+def test_ideal_by_hand() -> None:
+    """Prefill: 2 (192 + 128) FLOPs a score and head, absorbed 2 (576 + 512). Decode: 576 values a token, or FLOPs."""
+    scores = 8 * 16 * 4096 * 4097 / 2
+    assert prefill(8, 4096, c=IDEAL_MLA_PREFILL) == pytest.approx(640 * scores / 989e12, rel=1e-3)
+    absorbed = IDEAL_MLA_PREFILL._replace(absorbed=1)
+    assert prefill(8, 4096, c=absorbed) == pytest.approx(2176 * scores / 989e12, rel=1e-3)
+    assert decode(64, 8192, c=IDEAL_MLA_DECODE) == pytest.approx(64 * 8192 * 1152 / 4800e9, rel=1e-3)
+    flops = 66 * 2 * 8192 * 128 * 2176
+    assert decode(132, 8192, 128, kv_bytes=1, c=IDEAL_MLA_DECODE) == pytest.approx(flops / 989e12, rel=1e-3)
+    more = prefill(8, 4096, c=IDEAL_MLA_PREFILL, up_projection=1) - prefill(8, 4096, c=IDEAL_MLA_PREFILL)
+    assert more == pytest.approx(2 * 8 * 4096 * 512 * 16 * 256 / 989e12)
+
+
+def test_heads_share_the_latent() -> None:
+    """Up to a block's heads, decode costs the same; all heads of DeepSeek-V3 at most a few times one head."""
+    assert decode(32, 8192, 1) == pytest.approx(float(decode(32, 8192, 16)))
+    assert decode(32, 8192, 128) < 4 * decode(32, 8192, 1)
+
+
+def test_host_floor() -> None:
+    """vLLM's rows hold the host's time of an eager call; without it the kernel remains."""
+    c = constants("mla-decode", engine="vllm")
+    assert decode(1, 128, c=c) > 1e-4 > decode(1, 128, c=c._replace(floor_s=0.0))
+
+
+@given(
+    st.integers(1, 128), st.integers(1, 20000), st.sampled_from([1, 16, 128]), st.floats(1.01, 4),
+    st.sampled_from(sorted(DEVICES)),
+)  # fmt: skip
+def test_a_better_device_is_never_slower(batch: int, length: int, heads: int, more: float, gpu: str) -> None:
+    device = DEVICES[gpu][1]
+    for f, kind in ((prefill, "mla-prefill"), (decode, "mla-decode")):
+        options = {**device, "c": constants(kind, gpu)}
+        args = (batch, length, 0, heads) if f is prefill else (batch, length, heads)
+        for name in ("peak", "bandwidth"):
+            assert f(*args, **{**options, name: device[name] * more}) <= f(*args, **options) * (1 + 1e-9)
+
+
+MEASURED = [
+    # kind, gpu, engine, cache, batch, length, heads, us: ai-dynamo/aiconfigurator@095f58a (Apache-2.0)
+    ("mla-prefill", "h200-sxm-141gb", "trtllm", "bf16", 8, 4096, 16, 1244.3),
+    ("mla-prefill", "h200-sxm-141gb", "sglang", "bf16", 8, 4096, 16, 4112.5),
+    ("mla-prefill", "a100-sxm-80gb", "trtllm", "bf16", 8, 4096, 16, 4605.0),
+    ("mla-prefill", "b200-sxm-180gb", "trtllm", "fp8", 8, 4096, 128, 5349.7),
+    ("mla-decode", "h200-sxm-141gb", "trtllm", "bf16", 8, 4096, 16, 23.1),
+    ("mla-decode", "h200-sxm-141gb", "sglang", "bf16", 64, 8192, 16, 160.8),
+    ("mla-decode", "a100-sxm-80gb", "trtllm", "bf16", 8, 4096, 16, 509.6),
+    ("mla-decode", "b200-sxm-180gb", "trtllm", "fp8", 64, 8192, 128, 73.6),
+]
+
+
+@pytest.mark.parametrize("point", MEASURED, ids=lambda p: "-".join(str(x) for x in p[:5]))
+def test_measured_points(point: tuple[str, str, str, str, int, int, int, float]) -> None:
+    """Single points within twice the usual mean error, as the benchmark runs: with what fits of the KV in L2."""
+    kind, gpu, engine, cache, batch, length, heads, us = point
+    options = {**DEVICES[gpu][1], "c": constants(kind, gpu, engine, cache)}
+    if kind == "mla-prefill":
+        got = prefill(batch, length, 0, heads, **options)
+    else:
+        width = 1 if cache == "fp8" else 2
+        hot = hot_share(batch * length * 576 * width, L2[gpu], options["c"].l2_frac)
+        got = decode(batch, length, heads, kv_bytes=width, hot=hot, **options)
+    assert float(got) * 1e6 == pytest.approx(us, rel=0.2)
+
+
+def test_rows_are_complete() -> None:
+    rows = load_constants("mla")
+    assert {r.gpu for r in rows} > set(DEVICES)
+    for row in rows:
+        typed(MlaDecodeConstants if row.kernel.startswith("mla-decode") else MlaPrefillConstants, row)
+        assert len(row.constants) <= 13
+        assert 0 < row.mape_in < 100 and 0 < row.mape_out < 100
