@@ -24,11 +24,10 @@ STREAM_BACKWARD = {
     "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
     "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0,
 }  # fmt: skip
-"""Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and the gradient
+"""Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
-gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads mask and
-gradient and writes one; a rotation is
-undone; the loss writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows."""
+gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads the
+mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows."""
 
 MIRROR = {
     "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
@@ -88,7 +87,9 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     groups = rest[0] if rest else 1.0
     act = op.widths[1]
     count, widths = op.count * rules.weights, (act, act, 2.0 * rules.grad_bytes)
-    dgrad = grouped(f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, op.widths, op.rate)
+    dgrad = grouped(
+        f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (op.widths[0], op.widths[1], op.widths[2]), op.rate
+    )
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
     wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate)
     if rest:
@@ -169,10 +170,18 @@ def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
 
 
 def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
-    """A kernel before each product of a frozen narrow base that writes its weights at 16 bits (QLoRA, arXiv 2305.14314)."""
+    """Before each product of a frozen narrow base a kernel writes its weights at 16 bits (QLoRA, arXiv 2305.14314)."""
     extra: list[Op | Comm] = []
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
             _m, n, k, *rest = op.shape
-            extra.append(stream("dequantise", op.part, "cast", op.count, n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0)))
+            extra.append(
+                stream(
+                    "dequantise",
+                    op.part,
+                    "cast",
+                    op.count,
+                    n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0),
+                )
+            )
     return extra

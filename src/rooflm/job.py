@@ -1,4 +1,4 @@
-"""The whole run: steps from tokens, GPU-hours, days, cost, energy, and the goodput that failures and checkpoints leave."""
+"""The whole run: steps from tokens, GPU-hours, days, cost, energy, and what failures and checkpoints leave of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Job(NamedTuple):
 def steps_of(tokens: Num, batch: Num, seq: Num) -> Num:
     """Optimiser steps that see `tokens` tokens (not rounded: the last step counts in part). One step where tokens is 0.
 
-    >>> steps_of(1e12, 2048, 2048) == 1e12 / 2048**2
+    >>> float(steps_of(1e12, 2048, 2048)) == 1e12 / 2048**2
     True
     """
     return np.where(np.asarray(tokens) > 0, tokens / (batch * seq), 1.0)

@@ -13,9 +13,9 @@ from rooflm.engines import load_engine
 from rooflm.errors import RooflmError, near_matches
 from rooflm.hardware import Cluster
 from rooflm.mapping import Mapping
-from rooflm.model import Model, MoE
+from rooflm.model import Model
 from rooflm.quant import PRESETS, Quant
-from rooflm.request import Request, _plain, apply_sets, divisors, find_cluster, find_model, split_degrees, whole
+from rooflm.request import Request, _plain, apply_sets, check_degrees, find_cluster, find_model, split_degrees, whole
 from rooflm.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.schedule import SCHEDULES
 from rooflm.training_options import OPTIMIZERS, Training
@@ -79,33 +79,15 @@ def training_quant(dtype: str, cluster: Cluster, warnings: list[str]) -> Quant:
 def check_training(s: Scenario) -> None:
     """The rules that a single (not swept) training mapping must meet; each broken one raises RooflmError."""
     m, w, model = s.mapping, s.workload, s.model.scaled()
-    for block in model.blocks:
-        if block.mixer is not None and not is_array(m.tp) and not is_array(block.mixer.heads):
-            heads = int(block.mixer.heads)
-            if heads % int(m.tp):
-                raise RooflmError(
-                    f"tp is {m.tp}, but it must divide the {heads} attention heads of {model.name}: try {divisors(heads, int(m.tp))}"
-                )
-        if isinstance(block.ffn, MoE) and not is_array(m.ep) and not is_array(block.ffn.experts):
-            experts = int(block.ffn.experts)
-            if experts % int(m.ep):
-                raise RooflmError(
-                    f"ep is {m.ep}, but it must divide the {experts} experts of {model.name}: try {divisors(experts, int(m.ep))}"
-                )
-    if not is_array(m.ep) and m.ep > 1:
-        if not any(isinstance(b.ffn, MoE) for b in model.blocks):
-            raise RooflmError(f"ep is {m.ep}, but {model.name} has no experts: leave ep at 1")
-        ranks = m.tp * m.cp * m.dp
-        if not is_array(ranks) and ranks % m.ep:
-            raise RooflmError(f"ep is {m.ep}, but it must divide tp x cp x dp = {_plain(ranks)}")
+    check_degrees(model, replace(m, dp=m.dp * m.cp))
     stages, layers = m.pp * m.vp, model.layers
     if not is_array(stages) and not is_array(layers) and stages > layers + 2:  # embedding and head may take a place
         raise RooflmError(f"pp x vp is {_plain(stages)}, but {model.name} has only {_plain(layers)} layers")
     share = m.dp * m.micro_batch
     if not is_array(share) and not is_array(w.batch) and w.batch % share:
-        raise RooflmError(
-            f"batch is {_plain(w.batch)}, but it must be a multiple of dp x micro_batch = {_plain(share)}: try {_plain(share * max(round(w.batch / share), 1))}"
-        )
+        near = _plain(share * max(round(float(w.batch / share)), 1))
+        rule = f"it must be a multiple of dp x micro_batch = {_plain(share)}"
+        raise RooflmError(f"batch is {_plain(w.batch)}, but {rule}: try {near}")
     if not is_array(w.seq) and not is_array(m.cp) and w.seq % m.cp:
         raise RooflmError(f"cp is {_plain(m.cp)}, but it must divide seq {_plain(w.seq)}")
 
@@ -137,9 +119,10 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
 def build_training(
     *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
     cp: Any = None, ep: Any = None, vp: Any = 1, sp: bool | None = None, batch: Any = None, seq: Any = 2048,
-    micro_batch: Any = 1, recompute: str | None = None, recompute_layers: Any = 0, zero: Any = None, fsdp_group: Any = 0,
-    schedule: str | None = None, tokens: Any = 0, dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None,
-    lora_rank: Any = 0, lora_modules: Any = None, base_bits: Any = 16, options: Training | None = None,
+    micro_batch: Any = 1, recompute: str | None = None, recompute_layers: Any = 0, zero: Any = None,
+    fsdp_group: Any = 0, schedule: str | None = None, tokens: Any = 0, dtype: str = "bf16", optimizer: str = "adam",
+    dropout: bool | None = None, lora_rank: Any = 0, lora_modules: Any = None, base_bits: Any = 16,
+    options: Training | None = None,
     engine: str | None = None, efficiency: str | Efficiency | None = None, cluster: str | None = None,
     sets: Dict[str, Any] | None = None,
 ) -> Request:  # fmt: skip
@@ -180,13 +163,16 @@ def build_training(
         base_bits=whole("base_bits", base_bits, 2) if options is None else start.base_bits,
     )  # fmt: skip
     if float(np.min(chosen.base_bits)) < 16 and not chosen.adapters:
-        raise RooflmError(f"base_bits is {_plain(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank")
+        raise RooflmError(
+            f"base_bits is {_plain(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
+        )
     work = Workload(batch=whole("batch", batch), seq=whole("seq", seq), tokens=_amount("tokens", tokens))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, sets or {})
     check_training(scenario)
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):
-        warnings.append(f"seq is {_plain(np.max(work.seq))} tokens, beyond the {_plain(np.min(found.max_context))} that {found.name} was made for")
+        limit = f"the {_plain(np.min(found.max_context))} that {found.name} was made for"
+        warnings.append(f"seq is {_plain(np.max(work.seq))} tokens, beyond {limit}")
     return Request(scenario, tuple(assumed), tuple(warnings))
 
 

@@ -1,8 +1,8 @@
-"""Bytes on one device in training: weights, gradients, optimiser, activations, logits, buffers, of the fullest stage."""
+"""Bytes on one device in training: weights, gradients, optimiser, activations, logits, buffers; fullest stage."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +66,7 @@ def state_bytes(t: Training) -> Num:
 
 @dataclass(frozen=True)
 class Layer:
-    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` what it holds without recomputation."""
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation."""
 
     kept: Num
     whole: Num
@@ -109,7 +109,9 @@ def layer_activations(
         held = held + rows * h * (narrow + drop) + tokens * dense * ((mats - 1) * b + narrow)
         if isinstance(block.ffn, MoE):
             pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * imbalance
-            held = held + rows * block.ffn.experts * 8.0 + pairs * (h * (narrow + b) + width * ((mats - 1) * b + narrow))
+            held = (
+                held + rows * block.ffn.experts * 8.0 + pairs * (h * (narrow + b) + width * ((mats - 1) * b + narrow))
+            )
     whole = held + scores
     checkpoint = rows * h * b
     if m.recompute == "selective":
@@ -271,13 +273,14 @@ def fullest_stage(c: Setup) -> Stage:
     if not (isinstance(m.pp, int | float) and m.pp <= 2):
         middle = np.where(np.asarray(m.pp) > 2, between, 0.0)
         candidates.append(stage(c, middle, 0.0, np.minimum(1, m.pp - 1), 0.0, 0.0))
-    best = candidates[0]
-    for other in candidates[1:]:
-        larger = other.total > best.total
-        best = Stage({k: np.where(larger, other.parts[k], v) for k, v in best.parts.items()})
-    return best
-
-
-def without_recomputation(m: Mapping) -> Mapping:
-    """The same mapping with everything stored."""
-    return replace(m, recompute="none")
+    totals = [c.total for c in candidates]
+    most = totals[0]
+    for total in totals[1:]:
+        most = np.maximum(most, total)
+    parts: dict[str, Num] = {}
+    for name in candidates[0].parts:
+        value: Num = candidates[0].parts[name]
+        for other, total in zip(candidates[1:], totals[1:], strict=True):
+            value = np.where(total == most, other.parts[name], value)
+        parts[name] = value
+    return Stage(parts)

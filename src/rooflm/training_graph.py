@@ -1,0 +1,252 @@
+"""The graph of a training step: forward nodes of one micro-batch, what the backward rules make of them, the update, the
+synchronisation of data-parallel ranks and the messages between stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm import backward as rules
+from rooflm import graph
+from rooflm import training_memory as tm
+from rooflm.graph import Context, Pass, Prefill, Style
+from rooflm.mapping import Mapping
+from rooflm.ops import Comm, Op, stream
+from rooflm.scenario import Scenario
+from rooflm.units import Num
+
+Nodes = list[Op | Comm]
+
+
+def style(s: Scenario) -> Style:
+    """How the engine builds its training graph."""
+    e = s.engine
+    return Style(
+        fused=e.fused, flash=e.flash, vocab_parallel=True, merged=e.merged, training=True,
+        sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
+    )  # fmt: skip
+
+
+def document(s: Scenario) -> Num:
+    """Length of the documents that attention sees: the sequence, or the token-weighted mean length where packed.
+
+    A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length.
+    """
+    t, seq = s.training, s.workload.seq
+    if not t.packed:
+        return seq
+    return np.where(np.asarray(t.packed_square) > 0, t.packed_square / np.maximum(t.packed_mean, 1.0), seq)
+
+
+def context(s: Scenario) -> Context:
+    """The forward pass of one micro-batch on one rank."""
+    m, length = s.mapping, document(s)
+    tokens = m.micro_batch * s.workload.seq
+    work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
+    return Context(s.model.scaled(), work, m, s.quant, style(s))
+
+
+def micro_batches(s: Scenario) -> Num:
+    """Micro-batches of a step on one data-parallel rank.
+
+    A batch that does not divide leaves the last one partly empty.
+    """
+    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
+
+
+def grad_bytes(s: Scenario) -> Num:
+    """Bytes a gradient value: as asked, else as the engine accumulates them."""
+    return np.where(np.asarray(s.training.grad_bytes) > 0, s.training.grad_bytes, s.engine.grad_bytes)
+
+
+def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
+    """Forward nodes by place: embedding, layers, head."""
+    layers: Nodes = []
+    for block in c.model.blocks:
+        layers += graph.block_nodes(c, block)
+    return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": graph.head_nodes(c)}
+
+
+def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
+    """Nodes of one micro-batch by "phase.place" ("forward.layers"), with adapters, casts and recomputation."""
+    t, q = s.training, s.quant
+    places = forward_nodes(s, c)
+    base = places["layers"]
+    grads = grad_bytes(s)
+    own = 0.0 if t.adapters else t.trainable_layers
+    of = {
+        "embedding": rules.Rules(grads, s.mapping.sp, 1.0),
+        "layers": rules.Rules(grads, s.mapping.sp, own),
+        "head": rules.Rules(grads, s.mapping.sp, 1.0 * (t.embeddings and not t.adapters)),
+    }
+    nodes: dict[str, Nodes] = {}
+    for place, forward in places.items():
+        nodes[f"backward.{place}"] = rules.backward(forward, of[place])
+    if t.adapters:
+        extra = rules.adapters(base, t)
+        nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(extra, rules.Rules(grads))]
+        narrow = rules.dequantised(base, t.base_bits) if isinstance(t.base_bits, np.ndarray) or t.base_bits < 16 else []
+        nodes["backward.layers"] = [*nodes["backward.layers"], *narrow]
+        base = [*base, *extra, *narrow]
+    if isinstance(q.act_bits, int | float) and q.act_bits < 16:
+        casts = rules.quantisation(base, 1.0 / m)
+        nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(casts, rules.Rules(grads))]
+        base = [*base, *casts]
+    nodes |= {"forward.embedding": places["embedding"], "forward.layers": base, "forward.head": places["head"]}
+    nodes["recompute.layers"] = rules.recomputed(base, s.mapping.recompute, recomputed_share(s))
+    return nodes
+
+
+def recomputed_share(s: Scenario) -> Num:
+    """Share of the layers that run again: all, or with "block" the given number of each stage."""
+    if s.mapping.recompute != "block":
+        return 1.0
+    return np.minimum(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
+
+
+class Held(NamedTuple):
+    """Trained parameters of the fullest device: dense (with embedding) and experts."""
+
+    dense: Num
+    experts: Num
+
+
+def held(s: Scenario, c: Context) -> Held:
+    """Trained parameters of the fullest device."""
+    t, m, model = s.training, s.mapping, c.model
+    per = tm.layer_params(model, m)
+    layers = np.ceil(model.layers / m.pp)
+    first, last = tm.end_params(model, m)
+    ends = np.where(np.asarray(m.pp) > 1, np.maximum(first, last), first + last)
+    if t.adapters:
+        return Held(layers * adapter_params(s, c), 0.0)
+    dense = layers * (per["dense"] + per["plain"]) * t.trainable_layers + ends * t.embeddings
+    return Held(dense, layers * per["experts"] * t.trainable_layers)
+
+
+def adapter_params(s: Scenario, c: Context) -> Num:
+    """Parameters of the adapters of a mean layer on one rank: rank x (inputs + outputs) a product."""
+    if not s.training.adapters:
+        return 0.0
+    total: Num = 0.0
+    for node in rules.adapters(forward_nodes(s, c)["layers"], s.training):
+        if isinstance(node, Op) and node.kind == "gemm":
+            total = total + node.count * node.shape[1] * node.shape[2]
+    return total / c.model.layers
+
+
+def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
+    """The update: gradients unscaled and their norm taken, states read and written, 16-bit weights written.
+
+    Adam reads gradient, moments and master copy and writes the last three and the weight: 2 x states + gradient + 2
+    bytes a parameter of the shard. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products
+    with the smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
+    """
+    t, m, g = s.training, s.mapping, grad_bytes(s)
+    d, e = (
+        np.where(np.asarray(m.zero) >= 1, tm.shard_ranks(m), 1),
+        np.where(np.asarray(m.zero) >= 1, tm.expert_replicas(m), 1),
+    )
+    shard = own.dense / d + own.experts / e
+    full = own.dense / np.where(np.asarray(m.zero) >= 2, d, 1) + own.experts / np.where(np.asarray(m.zero) >= 2, e, 1)
+    nodes: Nodes = []
+    if t.loss_scaling:
+        nodes.append(stream("unscale", "optimizer", "optimizer", 1, shard * 2 * g, 8))
+    if t.clip:
+        nodes.append(stream("grad_norm", "optimizer", "optimizer", 1, shard * 2 * g, 8))
+    nodes.append(stream("zero_grad", "optimizer", "optimizer", 1, full * g, 8))
+    nodes.append(stream("update", "optimizer", "optimizer", 1, shard * (2 * tm.state_bytes(t) + g + 2.0), 8))
+    if t.optimizer == "muon":
+        flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
+        nodes.append(Op("orthogonalise", "optimizer", "optimizer", 1, flops, shard * 40.0, (), rate="half", launches=8))
+    return nodes
+
+
+def sync_nodes(s: Scenario, own: Held, layers: Num) -> dict[str, Nodes]:
+    """One reduction of all gradients ("reduce") and one gather of all parameters ("gather"), layer by layer.
+
+    ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
+    all-reduced over the groups. The tied embedding's two copies are added up between the end stages ("tied").
+    """
+    m, g = s.mapping, grad_bytes(s)
+    zero = np.asarray(m.zero)
+    ranks, stride = m.dp * m.cp, m.stride("cp")
+    group = tm.shard_ranks(m)
+    replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
+    sharded = zero >= 1
+    reduce: Nodes = []
+    gather: Nodes = []
+
+    def add(where: Nodes, name: str, op: str, size: Num, n: Num, step: Num, active: Any) -> None:
+        if not np.any(active):
+            return
+        count = np.where(active, layers, 0.0)
+        where.append(Comm(name, "dp_comm", op, count, size / layers, n, step, "dp"))
+
+    dense, experts = own.dense * g, own.experts * g
+    add(reduce, "dp_all_reduce", "all_reduce", dense, ranks, stride, ~sharded)
+    add(reduce, "dp_reduce_scatter", "reduce_scatter", dense, group, stride, sharded)
+    hybrid = sharded & np.asarray(group < ranks)
+    add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
+    add(gather, "dp_all_gather", "all_gather", own.dense * 2.0, group, stride, sharded)
+    if np.any(np.asarray(own.experts) > 0):
+        add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, ~sharded)
+        add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, sharded)
+        add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, sharded)
+    tied: Nodes = []
+    model = s.model
+    if model.tied and s.training.embeddings and not s.training.adapters and not graph._one(m.pp):
+        size = np.ceil(model.vocab / m.tp) * model.scaled().hidden * g
+        tied.append(
+            Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")
+        )
+    return {"reduce": reduce, "gather": gather, "tied": tied}
+
+
+def send_nodes(c: Context) -> Nodes:
+    """One message between neighbouring stages: the hidden states, of which a tensor rank sends its share; without
+    sequence parallelism they are then gathered in the node (Narayanan et al. 2021, section 4.1)."""
+    m = c.mapping
+    if graph._one(m.pp):
+        return []
+    size = c.tokens * c.model.hidden * c.style.half_bytes
+    ranks = np.minimum(m.pp, 2)
+    nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
+    if not m.sp and not graph._one(m.tp):
+        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, np.where(ranks > 1, m.tp, 1), 1, "tp"))
+    return nodes
+
+
+def count_flops(nodes: Sequence[Op | Comm]) -> Num:
+    """FLOPs of matrix products, attention and scans; elementwise work does not count."""
+    products = ("gemm", "bmm", "attention", "mla_attention", "moe", "scan")
+    return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in products) + 0.0
+
+
+def flops_seconds(nodes: Nodes, peak: dict[str, Num]) -> Num:
+    """Seconds of the nodes if only their FLOPs took time, each at its own rate."""
+    return sum(count_flops([n]) / peak[n.rate] for n in nodes if isinstance(n, Op)) + 0.0
+
+
+def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Num, Num]:
+    """(all, layers, attention core) forward FLOPs of one sequence through the whole unsplit model.
+
+    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
+    """
+    one = Mapping()
+    c = context(replace(s, mapping=one, engine=replace(s.engine, flash=causal)))
+    nodes = forward_nodes(s, c)
+    core = [n for n in nodes["layers"] if isinstance(n, Op) and n.kind in ("attention", "bmm", "mla_attention")]
+    layers = count_flops(nodes["layers"])
+    return layers + count_flops(nodes["embedding"]) + count_flops(nodes["head"]), layers, count_flops(core)
+
+
+def recomputed_flops(s: Scenario, layers: Num, core: Num) -> Num:
+    """FLOPs of one sequence that recomputation runs again, of `layers` in all layers and `core` in attention cores."""
+    policy = s.mapping.recompute
+    if policy == "none":
+        return 0.0
+    return core * (not s.engine.flash) if policy == "selective" else layers * recomputed_share(s)

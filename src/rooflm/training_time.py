@@ -1,0 +1,194 @@
+"""From timed nodes to the time of a training step: what each phase takes on a stage, what communication shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm import training_memory as tm
+from rooflm.estimate import by_part, launches
+from rooflm.graph import Context
+from rooflm.ops import Comm, Op
+from rooflm.roofline import Timed, time_nodes
+from rooflm.scenario import Scenario
+from rooflm.training_graph import Held, Nodes, document, grad_bytes
+from rooflm.units import Num
+
+PLACES = ("embedding", "layers", "head")
+PHASES = ("forward", "backward", "recompute")
+
+
+FACTORS = {
+    "gemm": "gemm_factor", "bmm": "bmm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
+    "moe": "moe_factor", "scan": "attention_factor",
+}  # fmt: skip
+
+
+def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
+    """Calibrated times of kernels measured alone, times what the engine's training steps take over them."""
+    if s.efficiency.mode != "calibrated":
+        return list(timed)
+    out: list[Timed] = []
+    for t in timed:
+        if isinstance(t.node, Comm):
+            out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
+            continue
+        kind = "moe" if t.node.name.startswith("experts_") else t.node.kind
+        factor = getattr(s.engine, FACTORS.get(kind, "stream_factor"))
+        if t.node.name == "attention_backward":
+            factor = factor * s.engine.attention_backward
+        out.append(t._replace(time=t.time * factor))
+    return out
+
+
+def time_groups(groups: dict[str, Nodes], s: Scenario) -> dict[str, tuple[Timed, ...]]:
+    """All nodes timed in one call, by group."""
+    timed = in_training(time_nodes([n for nodes in groups.values() for n in nodes], s), s)
+    out: dict[str, tuple[Timed, ...]] = {}
+    start = 0
+    for name, nodes in groups.items():
+        out[name] = tuple(timed[start : start + len(nodes)])
+        start += len(nodes)
+    return out
+
+
+class Section(NamedTuple):
+    """One phase at one place for one micro-batch, the whole model's layers: compute seconds, seconds by collective
+    group, wgrad seconds, kernels, and joules."""
+
+    compute: Num
+    comm: dict[str, Num]
+    wgrad: Num
+    kernels: Num
+
+
+def section(timed: Sequence[Timed]) -> Section:
+    """Sums over the nodes of a section."""
+    parts = by_part([t for t in timed if isinstance(t.node, Op)])
+    comm = by_part([t for t in timed if isinstance(t.node, Comm)])
+    wgrad = sum(t.total for t in timed if t.node.name.endswith("_wgrad"))
+    return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed))
+
+
+def exposed(c: Section, s: Scenario) -> dict[str, Num]:
+    """Communication of a section that compute does not hide: the engine's share of it may, up to the compute there is.
+
+    The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine.
+    """
+    e = s.engine
+    shares = {
+        "tp_comm": e.tp_overlap,
+        "cp_comm": e.cp_overlap,
+        "ep_comm": e.ep_overlap,
+        "tp_regather": 1.0,
+        "cp_regather": 1.0,
+    }
+    left = c.compute
+    out: dict[str, Num] = {}
+    for group, seconds in c.comm.items():
+        hidden = np.minimum(shares[group] * seconds, left)
+        left = left - hidden
+        name = group.replace("regather", "comm")
+        out[name] = out.get(name, 0.0) + seconds - hidden
+    return out
+
+
+class Micro(NamedTuple):
+    """One micro-batch on the mean and the slowest stage: seconds by part of the mean stage, and their sums."""
+
+    parts: dict[str, Num]
+    mean: Num
+    slowest: Num
+    forward: Num
+    backward: Num
+    wgrad: Num
+    layer_forward: Num
+    layer_backward: Num
+
+
+def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> Micro:
+    """A micro-batch's seconds by part, on the mean stage, and on the slowest.
+
+    With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
+    slowest = max(C t, F t + max(e, h)), or the sum of all with one stage.
+    """
+    pp, e = s.mapping.pp, s.engine
+    parts: dict[str, Num] = {}
+    seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
+    by_phase: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
+    layer: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
+    for name, part in sections.items():
+        phase, place = name.split(".")
+        open_ = exposed(part, s)
+        total = part.compute + sum(open_.values())
+        host = np.maximum(part.kernels * e.issue_prefill - total, 0.0) + part.kernels * e.gap
+        for key, value in {phase: part.compute, **open_, "host": host}.items():
+            parts[key] = parts.get(key, 0.0) + value / pp
+        seconds[place] = seconds[place] + total + host
+        by_phase[phase] = by_phase[phase] + (total + host) / pp
+        if place == "layers":
+            layer[phase] = (total + host) / layers
+    ends, between = tm.stage_layers(layers, pp)
+    one = seconds["layers"] / layers
+    side = np.maximum(seconds["embedding"], seconds["head"])
+    whole = sum(seconds.values())
+    slowest = np.where(np.asarray(pp) > 1, np.maximum(between * one, ends * one + side), whole)
+    wgrad = sum(part.wgrad for part in sections.values()) / pp
+    return Micro(
+        parts, whole / pp, slowest, by_phase["forward"], by_phase["backward"] + by_phase["recompute"], wgrad,
+        layer["forward"], layer["backward"] + layer["recompute"],
+    )  # fmt: skip
+
+
+class Sync(NamedTuple):
+    """Data-parallel communication of a step: all and what shows (s); how often gradients and parameters travel."""
+
+    total: Num
+    exposed: Num
+    reductions: Num
+    gathers: Num
+
+
+def sync_time(s: Scenario, times: dict[str, Num], micro: Micro, m: Num, stage_layers: Num) -> Sync:
+    """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
+    pass before; what compute cannot hide shows, and at least one layer's message at the end.
+
+    ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, and 3 gathers
+    parameters for both passes of each (once a step with a pipeline, unless the engine gathers again).
+    """
+    e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
+    each = m if e.regather else np.where(np.asarray(pp) > 1, 1.0, m)
+    reductions = np.where(zero >= 2, each, 1.0)
+    forward_gathers = np.where(zero >= 3, each, np.where(zero >= 1, 1.0, 0.0))
+    backward_gathers = np.where(zero >= 3, each, 0.0)
+    reduce, gather = times["reduce"], times["gather"]
+    ahead = forward_gathers * gather
+    behind = backward_gathers * gather + reductions * reduce
+    total = ahead + behind + times["tied"]
+    first, last = gather / stage_layers, reduce / stage_layers
+    hidden_f = np.maximum(ahead - np.maximum(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
+    hidden_b = np.maximum(behind - reductions * micro.backward, last)
+    shown_f = hidden_f if e.param_overlap else ahead
+    shown_b = hidden_b if e.grad_overlap else behind
+    return Sync(total, shown_f + shown_b + times["tied"], reductions, forward_gathers + backward_gathers)
+
+
+def offload_time(s: Scenario, own: Held, c: Context, m: Num, compute: Num) -> Num:
+    """Seconds that moving to and from host memory adds.
+
+    Optimiser: gradients go out and weights come back once a step, the CPU updates (ZeRO-Offload, arXiv 2101.06840; its
+    own time is not modelled). Parameters: in twice a micro-batch; activations: out and in; both hide behind compute.
+    """
+    t, bandwidth = s.training, s.cluster.host_bandwidth
+    shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
+    if all(isinstance(x, int | float) and x == 0 for x in shares):
+        return 0.0
+    d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
+    optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
+    params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
+    layer = tm.fullest_layer(c.model, s.mapping, c.style, s.quant, s.workload.seq, document(s), t.imbalance)
+    kept = layer.kept * np.ceil(c.model.layers / s.mapping.pp)
+    activations = t.offload_activations * kept * m * 2.0 / bandwidth
+    return optimizer + np.maximum(params + activations - compute, 0.0)
