@@ -179,6 +179,7 @@ def test_every_row_loads_and_is_honest() -> None:
     [
         ("h200-sxm-141gb", "hopper", "trtllm", "fp8", "exact"),
         ("b300-sxm-288gb", "blackwell", "vllm", "bf16", "exact"),
+        ("h200-sxm-141gb", "hopper", "vllm", "fp16", "exact"),
         ("h200-sxm-141gb", "hopper", "megatron", "bf16", "other engine"),
         ("h800-sxm-80gb", "hopper", "vllm", "bf16", "generation"),
         ("rtx-5090", "blackwell", "vllm", "bf16", "generation"),

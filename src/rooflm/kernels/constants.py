@@ -20,8 +20,6 @@ from rooflm.errors import RooflmError, UnknownNameError
 ANY = "*"
 CALIBRATION = Path(__file__).parents[1] / "data" / "calibration"
 DTYPE_KIN: dict[str, tuple[str, ...]] = {
-    "fp16": ("bf16",),
-    "bf16": ("fp16",),
     "tf32": ("bf16", "fp16"),
     "fp32": ("bf16", "fp16"),
     "fp8": ("int8", "fp8_block"),
@@ -34,6 +32,8 @@ DTYPE_KIN: dict[str, tuple[str, ...]] = {
     "int8_wo": ("int4_wo", "bf16"),
 }
 """Which dtype's constants stand in for one that nobody measured, nearest first."""
+TWINS = {"fp16": "bf16", "bf16": "fp16"}
+"""Dtypes that run on the same units at the same rate: as good as each other at every level of the search."""
 LEVELS = ("exact", "other engine", "generation", "all", "other dtype")
 """How near a looked-up row is to the question, nearest first."""
 
@@ -132,7 +132,7 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
 
     `gpu` is a catalogue name; a row's gpu may be the first part of it ("b300" for "b300-sxm-288gb"). RTX cards of the
     Blackwell architecture form a generation of their own, "blackwell-rtx": other SMs and GDDR memory.
-    1. exact: this GPU, engine and dtype; 2. this GPU and dtype with another engine (the one with the lowest error out
+    1. exact: this GPU, engine and dtype (fp16 and bf16 count as one, see TWINS); 2. this GPU and dtype with another engine (the one with the lowest error out
     of sample); 3. the set of the architecture's generation; 4. the set of all GPUs; 5. the same four for the nearest
     dtype of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of
     the row out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the error
@@ -146,7 +146,7 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
     if not rows:
         raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in _entries(family)})
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
-        same = [r for r in rows if r.dtype == kind]
+        same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
         tiers = (
             [r for r in same if _is(r.gpu, gpu) and r.engine == engine],
             [r for r in same if _is(r.gpu, gpu)],
