@@ -26,8 +26,9 @@ STREAM_BACKWARD = {
 }  # fmt: skip
 """Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
 and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
-gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads the
-mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an embedding reads the gradient and adds to fp32 rows."""
+gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads
+the mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an
+embedding reads the gradient and adds to fp32 rows."""
 
 MIRROR = {
     "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
