@@ -191,6 +191,8 @@ def test_fall_backs(gpu: str, architecture: str, engine: str, dtype: str, level:
     match = lookup("gemm", gpu, architecture, engine, dtype)
     assert match.level == level
     assert match.level in LEVELS
+    if dtype == "bf16":
+        assert match.row.dtype == "bf16"  # not its twin, fp16, where both are there
     if level in ("generation", "all"):
         assert match.mape >= match.row.mape_out
     if gpu == "rtx-5090":

@@ -132,11 +132,12 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
 
     `gpu` is a catalogue name; a row's gpu may be the first part of it ("b300" for "b300-sxm-288gb"). RTX cards of the
     Blackwell architecture form a generation of their own, "blackwell-rtx": other SMs and GDDR memory.
-    1. exact: this GPU, engine and dtype (fp16 and bf16 count as one, see TWINS); 2. this GPU and dtype with another engine (the one with the lowest error out
-    of sample); 3. the set of the architecture's generation; 4. the set of all GPUs; 5. the same four for the nearest
-    dtype of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of
-    the row out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the error
-    out of sample where transfer was not measured).
+    1. exact: this GPU, engine and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. this GPU and
+    dtype with another engine (the one with the lowest error out of sample); 3. the set of the architecture's
+    generation, the engine's own before the common one; 4. the set of all GPUs; 5. the same four for the nearest dtype
+    of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of the row
+    out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the error out of
+    sample where transfer was not measured).
 
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
@@ -155,7 +156,7 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
         )
         for level, tier in zip(LEVELS, tiers, strict=False):
             if tier:
-                nearest = min(tier, key=lambda r: (r.engine != engine, r.engine != ANY, r.mape_out))
+                nearest = min(tier, key=lambda r: (r.engine != engine, r.engine != ANY, r.dtype != kind, r.mape_out))
                 row = _parse(family, nearest.text)
                 wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
                 return Match(row, level if number == 0 else LEVELS[-1], wide)
