@@ -11,7 +11,7 @@ own, so its decode jumps where ours is smooth; the first tens of microseconds de
 from __future__ import annotations
 
 import math
-from functools import reduce
+from functools import cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -115,7 +115,10 @@ def smooth_max(sharp: float, *terms: Number) -> Number:
     5.0
     """
     top = np.maximum(reduce(np.maximum, terms), 1e-30)
-    total: Number = sum((term / top) ** sharp for term in terms)
+    if len(terms) == 2:  # the larger of two is top itself: one power less, the same bits
+        total: Number = np.where(top > 1e-30, 1.0 + (np.minimum(*terms) / top) ** sharp, 0.0)
+    else:
+        total = sum((term / top) ** sharp for term in terms)
     return top * total ** (1.0 / sharp)
 
 
@@ -238,21 +241,27 @@ def split_kv_time(
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
     max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks. One leading axis for s.
+    up to whole blocks. One split after another, so that what depends on few axes stays small.
 
     >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
     22.0
     """
-    ndim = max(np.ndim(x) for x in (units, kv_len, token_bytes, token_flops, sm_flops, sm_bandwidth, sms, max_splits))
-    s = SPLITS.reshape((-1, *(1,) * ndim))
     a_token = np.maximum(token_bytes / sm_bandwidth, token_flops / sm_flops)
-    time = np.ceil(units * s / sms) * (cta_s + np.ceil(kv_len / (s * block)) * (block * a_token))
-    time = time + (split_s / 7) * np.log2(s)
-    allowed = np.where(np.less(max_splits, 0), s == -max_splits, s <= max_splits)
-    best: Number = np.where(allowed, time, np.inf).min(axis=0)
-    return best
+    shapes = (np.shape(x) for x in (units, kv_len, a_token, sms, max_splits))
+    best = np.full(np.broadcast_shapes(*shapes), np.inf)
+    time = np.empty_like(best)
+    for s in SPLITS:
+        allowed = np.where(np.less(max_splits, 0), s == -max_splits, s <= max_splits)
+        if not allowed.any():
+            continue
+        block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
+        np.multiply(np.ceil(units * s / sms), block_time, out=time)
+        time += np.where(allowed, (split_s / 7) * np.log2(s), np.inf)
+        np.minimum(best, time, out=best)
+    return best[()]
 
 
+@cache
 def find_constants(
     kind: str, gpu: str, architecture: str, engine: str, dtype: str,
     *, kv_bytes: float = 2.0, head_dim: int = 128, group: float = 1.0,
