@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,18 @@ class Step(NamedTuple):
     """Joules beyond idle power (one device)."""
 
 
+def add_up(values: Iterable[Num]) -> Num:
+    """The sum, small arrays first: what varies along few axes is added up before it meets what varies along many.
+
+    >>> float(add_up([1.0, np.array(2.0), 3]))
+    6.0
+    """
+    total: Num = 0.0
+    for value in sorted(values, key=np.size):
+        total = total + value
+    return total
+
+
 def launches(timed: Sequence[Timed]) -> Num:
     """Kernels issued in a pass: a collective is one, and none in a group of one rank (a degree may be an array)."""
     return sum(
@@ -39,10 +51,10 @@ def launches(timed: Sequence[Timed]) -> Num:
 
 def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
     """Seconds by part of the breakdown."""
-    parts: dict[str, Num] = {}
+    parts: dict[str, list[Num]] = {}
     for t in timed:
-        parts[t.node.part] = parts.get(t.node.part, 0.0) + t.total
-    return parts
+        parts.setdefault(t.node.part, []).append(t.total)
+    return {part: add_up(times) for part, times in parts.items()}
 
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
@@ -51,12 +63,21 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes / bandwidth): an op at full compute rate draws TDP, one
     that streams memory at full rate 60 % of the way to it.
     """
-    seconds: Num = 0.0
-    for t in timed:
-        if isinstance(t.node, Op):
-            own = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
-            seconds = seconds + t.node.count * own
-    return (device.tdp - device.idle) * seconds
+    seconds = [
+        t.node.count * np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
+        for t in timed
+        if isinstance(t.node, Op)
+    ]
+    return (device.tdp - device.idle) * add_up(seconds)
+
+
+def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
+    """Seconds of a pass on device and host together (see `step`).
+
+    >>> float(hosted(5.0, 3.0, 1.0, False)), float(hosted(5.0, 3.0, 1.0, True))
+    (6.0, 5.0)
+    """
+    return np.maximum(device_time, issued + fixed) if overlap else np.maximum(device_time, issued) + fixed
 
 
 def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num) -> Step:
@@ -67,16 +88,16 @@ def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue
     "host"; the parts sum to the total.
     """
     parts = by_part(timed)
-    busy = sum(parts.values())
+    busy = add_up(parts.values())
     count = launches(timed)
     parts["gaps"] = count * engine.gap
     device_time = busy + parts["gaps"]
     fixed = engine.step + engine.sequence * sequences
     issued = count * issue
-    total = np.maximum(device_time, issued + fixed) if engine.overlap else np.maximum(device_time, issued) + fixed
+    total = hosted(device_time, issued, fixed, engine.overlap)
     parts["host"] = total - device_time
-    flops = sum(t.node.count * t.node.flops for t in timed if isinstance(t.node, Op))
-    moved = sum(t.node.count * t.node.bytes for t in timed if isinstance(t.node, Op))
+    flops = add_up(t.node.count * t.node.flops for t in timed if isinstance(t.node, Op))
+    moved = add_up(t.node.count * t.node.bytes for t in timed if isinstance(t.node, Op))
     return Step(total, parts, busy, flops, moved, dynamic_energy(timed, device, r))
 
 

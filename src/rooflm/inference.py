@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm import memory as mem
-from rooflm.estimate import Step, step, volumes
+from rooflm.estimate import Step, add_up, step, volumes
 from rooflm.graph import Context, Decode, Pass, Prefill, Style, build
 from rooflm.ops import Op
 from rooflm.roofline import BOUNDS, Rates, Timed, rates, time_nodes
@@ -233,10 +233,10 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     repeat = (m.pp + passes - 1) / m.pp if e.pipelined else passes
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
     prefill_parts["request"] = e.request + 0.0
-    ttft = sum(prefill_parts.values())
+    ttft = add_up(prefill_parts.values())
     tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))
     decode_parts = {k: mean_step(v, s.axes) for k, v in tick.parts.items()}
-    tpot = sum(decode_parts.values())
+    tpot = add_up(decode_parts.values())
     latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * rounds
     return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency, rounds)
 
@@ -335,7 +335,7 @@ def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
     parts["logits"] = sequences * logit_bytes(s)
     parts["context"] = e.context + 0.0
     parts["workspace"] = e.workspace + 0.0
-    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
+    return Memory(parts, add_up(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
 
 
 def sequence_bytes(s: Scenario) -> Num:

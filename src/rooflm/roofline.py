@@ -92,18 +92,23 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
     largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
     all L1 for L2 traffic, the register file for L1 traffic. Other ops touch every level once.
     """
-    products = [op.shape if op.kind == "gemm" else (1.0, 1.0, 0.0) for op in ops]
-    m = stacked([p[0] for p in products], shape)
-    n = stacked([p[1] for p in products], shape)
-    k = stacked([p[2] for p in products], shape)
+    out = np.empty((4, len(ops), *shape))
+    for index, op in enumerate(ops):
+        out[0, index] = op.flops / r.peak[op.rate]
+    moved = stacked([op.bytes for op in ops], shape)
+    bandwidths = (r.dram, r.l2, r.l1)
+    products = [i for i, op in enumerate(ops) if op.kind == "gemm"]
+    if not products:
+        for row, bandwidth in zip(out[1:], bandwidths, strict=True):
+            np.divide(moved, bandwidth, out=row)
+        return out
+    shapes = [op.shape if op.kind == "gemm" else (1.0, 1.0, 0.0) for op in ops]
+    m, n, k = (stacked([own[i] for own in shapes], shape) for i in range(3))
     a = m * k * stacked([op.widths[1] for op in ops], shape)
     b = k * n * stacked([op.widths[0] for op in ops], shape)
-    rest = stacked([op.bytes for op in ops], shape) - a - b
-    peak = stacked([r.peak[op.rate] for op in ops], shape)
-    out = np.empty((4, *m.shape))
-    np.divide(stacked([op.flops for op in ops], shape), peak, out=out[0])
+    rest = moved - a - b
     tiles = (np.sqrt(r.l2_size / 2), np.sqrt(r.l1_size / 2), float(REGISTER_TILE))
-    for row, bandwidth, tile in zip(out[1:], (r.dram, r.l2, r.l1), tiles, strict=True):
+    for row, bandwidth, tile in zip(out[1:], bandwidths, tiles, strict=True):
         np.divide(a * np.maximum(n / tile, 1) + b * np.maximum(m / tile, 1) + rest, bandwidth, out=row)
     return out
 
@@ -117,7 +122,9 @@ def _shape(op: Op) -> tuple[int, ...]:
 def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
     """Every op timed; ops of equal broadcast shape are evaluated together."""
     r = rates(s)
-    arrays = [x.shape for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size) if isinstance(x, np.ndarray)]
+    arrays = [
+        x.shape for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size) if isinstance(x, np.ndarray)
+    ]
     device_shape = np.broadcast_shapes(*arrays)
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, op in enumerate(ops):
@@ -145,7 +152,9 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     for comm in comms:
         tiers = s.cluster.tiers
         if s.efficiency.mode == "flat":
-            tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
+            tiers = tuple(
+                t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers
+            )
         constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
         cost = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
         factor = s.engine.collective_factor if s.efficiency.mode == "calibrated" else 1.0
