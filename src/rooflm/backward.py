@@ -125,12 +125,17 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
 def recomputed(nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0) -> list[Op | Comm]:
     """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers).
 
+    "ops" is torchtitan's selective policy: attention, reductions and every other product are stored, the rest runs again.
+
     >>> core = gemm("scores", "attention", 1, 8, 8, 8, (2, 2, 2)); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
     >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
     (['scores'], ['scores', 'up'])
     """
     if policy == "none":
         return []
+    if policy == "ops":
+        again = [n for n in nodes if isinstance(n, Op) and n.kind not in ("attention", "mla_attention")]
+        return [n._replace(count=n.count * 0.5) if n.kind == "gemm" else n for n in again]
     chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE]
     plain = isinstance(share, int | float) and share == 1
     return chosen if plain else [n._replace(count=n.count * share) for n in chosen]

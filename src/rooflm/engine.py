@@ -33,7 +33,9 @@ class Engine:
     and activation happen inside the products and cost no traffic of their own. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
-    Training: zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
+    Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
+    "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
+    zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
     behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
     cp_overlap, ep_overlap: share of that communication that may hide behind compute; pp_overlap: sends between stages
     hide behind compute where the schedule is interleaved; overlap_tax: compute time lost a second of hidden
@@ -90,6 +92,8 @@ class Engine:
     regather: bool = False
     cross_entropy: bool = False
     dropout: bool = False
+    attention_kernel: str = "cudnn"
+    selective: str = "core"
     gemm_factor: Num = 1.0
     bmm_factor: Num = 1.0
     attention_factor: Num = 1.0

@@ -18,7 +18,8 @@ class Mapping:
     Devices = tp * cp * dp * pp. Experts are spread over ep ranks taken from tp * dp: ep <= tp keeps the experts inside
     the tensor group, ep > tp spans ep / tp data-parallel ranks (attention data parallelism when serving).
     vp: virtual pipeline stages a device; sp: Megatron sequence parallelism; micro_batch: sequences a micro-batch;
-    recompute: none, selective, full, block; recompute_layers: layers recomputed with "block" or "full" (0 = all);
+    recompute: none, selective (attention core), ops (all but attention and every other product), full, block;
+    recompute_layers: with "block" the layers recomputed a stage, with "full" the layers between checkpoints (0 = 1);
     zero: 0 to 3; fsdp_group: devices a sharding group (0 = all of dp); schedule: gpipe, 1f1b, interleaved, zb-h1;
     in_flight: micro-batches in flight in an inference pipeline (1 = a batch passes stage after stage, none overlaps).
     order: which groups are nearest, innermost first.

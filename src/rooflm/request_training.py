@@ -21,7 +21,7 @@ from rooflm.schedule import SCHEDULES
 from rooflm.training_options import OPTIMIZERS, Training
 from rooflm.units import is_array
 
-RECOMPUTE = ("none", "selective", "full", "block")
+RECOMPUTE = ("none", "selective", "ops", "full", "block")
 """Recomputation policies by name."""
 
 DTYPES: dict[str, Quant] = {
@@ -108,9 +108,12 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     name = given["schedule"] or ("interleaved" if is_array(vp) or vp > 1 else "1f1b")
     if given["recompute"] is None:
         assumed.append("recompute none")
+    policy = choice("recompute", given["recompute"] or "none", RECOMPUTE)
+    if policy == "selective" and runner.selective == "ops":
+        policy = "ops"
     return Mapping(
         **degrees, vp=vp, sp=bool(sp), micro_batch=whole("micro_batch", given["micro_batch"]),
-        recompute=choice("recompute", given["recompute"] or "none", RECOMPUTE),
+        recompute=policy,
         recompute_layers=whole("recompute_layers", given["recompute_layers"], 0), zero=zero_stage(zero),
         fsdp_group=whole("fsdp_group", given["fsdp_group"], 0), schedule=choice("schedule", name, SCHEDULES),
     )  # fmt: skip

@@ -247,6 +247,6 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Num, Num]:
 def recomputed_flops(s: Scenario, layers: Num, core: Num) -> Num:
     """FLOPs of one sequence that recomputation runs again, of `layers` in all layers and `core` in attention cores."""
     policy = s.mapping.recompute
-    if policy == "none":
-        return 0.0
+    if policy in ("none", "ops"):
+        return 0.5 * (layers - core) if policy == "ops" else 0.0
     return core * (not s.engine.flash) if policy == "selective" else layers * recomputed_share(s)

@@ -116,6 +116,9 @@ def layer_activations(
     checkpoint = rows * h * b
     if m.recompute == "selective":
         return Layer(held, whole)
+    if m.recompute == "ops":
+        # inputs of the layer's norms, attention's output, half of the products' outputs
+        return Layer(block.norms * rows * h * b + 0.5 * (held - 2 * block.norms * rows * h * b), whole)
     if m.recompute == "full":
         every = np.maximum(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
@@ -250,7 +253,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     flight = in_flight(m.schedule, m.pp, c.micro_batches, m.vp, index)
     tokens = m.micro_batch * c.seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
-    working = 0.0 if m.recompute in ("none", "selective") else np.maximum(layer.whole - layer.kept, 0.0)
+    working = 0.0 if m.recompute in ("none", "selective", "ops") else np.maximum(layer.whole - layer.kept, 0.0)
     masks = first * flight * rows * model.hidden * c.style.dropout
     inputs = last * 2 * rows * model.hidden * b
     held = flight * layers * layer.kept + working + masks + inputs

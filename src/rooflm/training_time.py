@@ -10,8 +10,9 @@ import numpy as np
 from rooflm import training_memory as tm
 from rooflm.estimate import by_part, launches
 from rooflm.graph import Context
+from rooflm.kernels import training as factors
 from rooflm.ops import Comm, Op
-from rooflm.roofline import Timed, time_nodes
+from rooflm.roofline import Timed, rates, time_nodes
 from rooflm.scenario import Scenario
 from rooflm.training_graph import Held, Nodes, document, grad_bytes
 from rooflm.units import Num
@@ -20,26 +21,32 @@ PLACES = ("embedding", "layers", "head")
 PHASES = ("forward", "backward", "recompute")
 
 
-FACTORS = {
-    "gemm": "gemm_factor", "bmm": "bmm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
-    "moe": "moe_factor", "scan": "attention_factor",
-}  # fmt: skip
+def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
+    """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
+    e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
+    if node.kind == "gemm":
+        single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate])
+        if not node.name.startswith("experts_"):
+            return single
+        return single * e.moe_factor * factors.experts(device, generation)
+    if node.kind in ("attention", "mla_attention"):
+        forward, back = factors.attention(e.attention_kernel, device, generation)
+        again = node.name == "attention_backward"
+        return e.attention_factor * forward * (back * e.attention_backward if again else 1.0)
+    return e.bmm_factor if node.kind == "bmm" else e.stream_factor
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Calibrated times of kernels measured alone, times what the engine's training steps take over them."""
+    """Calibrated times of kernels measured alone, times what training steps take over them."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
+    dtype = rates(s).dtype
     out: list[Timed] = []
     for t in timed:
-        if isinstance(t.node, Comm):
+        if isinstance(t.node, Op):
+            out.append(t._replace(time=t.time * kernel_factor(t.node, s, dtype)))
+        else:
             out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
-            continue
-        kind = "moe" if t.node.name.startswith("experts_") else t.node.kind
-        factor = getattr(s.engine, FACTORS.get(kind, "stream_factor"))
-        if t.node.name == "attention_backward":
-            factor = factor * s.engine.attention_backward
-        out.append(t._replace(time=t.time * factor))
     return out
 
 

@@ -1,0 +1,55 @@
+"""What kernels take in a training step over their calibrated time alone: data/calibration/training.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from typing import Any
+
+from rooflm.kernels.constants import CALIBRATION
+
+
+@cache
+def table() -> dict[str, Any]:
+    """The constants as read."""
+    return tomllib.loads((CALIBRATION / "training.toml").read_text(encoding="utf-8"))
+
+
+def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
+    """The row of the device, else of its generation; empty where there is neither.
+
+    >>> found({"hopper": {"half": 1.2}}, "h200-sxm-141gb", "hopper"), found({}, "x", "y")
+    ({'half': 1.2}, {})
+    """
+    row: dict[str, float] = rows.get(device, rows.get(architecture, {}))
+    return row
+
+
+def gemm(device: str, architecture: str, dtype: str) -> float:
+    """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4.
+
+    >>> gemm("unknown", "unknown", "bf16")
+    1.0
+    """
+    kind = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}.get(dtype, "half")
+    row = found(table()["gemm"], device, architecture)
+    return row.get(kind, row.get("half", 1.0))
+
+
+def experts(device: str, architecture: str) -> float:
+    """Factor of grouped products of experts over single products.
+
+    >>> experts("unknown", "unknown")
+    1.0
+    """
+    return found(table()["moe"], device, architecture).get("forward", 1.0)
+
+
+def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
+    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's.
+
+    >>> attention("none", "unknown", "unknown")
+    (1.0, 1.0)
+    """
+    row = found(table()["attention"].get(kernel, {}), device, architecture)
+    return row.get("forward", 1.0), row.get("backward", 1.0)
