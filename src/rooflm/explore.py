@@ -32,7 +32,7 @@ from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.units import Num
 from rooflm.workers import spread
 
-BLOCK = 1 << 16
+BLOCK = 1 << 15
 """Evaluations (hardware points times mappings) of a block."""
 CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
 """What takes the time: rates of the device, communication that shows, idle and uneven pipeline stages, the rest."""
@@ -209,8 +209,7 @@ def training_causes(e: TrainingEstimate) -> dict[str, Num]:
 
 def best(task: Task, t: Technology, fabric: Wire, points: int) -> tuple[Outcome, dict[str, NDArray[Any]], Built]:
     """The task with its best mapping at each of `points` hardware points (fields of `t` are numbers or (points,))."""
-    column = _reshape(t, (points, 1))
-    wide = _reshape(fabric, (points, 1))
+    column, wide = _reshape(t, (-1, 1)), _reshape(fabric, (-1, 1))
     cluster, _ = machine(column, wide)
     rows = {k: v.reshape(1, -1) for k, v in task.mappings.items()}
     times = np.broadcast_to(run(task, cluster, rows, 2).time, (points, task.choices))

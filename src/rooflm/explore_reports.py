@@ -1,0 +1,132 @@
+"""Reports of an exploration as tidy columns: where the time goes, what stops helping, GEMM by GEMM, Pareto fronts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError
+from rooflm.explore import CAUSES, Columns
+from rooflm.model import MLP, Attention
+from rooflm.ops import Op, bmm, gemm
+from rooflm.request import build_inference
+from rooflm.roofline import BOUNDS, level_times, rates
+
+RATES = ("compute", "dram", "l2", "l1", "network")
+"""Causes that hardware can speed up; the rest is of the schedule or the software."""
+
+
+def shares(table: Columns) -> Columns:
+    """Share of the time by cause at each row; they sum to 1 where it fits.
+
+    >>> t = {f"{c}_s": np.array([1.0 if c == "dram" else 0.0]) for c in CAUSES} | {"time_s": np.array([1.0])}
+    >>> float(shares(t)["dram"][0])
+    1.0
+    """
+    return {c: table[f"{c}_s"] / table["time_s"] for c in CAUSES}
+
+
+def select(table: Columns, **wanted: Any) -> Columns:
+    """The rows whose columns have the wanted values.
+
+    >>> select({"a": np.array([1, 2]), "b": np.array([3, 4])}, a=2)["b"].tolist()
+    [4]
+    """
+    keep = np.all([table[k] == v for k, v in wanted.items()], axis=0)
+    return {k: v[keep] for k, v in table.items()}
+
+
+def stops_helping(rate: Sequence[float] | NDArray[Any], time: Sequence[float] | NDArray[Any], least: float = 0.5) -> int:
+    """Index of the first step from which more of a rate returns less than `least` of what it promises.
+
+    Rates go upwards; the return of a step is log(t_i / t_(i+1)) / log(r_(i+1) / r_i): 1 where the rate is what bounds,
+    0 where it helps nothing. The last index where it never stops.
+
+    >>> stops_helping([1, 2, 4, 8], [8.0, 4.0, 3.6, 3.5])
+    1
+    """
+    r, t = np.asarray(rate, dtype=float), np.asarray(time, dtype=float)
+    gained = np.log(t[:-1] / t[1:]) / np.maximum(np.log(r[1:] / r[:-1]), 1e-12)
+    low = np.flatnonzero((gained < least) & (r[1:] > r[:-1] * (1 + 1e-9)))
+    return int(low[0]) if low.size else len(r) - 1
+
+
+def pareto(table: Columns, goals: Mapping[str, float]) -> NDArray[Any]:
+    """Mask of the rows that no other row beats in every goal. goals: column -> 1 (less is better) or -1 (more is).
+
+    >>> pareto({"t": np.array([1.0, 2.0, 3.0]), "c": np.array([3.0, 1.0, 2.0])}, {"t": 1, "c": 1}).tolist()
+    [True, True, False]
+    """
+    points = np.stack([table[k] * s for k, s in goals.items()], axis=1)
+    keep = np.all(np.isfinite(points), axis=1)
+    for i in np.flatnonzero(keep):
+        better = np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1)
+        keep[i] = not np.any(better & np.all(np.isfinite(points), axis=1))
+    return keep
+
+
+def layer_products(model: Any, prompt: int, batch: int) -> list[Op]:
+    """The six products of a transformer layer, each head's attention products apart, in the names of Kundu et al.
+
+    Source: Kundu et al. (arXiv 2407.14645), and DeepFlow's branch `llm`: X·W=KQV, Q·K=R, R·V=Z, Z·W=O, O·WL1=O1, O1·WL2=O2.
+    """
+    block = next((b for b in model.blocks if isinstance(b.mixer, Attention) and isinstance(b.ffn, MLP)), None)
+    if block is None:
+        raise RooflmError(f"{model.name} has no layer of plain attention and MLP, whose six products this table lists")
+    a, f, h, rows = block.mixer, block.ffn, model.hidden, prompt * batch
+    assert isinstance(a, Attention) and isinstance(f, MLP)
+    half = (2.0, 2.0, 2.0)
+    heads = a.heads * batch
+    return [
+        gemm("X·W=KQV", "attention", 1, rows, (a.heads + a.kv_heads) * a.head_dim + a.kv_heads * a.v_dim, h, half),
+        bmm("Q·K=R", "attention", 1, heads * prompt, prompt, a.head_dim, heads, 2.0),
+        bmm("R·V=Z", "attention", 1, heads * prompt, a.v_dim, prompt, heads, 2.0),
+        gemm("Z·W=O", "attention", 1, rows, h, a.heads * a.v_dim, half),
+        gemm("O·WL1=O1", "mlp", 1, rows, f.width * (1 + f.gated), h, half),
+        gemm("O1·WL2=O2", "mlp", 1, rows, h, f.width, half),
+    ]
+
+
+def gemm_bounds(model: str, gpus: Sequence[str], prompt: int = 200, batch: int = 1, efficiency: str = "ideal") -> Columns:
+    """Every product of a prefill layer on several GPUs: time, what bounds it, intensity against the machine's balance."""
+    rows: dict[str, list[Any]] = {
+        k: [] for k in ("gpu", "product", "m", "n", "k", "time_s", "bound", "flop_per_byte", "balance")
+    }
+    for gpu in gpus:
+        s = build_inference(model=model, gpu=gpu, batch=batch, prompt=prompt, output=1, efficiency=efficiency, engine="ideal",
+                            quant="bf16").scenario  # fmt: skip
+        ops, r = layer_products(s.model.scaled(), prompt, batch), rates(s)
+        levels = level_times(ops, (), r)
+        for i, op in enumerate(ops):
+            values = (gpu, op.name, float(op.shape[0]), float(op.shape[1]), float(op.shape[2]), float(np.max(levels[:, i])),
+                      BOUNDS[int(np.argmax(levels[:, i]))], float(op.flops / op.bytes), float(r.peak["half"] / r.dram))  # fmt: skip
+            for key, value in zip(rows, values, strict=True):
+                rows[key].append(value)
+    return {k: np.array(v) for k, v in rows.items()}
+
+
+def reconstruction(dies: Sequence[str]) -> Columns:
+    """Known GPUs as the engine builds them from node and die, beside the catalogue's numbers, and the error of each."""
+    from rooflm.catalogue import load_device
+    from rooflm.technology import build
+    from rooflm.technology_rows import die_device, load_technology
+
+    rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error")}
+    for die in dies:
+        built, known = build(load_technology(die)).device, load_device(die_device(die))
+        pairs = (
+            ("16-bit compute", "FLOP/s", built.peak["fp16"], known.peak["fp16"]), ("SMs", "", built.sms, known.sms),
+            ("clock", "Hz", built.clock, known.clock), ("L2 size", "B", built.l2.size, known.l2.size),
+            ("L2 bandwidth", "B/s", built.l2.bandwidth, known.l2.bandwidth),
+            ("L1 size", "B", built.l1.size, known.l1.size), ("L1 bandwidth", "B/s", built.l1.bandwidth, known.l1.bandwidth),
+            ("memory size", "B", built.dram.size, known.dram.size),
+            ("memory bandwidth", "B/s", built.dram.bandwidth, known.dram.bandwidth),
+        )  # fmt: skip
+        for name, unit, mine, theirs in pairs:
+            values = (die, name, unit, float(mine), float(theirs), float(mine) / float(theirs) - 1.0)
+            for key, value in zip(rows, values, strict=True):
+                rows[key].append(value)
+    return {k: np.array(v) for k, v in rows.items()}
