@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -18,16 +19,32 @@ MEMORY_POWER = 0.6
 their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
 
 
-class Step(NamedTuple):
-    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running."""
+@dataclass(frozen=True)
+class Step:
+    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running. What few ask for (FLOPs,
+    bytes, energy) is added up when it is read."""
 
     total: Num
     parts: dict[str, Num]
     busy: Num
-    flops: Num
-    bytes: Num
-    dynamic: Num
-    """Joules beyond idle power (one device)."""
+    timed: Sequence[Timed] = field(repr=False)
+    device: Device = field(repr=False)
+    rates: Rates = field(repr=False)
+
+    @cached_property
+    def flops(self) -> Num:
+        """FLOPs of the pass."""
+        return add_up(t.node.count * t.node.flops for t in self.timed if isinstance(t.node, Op))
+
+    @cached_property
+    def bytes(self) -> Num:
+        """Bytes through device memory, each operand once."""
+        return add_up(t.node.count * t.node.bytes for t in self.timed if isinstance(t.node, Op))
+
+    @cached_property
+    def dynamic(self) -> Num:
+        """Joules beyond idle power."""
+        return dynamic_energy(self.timed, self.device, self.rates)
 
 
 def add_up(values: Iterable[Num]) -> Num:
@@ -96,9 +113,7 @@ def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue
     issued = count * issue
     total = hosted(device_time, issued, fixed, engine.overlap)
     parts["host"] = total - device_time
-    flops = add_up(t.node.count * t.node.flops for t in timed if isinstance(t.node, Op))
-    moved = add_up(t.node.count * t.node.bytes for t in timed if isinstance(t.node, Op))
-    return Step(total, parts, busy, flops, moved, dynamic_energy(timed, device, r))
+    return Step(total, parts, busy, timed, device, r)
 
 
 def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:

@@ -72,13 +72,6 @@ class InferenceEstimate:
     prefill_parts: dict[str, Num]
     decode_parts: dict[str, Num]
     passes: dict[str, Step] = field(repr=False)
-    mfu: Num
-    mbu: Num
-    prefill_mfu: Num
-    decode_mbu: Num
-    busy: Num
-    energy_per_token: Num
-    power: Num
     cost_per_million_tokens: Num
     gpus: Num
     waves: Num
@@ -91,6 +84,60 @@ class InferenceEstimate:
     def reason(self) -> Num:
         """Why it cannot run: the first rule that a point breaks, or an empty text."""
         return self.limits.reason
+
+    def _whole(self, name: str) -> Num:
+        """A count of a pass (Step's `name`) over the whole request, all waves and stages."""
+        w, m = self.scenario.workload, self.scenario.mapping
+        steps = np.maximum(w.output - 1, 0) * self.waves * np.minimum(m.in_flight, m.pp)
+        tick = mean_step(getattr(self.passes["decode"], name), self.scenario.axes)
+        return prefill_passes(self.scenario) * self.waves * getattr(self.passes["prefill"], name) + steps * tick
+
+    @cached_property
+    def _peaks(self) -> tuple[Num, Num]:
+        """FLOP/s in the data type of the products, and B/s, of all stages together."""
+        s = self.scenario
+        device = s.cluster.device
+        return s.mapping.pp * device.peak[rates(s).dtype["quant"]], s.mapping.pp * device.dram.bandwidth
+
+    @cached_property
+    def mfu(self) -> Num:
+        """Model FLOP/s over peak, whole request."""
+        return self._whole("flops") / (self.latency * self._peaks[0])
+
+    @cached_property
+    def mbu(self) -> Num:
+        """Memory bandwidth over peak, whole request."""
+        return self._whole("bytes") / (self.latency * self._peaks[1])
+
+    @cached_property
+    def prefill_mfu(self) -> Num:
+        """Model FLOP/s over peak, prefill."""
+        return prefill_passes(self.scenario) * self.passes["prefill"].flops / (self.ttft * self._peaks[0])
+
+    @cached_property
+    def decode_mbu(self) -> Num:
+        """Memory bandwidth over peak, decode."""
+        m = self.scenario.mapping
+        moved = np.minimum(m.in_flight, m.pp) * mean_step(self.passes["decode"].bytes, self.scenario.axes)
+        return moved / (self.tpot * self._peaks[1])
+
+    @cached_property
+    def busy(self) -> Num:
+        """Share of time with a kernel running."""
+        return self._whole("busy") / self.scenario.mapping.pp / self.latency
+
+    @cached_property
+    def energy_per_token(self) -> Num:
+        """Joules an output token, all GPUs."""
+        s = self.scenario
+        energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
+        return energy / (s.workload.batch * s.workload.output)
+
+    @cached_property
+    def power(self) -> Num:
+        """Mean watts of one GPU."""
+        w = self.scenario.workload
+        return self.energy_per_token * (w.batch * w.output) / (self.latency * self.gpus)
 
     @cached_property
     def bound(self) -> dict[str, Num]:
@@ -254,7 +301,6 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     flight = np.minimum(m.in_flight, m.pp)
     dims = s.axes
     tpot_end = last_step(tick.total, dims)
-    steps = np.maximum(w.output - 1, 0) * rounds
     gpus = m.devices
     tokens = w.batch * w.output
     memory = memory_use(s)
@@ -262,13 +308,6 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     limits = check(s, fits)
     per_pass = {k: v * passes for k, v in volumes(timed.prefill, m.pp).items()}
     per_step = {k: mean_step(v, dims) * flight for k, v in volumes(timed.decode, m.pp).items()}
-    flops = passes * one.flops + steps * flight * mean_step(tick.flops, dims)
-    moved = passes * one.bytes + steps * flight * mean_step(tick.bytes, dims)
-    busy = passes * one.busy + steps * flight * mean_step(tick.busy, dims)
-    stages = m.pp
-    peak, bandwidth = device.peak[r.dtype["quant"]], device.dram.bandwidth
-    dynamic = passes * one.dynamic + steps * flight * mean_step(tick.dynamic, dims)
-    energy = gpus * (device.idle * latency + dynamic / stages)
     rate = tokens / latency
     return InferenceEstimate(
         ttft=ttft,
@@ -287,13 +326,6 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         prefill_parts=prefill_parts,
         decode_parts=decode_parts,
         passes={"prefill": one, "decode": tick},
-        mfu=flops / stages / (latency * peak),
-        mbu=moved / stages / (latency * bandwidth),
-        prefill_mfu=passes / rounds * one.flops / stages / (ttft * peak),
-        decode_mbu=flight * mean_step(tick.bytes, dims) / stages / (tpot * bandwidth),
-        busy=busy / stages / latency,
-        energy_per_token=energy / tokens,
-        power=energy / (latency * gpus),
         cost_per_million_tokens=device.price / 3600 * gpus / rate * 1e6,
         gpus=gpus,
         waves=rounds,

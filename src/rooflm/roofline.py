@@ -29,11 +29,21 @@ REGISTER_TILE = 256
 
 
 class Timed(NamedTuple):
-    """A node with the seconds of one execution and the index in BOUNDS of what bounds it."""
+    """A node with the seconds of one execution; `levels`: its roofline's seconds at [compute, DRAM, L2, L1] (None for a
+    collective), `kernel`: the seconds of its calibrated kernel."""
 
     node: Op | Comm
     time: Num
-    bound: Num
+    levels: NDArray[Any] | None = None
+    kernel: Num = 0.0
+
+    @property
+    def bound(self) -> Num:
+        """The index in BOUNDS of what bounds it: the longest level, or overhead where its kernel takes twice that."""
+        if self.levels is None:
+            return BOUNDS.index("network")
+        slow = self.kernel > 2.0 * np.max(self.levels, axis=0)
+        return np.where(slow, BOUNDS.index("overhead"), np.argmax(self.levels, axis=0))
 
     @property
     def total(self) -> Num:
@@ -134,15 +144,11 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
         chosen = [ops[i] for i in members]
         levels = level_times(chosen, shape, r)
-        bound = np.argmax(levels, axis=0)
-        floor = np.max(levels, axis=0)
+        times = np.max(levels, axis=0)
         if s.efficiency.mode == "calibrated":
-            times = efficiency.kernel_times(chosen, shape, floor, s, r)
-            bound = np.where(times > 2.0 * floor, BOUNDS.index("overhead"), bound)
-        else:
-            times = floor
+            times = efficiency.kernel_times(chosen, shape, times, s, r)
         for row, index in enumerate(members):
-            timed[index] = Timed(ops[index], times[row], bound[row])
+            timed[index] = Timed(ops[index], times[row], levels[:, row], times[row])
     return [t for t in timed if t is not None]
 
 
@@ -158,7 +164,7 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
         constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
         cost = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
         factor = s.engine.collective_factor if s.efficiency.mode == "calibrated" else 1.0
-        timed.append(Timed(comm, cost.time * factor, BOUNDS.index("network")))
+        timed.append(Timed(comm, cost.time * factor))
     return timed
 
 
