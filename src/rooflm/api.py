@@ -52,7 +52,7 @@ def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Da
     Returns an InferenceEstimate (SI units), or with axes an xarray.Dataset of the same numbers. An infeasible point is
     no error: `fits` is false and `reason` says why. Raises RooflmError for bad input.
 
-    >>> round(infer("llama-7b", gpu="a100-sxm-80gb", prompt=512, output=32, efficiency="ideal").tpot * 1e3, 2)
+    >>> round(float(infer("llama-7b", gpu="a100-sxm-80gb", prompt=512, output=32, efficiency="ideal").tpot) * 1e3, 2)
     6.62
     """
     given = {"model": model, **arguments}

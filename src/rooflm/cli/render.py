@@ -61,7 +61,7 @@ def percent(value: Any) -> str:
 def count(value: Any) -> str:
     """A number with at most four digits that matter.
 
-    >>> count(1234.5), count(12.345), count(3.0)
+    >>> count(1234.6), count(12.345), count(3.0)
     ('1235', '12.3', '3')
     """
     number = float(value)
