@@ -1,0 +1,267 @@
+"""What users and operators see: latencies by percentile, throughput, goodput, occupancy, cost and energy.
+
+Definitions (all from the client's side). TTFT: from sending a request to seeing its first token. Latency: to its last.
+TPOT: (latency - TTFT) / (output - 1) of a request of more than one token (vLLM's benchmark; genai-perf and AIPerf call
+it inter-token latency). With definitions="guidellm", TPOT is latency / output. ITL: time between two tokens, every
+token counted alike. Percentiles are over finished requests.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError
+from rooflm.serving.replica import BUCKETS, FINISHED, ORIGIN, REJECTED, RUNNING
+from rooflm.serving.simulate import Run
+from rooflm.serving.steps import energy_fit
+
+Array = NDArray[np.float64]
+PERCENTILES = (50, 90, 95, 99)
+DEFINITIONS = ("vllm", "guidellm")
+MEASURES = ("ttft", "tpot", "itl", "latency")
+
+
+class Table(NamedTuple):
+    """One row a request; times in s. status: finished, rejected, running or waiting."""
+
+    arrival: Array
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    cached: NDArray[np.int64]
+    status: NDArray[Any]
+    replica: NDArray[np.int64]
+    preempted: NDArray[np.int64]
+    ttft: Array
+    tpot: Array
+    latency: Array
+
+
+def table(run: Run, definitions: str = "vllm") -> Table:
+    """The per-request table of a run."""
+    if definitions not in DEFINITIONS:
+        raise RooflmError(f"definitions is {definitions!r}, but it must be one of {', '.join(DEFINITIONS)}")
+    r = run.records
+    arrival, first, end = (np.frombuffer(x, dtype=float) for x in (r.arrival, r.first, r.end))
+    status = np.frombuffer(bytes(r.status), dtype=np.uint8)
+    done = status == FINISHED
+    output = np.asarray(r.output, dtype=np.int64)
+    ttft = np.where(done, first - arrival, np.nan)
+    latency = np.where(done, end - arrival, np.nan)
+    steps = np.where(output > 1, output - 1, 1)
+    tpot = latency / output if definitions == "guidellm" else np.where(output > 1, (latency - ttft) / steps, np.nan)
+    names = np.array(["waiting", "running", "finished", "rejected"])
+    return Table(
+        arrival + 0.0, np.asarray(r.prompt, dtype=np.int64), output, np.array(r.cached, dtype=np.int64), names[status],
+        np.array(r.replica, dtype=np.int64), np.array(r.preempted, dtype=np.int64), ttft, tpot, latency,
+    )  # fmt: skip
+
+
+def spread(values: Array) -> dict[str, float]:
+    """Mean, percentiles and maximum of the numbers among values (nan where there are none).
+
+    >>> spread(np.array([1.0, 3.0, np.nan]))["mean"]
+    2.0
+    """
+    good = values[np.isfinite(values)]
+    if not good.size:
+        return {"mean": math.nan, **{f"p{p}": math.nan for p in PERCENTILES}, "max": math.nan}
+    cuts = np.percentile(good, PERCENTILES)
+    return {"mean": float(good.mean()), **{f"p{p}": float(c) for p, c in zip(PERCENTILES, cuts, strict=True)},
+            "max": float(good.max())}  # fmt: skip
+
+
+def gap_spread(gaps: dict[int, float]) -> dict[str, float]:
+    """Mean and percentiles of the time between tokens, from the histogram (buckets 1 % wide)."""
+    if not gaps:
+        return spread(np.zeros(0))
+    keys = np.array(sorted(gaps))
+    weight = np.array([gaps[k] for k in keys.tolist()])
+    value = np.exp((keys - ORIGIN + 0.5) / BUCKETS)
+    share = np.cumsum(weight) / weight.sum()
+    cuts = value[np.minimum(np.searchsorted(share, np.array(PERCENTILES) / 100), len(value) - 1)]
+    return {"mean": float((value * weight).sum() / weight.sum()),
+            **{f"p{p}": float(c) for p, c in zip(PERCENTILES, cuts, strict=True)}, "max": float(value[-1])}  # fmt: skip
+
+
+class Limit(NamedTuple):
+    """One service-level limit: a measure's percentile (0: mean) at most `seconds`."""
+
+    measure: str
+    percentile: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """As it is written: ttft:p95."""
+        return f"{self.measure}:{'mean' if not self.percentile else f'p{self.percentile}'}"
+
+
+def parse_limits(text: str) -> tuple[Limit, ...]:
+    """Limits such as "ttft:p95=500ms,tpot:p95=50ms" (or mean, p50, p90, p99).
+
+    >>> parse_limits("ttft:p95=500ms")[0]
+    Limit(measure='ttft', percentile=95, seconds=0.5)
+    """
+    from rooflm.units import parse
+
+    limits = []
+    for piece in text.split(","):
+        name, equals, value = piece.partition("=")
+        measure, _, which = name.strip().lower().partition(":")
+        which = which or "mean"
+        known = {"mean": 0, **{f"p{p}": p for p in PERCENTILES}}
+        if not equals or measure not in MEASURES or which not in known:
+            raise RooflmError(
+                f"slo is {piece.strip()!r}, but a limit is written like ttft:p95=500ms, with one of "
+                f"{', '.join(MEASURES)} and one of {', '.join(known)}"
+            )
+        seconds = parse(value.strip(), "s", f"slo {measure}")
+        if not seconds > 0:
+            raise RooflmError(f"slo {name.strip()} is {value.strip()}, but it must be above 0")
+        limits.append(Limit(measure, known[which], seconds))
+    return tuple(limits)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The numbers of a run; times in s, rates a second. See `summarise`."""
+
+    values: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def meets(self, limits: tuple[Limit, ...]) -> bool:
+        """True when every limit holds, nothing was rejected or left, and no queue grows without bound."""
+        if self.values["finished"] < self.values["requests"] or self.values["queue_grows"]:
+            return False
+        return all(self.measure(m) <= m.seconds for m in limits)
+
+    def measure(self, limit: Limit) -> float:
+        """The value that a limit is about."""
+        return float(self.values[f"{limit.measure}_s"]["mean" if not limit.percentile else f"p{limit.percentile}"])
+
+
+def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm") -> Summary:
+    """Everything about a run, as `--json` prints it.
+
+    goodput_per_s: finished requests a second that meet every limit by themselves. busy: share of the time with a pass
+    running, mean over replicas; queue, running: means over time; kv_occupancy: mean and peak share of the KV memory.
+    energy and cost: GPUs of all replicas for the whole duration; energy from the passes' FLOPs and bytes.
+    """
+    t = table(run, definitions)
+    done = t.status == "finished"
+    seconds = max(run.duration, 1e-12)
+    good = done.copy()
+    for limit in limits:
+        column = t.tpot if limit.measure == "itl" else getattr(t, limit.measure)
+        good &= ~(column > limit.seconds)
+    gpus = sum(p.gpus * p.replicas for p in run.pools)
+    device = run.pools[0].table.components.scenario.cluster.device
+    finished = int(done.sum())
+    tokens = float(t.output[done].sum())
+    active = sum(r.active for r in run.replicas) / (len(run.replicas) * seconds)
+    kv = sum(r.used_time / r.capacity for r in run.replicas) / (len(run.replicas) * seconds)
+    joules = energy(run)
+    price = float(device.price) / 3600 * gpus * seconds
+    count = {name: int((t.status == name).sum()) for name in ("finished", "rejected", "running", "waiting")}
+    growth = queue_growth(run)
+    steps = sum(r.steps for r in run.replicas)
+    values: dict[str, Any] = {
+        "requests": len(t.arrival), **count, "duration_s": run.duration, "interrupted": run.interrupted,
+        "ttft_s": spread(t.ttft[done]), "tpot_s": spread(t.tpot[done]), "itl_s": gap_spread(run.records.gaps),
+        "latency_s": spread(t.latency[done]), "definitions": definitions,
+        "requests_per_s": finished / seconds, "output_tokens_per_s": tokens / seconds,
+        "output_tokens_per_s_per_gpu": tokens / seconds / gpus,
+        "prompt_tokens_per_s": float(t.prompt[done].sum()) / seconds,
+        "goodput_per_s": float(good.sum()) / seconds, "good_share": float(good.sum()) / max(len(t.arrival), 1),
+        "busy": active, "kv_occupancy": kv, "kv_peak": max(r.peak / r.capacity for r in run.replicas),
+        "kv_capacity_tokens": sum(r.capacity for r in run.replicas),
+        "queue": sum(r.queue_time for r in run.replicas) / seconds,
+        "running_mean": sum(r.sequence_steps for r in run.replicas) / steps if steps else 0.0,
+        "preemptions": sum(r.preemptions for r in run.replicas),
+        "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
+        "gpus": gpus, "replicas": len(run.replicas),
+        "cost_usd_per_request": price / max(finished, 1), "cost_usd_per_million_tokens": price / max(tokens, 1) * 1e6,
+        "energy_j_per_request": joules / max(finished, 1), "energy_j_per_token": joules / max(tokens, 1),
+        "queue_grows": growth is not None, "queue_grows_from_s": growth[0] if growth else None,
+        "queue_growth_per_s": growth[1] if growth else 0.0,
+    }  # fmt: skip
+    return Summary(values)
+
+
+def energy(run: Run) -> float:
+    """Joules of all GPUs: idle power for the whole duration, and the passes' dynamic energy by linear forms."""
+    joules = 0.0
+    for pool in run.pools:
+        c = pool.table.components
+        decode, prefill = energy_fit(c)
+        m = c.scenario.mapping
+        ranks = float(m.tp * m.cp)  # the tables hold one rank of the tensor group, all stages
+        device = c.scenario.cluster.device
+        joules += float(device.idle) * run.duration * pool.gpus * pool.replicas
+        for r in run.replicas:
+            if r.table is not pool.table or r.role != pool.role:
+                continue
+            share = pool.table.ranks
+            steps = r.steps * share
+            joules += ranks * float(decode @ np.array([steps, r.sequence_steps, r.context_steps]))
+            joules += ranks * float(prefill @ np.array([r.prefill_passes, r.prefill_tokens, r.prefill_pairs]))
+    return joules
+
+
+def timeline(run: Run) -> dict[str, Array]:
+    """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas."""
+    lists = [np.array(r.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
+    times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
+    if times.size > 2000:
+        times = times[np.linspace(0, times.size - 1, 2000).astype(int)]
+    out = {"time_s": times, "waiting": np.zeros(times.size), "running": np.zeros(times.size), "kv": np.zeros(times.size)}
+    for samples, r in zip(lists, run.replicas, strict=True):
+        if not len(samples) or not times.size:
+            continue
+        at = np.maximum(np.searchsorted(samples[:, 0], times, side="right") - 1, 0)
+        out["waiting"] += samples[at, 1]
+        out["running"] += samples[at, 2]
+        out["kv"] += samples[at, 3] / r.capacity / len(run.replicas)
+    return out
+
+
+def queue_growth(run: Run) -> tuple[float, float] | None:
+    """(time from which it grows, requests a second) when an open loop's queue grows without bound, else None.
+
+    The queue counts as growing when, over the second half of the arrivals, a straight line through it rises by more
+    than a tenth of the requests that came meanwhile (and by more than 20).
+    """
+    requests = run.requests
+    if requests.concurrency or requests.count < 50 or not requests.rate < math.inf:
+        return None
+    last = float(requests.arrival[-1])
+    line = timeline(run)
+    time, waiting = line["time_s"], line["waiting"]
+    half = (time >= last / 2) & (time <= last)
+    if half.sum() < 5:
+        return None
+    slope = float(np.polyfit(time[half], waiting[half], 1)[0])
+    came = requests.count - int(np.searchsorted(requests.arrival, last / 2))
+    if slope * last / 2 < max(0.1 * came, 20):
+        return None
+    empty = time[(waiting <= 0) & (time <= last)]
+    return (float(empty[-1]) if empty.size else 0.0), slope
+
+
+def accounted(run: Run) -> bool:
+    """True when every request is finished, rejected, running or waiting, and finished ones have all their times."""
+    r = run.records
+    good = all(s in (0, RUNNING, FINISHED, REJECTED) for s in r.status)
+    return good and all(
+        r.first[i] <= r.end[i] and r.arrival[i] <= r.first[i] for i in range(len(r.status)) if r.status[i] == FINISHED
+    )

@@ -1,0 +1,226 @@
+"""What runs next: small classes over the replica's one loop. Each looks at a replica and returns the chunks of a pass.
+
+A chunk is [entry, new tokens]; an entry [request, past, left] is a request whose prompt is not yet all in the cache.
+`select` admits what fits and returns (chunks, whether decoding sequences run in the same pass). With no chunk the
+replica decodes. A head of queue that does not fit waits, and so does everything behind it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from rooflm.errors import RooflmError, near_matches
+
+if TYPE_CHECKING:
+    from rooflm.serving.replica import Replica
+
+Chunk = tuple[list[Any], int]
+Chosen = tuple[list[Chunk], bool]
+
+
+class Queue(deque[int]):
+    """First come, first served: a deque of requests."""
+
+    def first(self) -> int:
+        """The request that is next."""
+        return self[0]
+
+    def take(self) -> int:
+        """Remove and return it."""
+        return self.popleft()
+
+    def back(self, request: int) -> None:
+        """Put a preempted request back in front."""
+        self.appendleft(request)
+
+
+class PriorityQueue:
+    """Smallest key first, then first come: keys are priorities, or prompt lengths (shortest job first)."""
+
+    def __init__(self, key: Any) -> None:
+        self._key, self._heap, self._count = key, [], 0  # type: tuple[Any, list[tuple[float, int, int]], int]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def append(self, request: int) -> None:
+        """A request that arrives."""
+        self._count += 1
+        heapq.heappush(self._heap, (self._key(request), self._count, request))
+
+    def first(self) -> int:
+        """The request that is next."""
+        return self._heap[0][2]
+
+    def take(self) -> int:
+        """Remove and return it."""
+        return heapq.heappop(self._heap)[2]
+
+    def back(self, request: int) -> None:
+        """Put a preempted request back: in front of its equals."""
+        self._count += 1
+        heapq.heappush(self._heap, (self._key(request), -self._count, request))
+
+
+class Continuous:
+    """vLLM: decoding sequences come first in the token budget, prompts fill the rest in chunks, all in one pass.
+
+    A prompt is admitted when it fits the free KV blocks less a watermark of 1 %; growth beyond the cache preempts the
+    sequence admitted last. Source: vLLM documentation, "Optimization and tuning: chunked prefill, preemption"; Orca
+    (OSDI 2022) for iteration-level scheduling, Sarathi-Serve (OSDI 2024) for chunks beside decoding.
+    """
+
+    watermark = 0.01
+    mixes = True
+
+    def room(self, r: Replica, request: int) -> bool:
+        """True when the request may be admitted."""
+        tokens = r.length(request) + r.each + len(r.heap) * r.growth
+        return r.used + tokens <= r.capacity * (1 - self.watermark) or (not r.heap and not r.prefilling)
+
+    def select(self, r: Replica) -> Chosen:
+        """Chunks of the next pass, unfinished prompts first."""
+        chunks: list[Chunk] = []
+        running = len(r.heap)
+        budget = r.budget - running if self.mixes else r.budget
+        for entry in r.prefilling:
+            if budget <= 0:
+                break
+            new = min(entry[2], budget)
+            chunks.append((entry, new))
+            budget -= new
+        waiting = r.waiting
+        while waiting and budget > 0 and len(r.heap) + len(r.prefilling) < r.most:
+            request = waiting.first()
+            if not self.room(r, request):
+                break
+            waiting.take()
+            entry = r.admit(request)
+            if entry is not None:
+                new = min(entry[2], budget)
+                chunks.append((entry, new))
+                budget -= new
+        return chunks, self.mixes
+
+
+class PrefillFirst(Continuous):
+    """SGLang: when prompts wait, a pass of prefill alone runs first (in chunks) and decoding pauses.
+
+    Admission leaves room for a share of what the running requests may still write. Source: SGLang documentation
+    (chunked_prefill_size, schedule_conservativeness); Zheng et al., arXiv 2312.07104.
+    """
+
+    watermark = 0.0
+    mixes = False
+    future = 0.3
+    """Share of the running requests' remaining output that admission keeps free (its new_token_ratio starts at 0.7 and
+    decays to about 0.1 while nothing is preempted)."""
+
+    def room(self, r: Replica, request: int) -> bool:
+        """True when the prompt and a share of all outputs still to come fit."""
+        tokens = r.length(request) + r.each
+        future = self.future * (r.remaining() + r.left(request))
+        return r.used + tokens + future <= r.capacity or (not r.heap and not r.prefilling)
+
+
+class InFlight(Continuous):
+    """TensorRT-LLM in-flight batching, MAX_UTILIZATION: whole prompts beside decoding within max_num_tokens, as many
+    requests as fit now, pausing (recompute) when the cache runs out. chunked: prompts may be cut.
+
+    Source: TensorRT-LLM documentation, "Useful runtime options: capacity scheduler policy, max num tokens".
+    """
+
+    watermark = 0.0
+    chunked = False
+
+    def select(self, r: Replica) -> Chosen:
+        """Chunks of the next pass; without chunking, a prompt goes in whole or waits (alone it may be cut)."""
+        if self.chunked or r.prefilling:
+            return super().select(r)
+        chunks: list[Chunk] = []
+        budget = r.budget - len(r.heap)
+        waiting = r.waiting
+        while waiting and len(r.heap) + len(r.prefilling) < r.most:
+            request = waiting.first()
+            whole = r.length(request)
+            full = (budget <= 0 and chunks) or (whole > budget and (chunks or r.heap) and whole <= r.budget)
+            if full or not self.room(r, request):
+                break
+            waiting.take()
+            entry = r.admit(request)
+            if entry is not None:
+                new = min(entry[2], max(budget, 1) if not chunks else budget)
+                chunks.append((entry, new))
+                budget -= new
+        return chunks, True
+
+
+def all_fits(r: Replica, request: int) -> bool:
+    """True when the whole prompt and output of a request fit beside those of all that run."""
+    ahead = r.remaining() + sum(r.left(e[0]) for e in r.prefilling)
+    return r.used + ahead + r.length(request) + r.left(request) + r.each <= r.capacity
+
+
+class NoEviction(InFlight):
+    """TensorRT-LLM in-flight batching, GUARANTEED_NO_EVICT: a request starts only when its whole prompt and output fit
+    beside those of all that run, so that nothing is ever paused."""
+
+    def room(self, r: Replica, request: int) -> bool:
+        """True when everything admitted would fit to its end."""
+        return all_fits(r, request)
+
+
+class Static(Continuous):
+    """Static batching: a batch is prefilled, decoded until its last request ends, and only then the next one starts."""
+
+    watermark = 0.0
+    mixes = False
+
+    def select(self, r: Replica) -> Chosen:
+        """The next batch when none runs; the rest of its prompts; nothing otherwise."""
+        if r.heap and not r.prefilling:
+            return [], False
+        chunks: list[Chunk] = []
+        budget = r.budget
+        assembling = not r.heap and not r.prefilling
+        while assembling and r.waiting and len(r.prefilling) < r.most and all_fits(r, r.waiting.first()):
+            r.admit(r.waiting.take())
+        for entry in r.prefilling:
+            if budget <= 0:
+                break
+            new = min(entry[2], budget)
+            chunks.append((entry, new))
+            budget -= new
+        return chunks, False
+
+
+SCHEDULERS: dict[str, type[Continuous]] = {
+    "continuous": Continuous, "prefill-first": PrefillFirst, "in-flight": InFlight, "no-evict": NoEviction,
+    "static": Static,
+}  # fmt: skip
+"""Scheduler by name: continuous (vLLM), prefill-first (SGLang), in-flight and no-evict (TensorRT-LLM), static."""
+
+
+def scheduler(name: str) -> Continuous:
+    """A scheduler by name. RooflmError with the nearest names for an unknown one."""
+    if name not in SCHEDULERS:
+        near = near_matches(name, SCHEDULERS) or list(SCHEDULERS)
+        raise RooflmError(f"scheduler is {name!r}, but it must be one of {', '.join(SCHEDULERS)} (nearest: {near[0]})")
+    return SCHEDULERS[name]()
+
+
+POLICIES = ("fcfs", "priority", "shortest")
+"""Order of the queue: first come first served, by the requests' priority (small first), or shortest prompt first."""
+
+
+def queue(policy: str, priority: Any, prompt: Any) -> Queue | PriorityQueue:
+    """The queue of a policy; priority, prompt: values by request."""
+    if policy == "fcfs":
+        return Queue()
+    if policy == "priority":
+        return PriorityQueue(lambda i: float(priority[i]) if priority is not None else 0.0)
+    if policy == "shortest":
+        return PriorityQueue(lambda i: float(prompt[i]))
+    raise RooflmError(f"policy is {policy!r}, but it must be one of {', '.join(POLICIES)}")

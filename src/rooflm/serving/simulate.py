@@ -1,0 +1,268 @@
+"""The event loop: arrivals, completions and transfers in the order of time, over any number of replicas.
+
+Only the replica whose next event is earliest moves; an arrival cuts the run of decode steps that its replica has
+planned at the next step boundary. So the result is that of stepping every pass of every replica, at the cost of a few
+table look-ups a request.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflm.errors import RooflmError
+from rooflm.serving.replica import FINISHED, INFINITY, REJECTED, Records, Replica, Server
+from rooflm.serving.router import Router
+from rooflm.serving.schedulers import scheduler
+from rooflm.serving.steps import Capacity, StepTable
+from rooflm.serving.workload import Requests
+
+Progress = Callable[[int, int, float], None]
+"""Called now and then with requests ended, requests in all, and the simulated time (s)."""
+EVERY = 8192
+"""Events between two calls of progress."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal replicas of one engine instance. role: "both", "prefill" or "decode"; gpus: of one replica; longest: most
+    tokens of a request (the model's context)."""
+
+    table: StepTable
+    server: Server
+    capacity: Capacity
+    replicas: int = 1
+    role: str = "both"
+    gpus: int = 1
+    longest: float = INFINITY
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """KV cache sent from a prefill to a decode replica: B/s, and s of latency."""
+
+    bandwidth: float = 50e9
+    latency: float = 5e-3
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a simulation leaves: the requests' records, the replicas with their sums, and how it ended.
+
+    duration: simulated seconds; interrupted: stopped by the user, the rest being still queued or running.
+    """
+
+    requests: Requests
+    records: Records
+    replicas: list[Replica]
+    pools: tuple[Pool, ...]
+    duration: float
+    interrupted: bool = False
+
+
+def fits(pools: tuple[Pool, ...], prompt: int, output: int) -> bool:
+    """True when a request alone fits every pool's KV memory and the model's context."""
+    for pool in pools:
+        whole = prompt + (1 if pool.role == "prefill" else output)
+        if whole + pool.capacity.each > pool.capacity.tokens / pool.table.ranks or whole > pool.longest:
+            return False
+    return True
+
+
+def simulate(
+    requests: Requests, pools: tuple[Pool, ...], router: str = "round-robin", transfer: Transfer | None = None,
+    horizon: float = INFINITY, progress: Progress | None = None,
+) -> Run:  # fmt: skip
+    """Simulate until every request has ended, or until `horizon` (simulated s), or until interrupted (Ctrl-C).
+
+    Every request ends as finished, rejected (it can never fit), or is left queued or running. Raises RooflmError for
+    pools that do not make a deployment.
+    """
+    roles = {p.role for p in pools}
+    if roles not in ({"both"}, {"prefill", "decode"}):
+        raise RooflmError("a deployment is made of pools of role both, or of prefill and decode pools")
+    records = Records(
+        requests.arrival if not requests.concurrency else np.zeros(requests.count), requests.prompt.tolist(),
+        requests.output.tolist(), requests.hashes, requests.priority,
+    )  # fmt: skip
+    replicas: list[Replica] = []
+    for pool in pools:
+        for _ in range(pool.replicas):
+            replicas.append(
+                Replica(len(replicas), records, pool.table, pool.server, pool.capacity, scheduler(pool.server.scheduler),
+                        pool.role)
+            )  # fmt: skip
+    loop = Loop(requests, records, replicas, pools, router, transfer or Transfer(), horizon, progress)
+    interrupted = False
+    try:
+        loop.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    ends = [e for e in records.end if e == e]
+    duration = max(max(ends, default=0.0), *(r.clock for r in replicas)) if horizon == INFINITY else horizon
+    return Run(requests, records, replicas, pools, float(duration), interrupted)
+
+
+class Loop:
+    """The state of one simulation: static arrivals in order, and a heap of what comes up on the way."""
+
+    def __init__(self, requests: Requests, records: Records, replicas: list[Replica], pools: tuple[Pool, ...],
+                 router: str, transfer: Transfer, horizon: float, progress: Progress | None) -> None:  # fmt: skip
+        self.requests, self.records, self.replicas, self.pools = requests, records, replicas, pools
+        self.first = [r for r in replicas if r.role != "decode"]
+        self.second = [r for r in replicas if r.role == "decode"]
+        self.routers = (Router(router), Router(router))
+        self.transfer, self.horizon, self.progress = transfer, horizon, progress
+        server = pools[0].server
+        self.front, self.delay = server.front / len(self.first), server.request
+        self.free = 0.0
+        self.heap: list[tuple[float, int, int, int]] = []
+        self.pushed = self.ended = self.next = 0
+        self.closed = requests.concurrency > 0
+        self.times: list[float] = []
+        self.order: list[int] = []
+        self.at = 0
+        if self.closed:
+            for _ in range(requests.concurrency):
+                self._issue(0.0)
+        else:
+            seen = visible(requests.arrival, self.front) + self.delay
+            self._static(seen)
+
+    def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
+        r = self.requests
+        longest = min(min(p.longest for p in self.pools), min(p.capacity.tokens / p.table.ranks - p.capacity.each for p in self.pools))
+        both = self.pools[0].role == "both"
+        if both:
+            bad = np.flatnonzero(r.prompt + r.output > longest)
+        else:
+            bad = np.array([i for i in range(r.count) if not fits(self.pools, int(r.prompt[i]), int(r.output[i]))], dtype=int)
+        keep = np.ones(r.count, dtype=bool)
+        keep[bad] = False
+        for i in bad.tolist():
+            self.records.status[i] = REJECTED
+        self.ended += len(bad)
+        self.order = np.flatnonzero(keep).tolist()
+        self.times = seen[keep].tolist()
+
+    def _push(self, time: float, request: int, stage: int) -> None:
+        self.pushed += 1
+        heapq.heappush(self.heap, (time, self.pushed, request, stage))
+
+    def _issue(self, now: float) -> None:
+        """A client of the closed loop sends its next request."""
+        records = self.records
+        while self.next < self.requests.count:
+            request = self.next
+            self.next += 1
+            records.arrival[request] = now
+            if not fits(self.pools, records.prompt[request], records.output[request]):
+                records.status[request] = REJECTED
+                self.ended += 1
+                continue
+            self.free = max(self.free, now) + self.front
+            self._push(self.free + self.delay, request, 0)
+            return
+
+    def _completed(self, r: Replica) -> None:
+        """What follows from requests that ended on a replica: a transfer, or the client's next request."""
+        for request in r.done:
+            if r.role == "prefill" and self.records.status[request] != FINISHED:
+                sent = self.records.prompt[request] * r.bytes_per_token
+                self._push(r.clock + self.transfer.latency + sent / self.transfer.bandwidth, request, 1)
+                continue
+            self.ended += 1
+            if self.closed:
+                self._issue(r.clock)
+        r.done = []
+
+    def run(self) -> None:
+        """Events in the order of time until there are none, or until the horizon."""
+        replicas, heap, times = self.replicas, self.heap, self.times
+        single = replicas[0] if len(replicas) == 1 else None
+        total, known = self.requests.count, len(times)
+        events = 0
+        while True:
+            events += 1
+            if self.progress is not None and not events % EVERY:
+                self.progress(self.ended, total, max(r.clock for r in replicas))
+            at = self.at
+            now = times[at] if at < known else INFINITY
+            dynamic = bool(heap) and heap[0][0] < now
+            if dynamic:
+                now = heap[0][0]
+            best: Replica | None = None
+            end = INFINITY
+            for r in (single,) if single is not None else replicas:
+                if r.dirty:
+                    if r.clock >= now:
+                        continue
+                    r.plan()
+                    if r.done:
+                        self._completed(r)
+                        r.dirty, best = True, None
+                        break
+                if r.end < end:
+                    best, end = r, r.end
+            else:
+                if min(now, end) > self.horizon or (now == INFINITY and best is None):
+                    return
+                if now <= end:
+                    if dynamic:
+                        _, _, request, stage = heapq.heappop(heap)
+                    else:
+                        request, stage = self.order[at], 0
+                        self.at = at + 1
+                    self._deliver(now, request, stage)
+                elif best is not None:
+                    best.commit()
+                    if best.done:
+                        self._completed(best)
+
+    def _deliver(self, now: float, request: int, stage: int) -> None:
+        """A request reaches a replica: an idle one wakes, planned decode steps stop at the next boundary where the
+        request could start then; otherwise it only queues."""
+        pool = self.second if stage else self.first
+        r = pool[0] if len(pool) == 1 else self.routers[stage].pick(pool, request)
+        self.records.replica[request] = r.number
+        if not r.dirty:
+            if r.kind < 0:
+                r.clock = max(r.clock, now)
+                r.dirty = True
+            elif r.kind == 0 and now > r.clock and not self._blocked(r):
+                r.interrupt(now)
+                if r.done:
+                    self._completed(r)
+            elif r.kind == 0 and now <= r.clock:
+                r.dirty = True
+        elif not r.heap and not r.prefilling and not r.waiting:
+            r.clock = max(r.clock, now)
+        r.waiting.append(request)
+
+    def _blocked(self, r: Replica) -> bool:
+        """True when a newcomer could not start before the planned steps end anyway."""
+        return (bool(r.waiting) and r.server.policy == "fcfs") or len(r.heap) >= r.most
+
+
+def visible(arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """When requests leave a serial front end of `front` s each: v_i = max(v_(i-1), a_i) + front (Lindley), in order.
+
+    >>> visible(np.array([0.0, 0.0, 10.0]), 1.0).tolist()
+    [1.0, 2.0, 11.0]
+    """
+    if front <= 0:
+        return np.asarray(arrival, dtype=float) + 0.0
+    index = np.arange(len(arrival))
+    out: np.ndarray[tuple[int], np.dtype[np.float64]] = np.maximum.accumulate(arrival - index * front) + (index + 1) * front
+    return out
+
+
+def share_waiting(run: Run) -> float:
+    """Share of requests that had not ended when the run stopped."""
+    left = sum(1 for s in run.records.status if s not in (FINISHED, REJECTED))
+    return left / max(run.requests.count, 1) if not math.isnan(run.duration) else 0.0

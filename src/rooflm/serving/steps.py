@@ -1,0 +1,347 @@
+"""Step times for the simulator: one array evaluation of `infer`'s own passes, then table look-ups.
+
+A pass that holds prefill chunks and decoding sequences is the sum of its kernels. By what a kernel depends on (the
+shape of its time says it) there are four groups: products and elementwise kernels over all tokens of the pass,
+prefill attention over (new, past), kernels over decoding sequences, decode attention over (sequences, context):
+
+    mixed(P, D) = dense(P + D) + [decode(D) - dense(D)] + prefill_attention(new, past) + decode_attention(D, context)
+
+which is exact because times add. What the host costs is `estimate.hosted`, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm import memory as mem
+from rooflm.engine import Engine
+from rooflm.errors import RooflmError
+from rooflm.estimate import MEMORY_POWER, hosted, launches
+from rooflm.graph import Context, Decode, Pass, Prefill, build
+from rooflm.inference import FACTORS, memory_use, style, token_bytes
+from rooflm.ops import Op
+from rooflm.roofline import Timed, rates, time_nodes
+from rooflm.scenario import Scenario
+
+Array = NDArray[np.float64]
+CELLS = 48
+"""Cells of the context axis (equal widths, so that a look-up is a division)."""
+RATIO = 1.09
+"""Ratio of neighbouring points of the token and sequence axes."""
+
+
+class Reach(NamedTuple):
+    """How far the tables go: tokens in a pass, decoding sequences of a rank, tokens of a sequence."""
+
+    tokens: int
+    sequences: int
+    context: int
+
+
+def ladder(last: int) -> Array:
+    """Whole numbers from 1 to `last`, every one up to 16 and then about 9 % apart.
+
+    >>> ladder(20).tolist()[-4:]
+    [16.0, 17.0, 19.0, 20.0]
+    """
+    steps = int(np.ceil(np.log(max(last, 2)) / np.log(RATIO)))
+    points = np.round(RATIO ** np.arange(steps + 1))
+    return np.unique(np.minimum(np.concatenate([np.arange(1, 17), points, [max(last, 1)]]), max(last, 1))).astype(float)
+
+
+class Parts(NamedTuple):
+    """Seconds by engine factor: dense (tokens,), prefill (tokens, pasts), decode (sequences,), attention (sequences,
+    contexts); and dynamic joules in the same four groups under "joules"."""
+
+    dense: dict[str, Array]
+    prefill: dict[str, Array]
+    decode: dict[str, Array]
+    attention: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Components:
+    """What a scenario's passes are made of, before the engine's factors and host costs (see `Parts`).
+
+    tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
+    pass; draft: time of drafting over the verifying step's.
+    """
+
+    scenario: Scenario
+    tokens: Array
+    pasts: Array
+    sequences: Array
+    contexts: Array
+    parts: Parts = field(repr=False)
+    launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    draft: float = 0.0
+
+
+def factor_name(t: Timed) -> str:
+    """The engine's constant that scales a node's time."""
+    return FACTORS.get(t.node.kind, "stream_factor") if isinstance(t.node, Op) else "collective_factor"
+
+
+def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Seconds by factor of the nodes that vary along the first axis only, and of those that vary along the second."""
+    first: dict[str, Array] = {}
+    second: dict[str, Array] = {}
+    r, device = rates(s), s.cluster.device
+    joule = float(device.tdp - device.idle)
+    for t in timed:
+        pairs = [(factor_name(t), np.asarray(t.total, float))]
+        if isinstance(t.node, Op):
+            own = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
+            pairs.append(("joules", np.asarray(joule * t.node.count * own, float)))
+        for name, value in pairs:
+            inner = value.ndim == 2 and value.shape[1] > 1
+            group, size = (second, shape) if inner else (first, (shape[0], 1))
+            group[name] = group.get(name, np.zeros(size)) + value
+    return {k: v[:, 0] for k, v in first.items()}, second
+
+
+def components(s: Scenario, reach: Reach, speculative: int = 0, draft: float = 0.0) -> Components:
+    """Evaluate the passes of a scenario over tokens, past, sequences and context, once.
+
+    speculative: tokens guessed a step (each sequence then verifies 1 + that many tokens in a pass while its cache is
+    read once); draft: cost of guessing one of them over that of a step.
+    """
+    tokens, sequences = ladder(reach.tokens), ladder(reach.sequences)
+    pasts = reach.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
+    contexts = np.arange(CELLS + 1) * (reach.context / CELLS)
+    contexts[0] = 1.0
+    model, st, m = s.model.scaled(), style(s), s.mapping
+    column = tokens[:, None]
+    rows = sequences[:, None]
+    prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
+    decode = Pass(None, Decode(rows, contexts[None, :]), rows)
+    wide = Pass(None, Decode(rows * (1 + speculative), np.ones((1, 2)) * reach.context), rows * (1 + speculative))
+    both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
+    nodes = [build(Context(model, work, m, s.quant, st)) for work in (prefill, decode, wide)]
+    flat = time_nodes([n for group in nodes for n in group], s)
+    ends = np.cumsum([len(group) for group in nodes])
+    timed = [flat[: ends[0]], flat[ends[0] : ends[1]], flat[ends[1] :]]
+    dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
+    _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
+    decoding, _ = grouped(timed[2], s, (len(sequences), 2))
+    mixed = [Timed(n, 0.0, 0) for n in build(Context(model, both, m, s.quant, st))]
+    counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
+    parts = Parts(dense, attention_p, decoding, attention_d)
+    return Components(s, tokens, pasts, sequences, contexts, parts, (counts[0], counts[1], counts[2]), speculative * draft)
+
+
+def total(parts: dict[str, Array], engine: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
+    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry theirs already)."""
+    out = np.zeros(shape)
+    for name, value in parts.items():
+        if name != "joules":
+            out += value * (getattr(engine, name) if fitted and name != "collective_factor" else 1.0)
+    return out
+
+
+class StepTable:
+    """Step times of one engine instance, as plain lists for the simulator's loop. All times in s.
+
+    `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
+    pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
+    flight: micro-batches in a pipeline, each with its share of the sequences.
+    """
+
+    def __init__(self, c: Components, engine: Engine | None = None, speed: float = 1.0) -> None:
+        s = c.scenario
+        e = engine if engine is not None else s.engine
+        fitted = s.efficiency.mode == "calibrated"
+        self.components, self.engine = c, e
+        self.ranks = int(s.mapping.dp)
+        self.flight = int(min(float(np.max(s.mapping.in_flight)), float(np.max(s.mapping.pp))))
+        self.reach = Reach(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
+        self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
+        scale = (1.0 + c.draft) * speed
+        shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
+        p = c.parts
+        dense = total(p.dense, e, fitted, shape_p[:1]) * speed
+        attend = total(p.prefill, e, fitted, shape_p) * speed
+        decode = total(p.decode, e, fitted, shape_d[:1]) * scale
+        attention = total(p.attention, e, fitted, shape_d) * scale
+        every = np.arange(self.reach.tokens + 1, dtype=float)
+        self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
+        each = np.arange(self.reach.sequences + 1, dtype=float)
+        over = np.interp(each, c.sequences, decode) - np.interp(each, c.tokens, dense)
+        over[0] = 0.0
+        self._over: list[float] = over.tolist()
+        self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
+        self._pasts: list[float] = c.pasts.tolist()
+        self._floor = float(attend[0, 0])
+        self._decode, self._attention = decode, attention
+        counts = c.launches
+        self._gaps = [n * float(e.gap) for n in counts]
+        self._issued = [counts[0] * float(e.issue_prefill), counts[1] * float(e.issue_decode), counts[2] * float(e.issue_prefill)]
+        self._step, self._sequence, self._overlap = float(e.step), float(e.sequence), e.overlap
+        self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
+        self._decays: dict[int, list[float]] = {}
+
+    def _spread(self, values: Array, sequences: float) -> Any:
+        """A table over sequences read between its points."""
+        points = self.components.sequences
+        i = min(max(int(np.searchsorted(points, sequences)) - 1, 0), max(len(points) - 2, 0))
+        if len(points) == 1:
+            return values[0]
+        share = (sequences - points[i]) / (points[i + 1] - points[i])
+        return values[i] + (values[i + 1] - values[i]) * share
+
+    def local(self, sequences: int) -> int:
+        """Decoding sequences of the fullest rank and micro-batch."""
+        shares = self.ranks * self.flight
+        return -(-sequences // shares)
+
+    def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
+        """Decode-only steps of `sequences`: (time at each context point, half its slope, integral from context 0)."""
+        row = self._rows.get(sequences)
+        if row is None:
+            here = self.local(sequences)
+            if here > self.reach.sequences:
+                raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.reach.sequences}")
+            device = self._spread(self._decode, here) + self._spread(self._attention, here) + self._gaps[1]
+            times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
+            cell = self._cell
+            slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
+            integral = np.concatenate([[0.0], np.cumsum((times[1:] + times[:-1]) * cell / 2)])
+            row = self._rows[sequences] = (times.tolist(), (slopes / 2).tolist(), integral.tolist())
+        return row
+
+    def decode_time(self, sequences: int, context: float) -> float:
+        """One decode-only step at a mean context."""
+        times, slopes, _ = self.decode_row(sequences)
+        i = min(int(context / self._cell), CELLS)
+        return times[i] + 2 * slopes[i] * (context - i * self._cell)
+
+    def decode_sum(self, sequences: int, context: float, steps: int) -> float:
+        """Seconds of `steps` decode-only steps, the mean context growing by one a step (closed form).
+
+        sum over j < k of t(c + j) = integral of t from c - 1/2 to c + k - 1/2: exact where t is linear.
+        """
+        times, slopes, integral = self.decode_row(sequences)
+        cell = self._cell
+        low = context - 0.5
+        high = low + steps
+        i = int(low / cell)
+        j = int(high / cell)
+        if j > CELLS:
+            j = CELLS
+            i = min(i, CELLS)
+        x, y = low - i * cell, high - j * cell
+        if i == j:
+            return (y - x) * (times[i] + slopes[i] * (y + x))
+        return integral[j] + y * (times[j] + slopes[j] * y) - integral[i] - x * (times[i] + slopes[i] * x)
+
+    def attend(self, new: int, past: float) -> float:
+        """Prefill attention (and what else depends on the past) of one chunk."""
+        pasts = self._pasts
+        i = 0 if past < pasts[1] else 1 if past < pasts[2] else 2
+        low = self._attend[i][new]
+        if not past:
+            return low
+        return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
+
+    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float) -> float:
+        """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
+
+        With attention data parallelism, chunks spread over the ranks and the fullest rank sets the time.
+        """
+        here = self.local(sequences) if sequences else 0
+        ranks = self.ranks
+        new = 0
+        attention = 0.0
+        largest, longest = 0, 0.0
+        floor = self._floor
+        for n, past in chunks:
+            if n:
+                a = self.attend(n, past) - floor
+                new += n
+                attention += a
+                if n > largest:
+                    largest = n
+                if a > longest:
+                    longest = a
+        if ranks > 1:
+            new, attention = max(-(-new // ranks), largest), max(attention / ranks, longest)
+        every = new + here
+        if every > self.reach.tokens:
+            every = self.reach.tokens
+        device = self._dense[every] + self._over[here] + attention + floor
+        kind = 0
+        if here:
+            kind = 2
+            decays = self._decays.get(here)
+            if decays is None:
+                decays = self._decays[here] = self._spread(self._attention, here).tolist()
+            cell = self._cell
+            i = min(int(context / cell), CELLS - 1)
+            device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
+        device += self._gaps[kind]
+        fixed = self._step + self._sequence * (here + len(chunks))
+        issued = self._issued[kind]
+        if self._overlap:
+            return device if device > issued + fixed else issued + fixed
+        return (device if device > issued else issued) + fixed
+
+
+class Capacity(NamedTuple):
+    """KV memory of one engine instance: tokens that fit, tokens' worth of what every sequence holds beside its own
+    (recurrent state, full windows, the unfilled part of its last block), bytes a token (all GPUs)."""
+
+    tokens: float
+    each: float
+    bytes_per_token: float
+
+
+def capacity(s: Scenario, budget: float, longest: float) -> Capacity:
+    """KV capacity from the memory formulas: what weights, activations of a full pass and fixed buffers leave.
+
+    budget: tokens of the largest pass of a rank; longest: length at which windows count as full.
+    """
+    m = s.mapping
+    fixed = memory_use(s, batch=np.zeros(()))
+    free = float(fixed.capacity - fixed.total) - float(budget * token_bytes(s))
+    long = max(longest, 1.0) * 64
+
+    def held(tokens: float) -> float:
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens))
+
+    per_token = (held(2 * long) - held(long)) / long
+    state = max(held(longest) - per_token * longest, 0.0)
+    block = float(s.engine.block)
+    if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
+        per_token = state / max(longest, 1.0) or 1.0
+    each = state / per_token + (block - 1) / 2
+    return Capacity(max(free, 0.0) / per_token * float(m.dp), each, per_token * float(m.tp * m.pp))
+
+
+def energy_fit(c: Components) -> tuple[Array, Array]:
+    """Dynamic joules of one rank as linear forms: decode steps (1, sequences, sequences x context) and prefill
+    (1, tokens, tokens x past), fitted to the tables by least squares."""
+    p = c.parts
+    d, x = c.sequences[:, None], c.contexts[None, :]
+    joules = p.decode.get("joules", np.zeros(len(c.sequences)))[:, None] + p.attention.get("joules", np.zeros((1, 1)))
+    joules = np.broadcast_to(joules, (len(c.sequences), len(c.contexts)))
+    one = np.ones_like(joules)
+    decode = _least(joules, [one, one * d, d * x])
+    t, q = c.tokens[:, None], c.pasts[None, :]
+    joules = p.dense.get("joules", np.zeros(len(c.tokens)))[:, None] + p.prefill.get("joules", np.zeros((1, 1)))
+    joules = np.broadcast_to(joules, (len(c.tokens), len(c.pasts)))
+    one = np.ones_like(joules)
+    return decode, _least(joules, [one, one * t, t * (q + t / 2)])
+
+
+def _least(values: Array, columns: list[Array]) -> Array:
+    """Least-squares weights of columns, in relative error."""
+    matrix = np.stack([np.broadcast_to(x, values.shape).ravel() for x in columns], axis=1)
+    flat = values.ravel()
+    scale = 1.0 / np.maximum(flat, 1e-300)
+    found: Array = np.linalg.lstsq(matrix * scale[:, None], flat * scale, rcond=None)[0]
+    return found

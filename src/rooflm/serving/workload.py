@@ -1,0 +1,167 @@
+"""What arrives: closed loop at a concurrency, open loop at a rate, or a trace; lengths fixed or spread over a range.
+
+Same seed, same requests, on any machine (NumPy's PCG64 generator).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Requests in the order of their arrival. arrival: s from the start (open loop); concurrency: clients of a closed
+    loop (0: open loop), each of which sends its next request when one ends, the first wave all at once.
+
+    prompt, output: tokens; hashes: prefix block hashes of each request, or None; priority: small first, or None.
+    """
+
+    prompt: Ints
+    output: Ints
+    arrival: Array = field(default_factory=lambda: np.zeros(0))
+    concurrency: int = 0
+    hashes: Sequence[Sequence[int]] | None = None
+    priority: Array | None = None
+    name: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of requests."""
+        return len(self.prompt)
+
+    @property
+    def rate(self) -> float:
+        """Mean arrivals a second (nan for a closed loop and for requests that all come at once)."""
+        if self.concurrency or self.count < 2:
+            return math.nan
+        span = float(self.arrival[-1] - self.arrival[0])
+        return (self.count - 1) / span if span > 0 else math.inf
+
+
+def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what: str = "prompt") -> Ints:
+    """`count` lengths, uniform over whole numbers from spread[0] to spread[1] times `mean` (fixed where both are 1).
+
+    >>> lengths(100, (0.8, 1.0), 4, 1).min() >= 80
+    True
+    """
+    low, high = spread
+    if not (0 < low <= high and math.isfinite(high)):
+        raise RooflmError(f"spread of {what} is {low:g} to {high:g}, but it must go upwards from above 0")
+    if mean < 1:
+        raise RooflmError(f"{what} is {mean}, but it must be at least 1 token")
+    first, last = max(math.ceil(low * mean - 1e-9), 1), max(math.floor(high * mean + 1e-9), 1)
+    if first >= last:
+        return np.full(count, max(round(mean * (low + high) / 2), 1), dtype=np.int64)
+    return np.random.default_rng(seed).integers(first, last + 1, count, dtype=np.int64)
+
+
+def _both(prompt: int, output: int, spread: tuple[float, float], count: int, seed: int) -> tuple[Ints, Ints]:
+    return lengths(prompt, spread, count, [seed, 1]), lengths(output, spread, count, [seed, 2], "output")
+
+
+def closed_loop(
+    concurrency: int, requests: int | None = None, prompt: int = 512, output: int = 128,
+    spread: tuple[float, float] = (1.0, 1.0), seed: int = 0,
+) -> Requests:  # fmt: skip
+    """A closed loop: `concurrency` clients, `requests` in all (default ten a client).
+
+    >>> r = closed_loop(4, prompt=16, output=8); r.count, r.concurrency
+    (40, 4)
+    """
+    if concurrency < 1:
+        raise RooflmError(f"concurrency is {concurrency}, but it must be at least 1")
+    total = _count(requests if requests is not None else 10 * concurrency)
+    p, o = _both(prompt, output, spread, total, seed)
+    return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {concurrency} clients")
+
+
+def open_loop(
+    rate: float, requests: int = 1000, prompt: int = 512, output: int = 128, spread: tuple[float, float] = (1.0, 1.0),
+    seed: int = 0, burstiness: float = 1.0, day: Callable[[Array], Array] | None = None,
+) -> Requests:  # fmt: skip
+    """Arrivals at a mean rate (requests/s). burstiness: shape of the gamma-distributed gaps (1: Poisson; below: bursts;
+    infinity: evenly spaced), as in vLLM's benchmark. day: relative rate over time of day (s) with mean 1 over the run,
+    by which time is stretched (see `daily`).
+
+    >>> bool(np.all(np.diff(open_loop(5.0, 50, seed=3).arrival) >= 0))
+    True
+    """
+    if not (rate > 0 and math.isfinite(rate)):
+        raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0")
+    if not burstiness > 0:
+        raise RooflmError(f"burstiness is {burstiness:g}, but it must be above 0")
+    total = _count(requests)
+    generator = np.random.default_rng([seed, 3])
+    even = math.isinf(burstiness)
+    gaps = np.full(total, 1.0) if even else generator.gamma(burstiness, 1 / burstiness, total)
+    gaps[0] = 0.0
+    arrival = np.cumsum(gaps) / rate
+    p, o = _both(prompt, output, spread, total, seed)
+    if day is not None:
+        arrival = stretched(arrival, day)
+    return Requests(p, o, arrival, name=f"open loop at {rate:g} requests/s")
+
+
+def daily(peak: float = 2.0, period: float = 86400.0, top: float = 0.58) -> Callable[[Array], Array]:
+    """A rate over the day: 1 + (peak - 1) cos around its top, never below 0; top: where in the period (0.58: 14 h).
+
+    >>> float(daily(1.5)(np.array([0.58 * 86400]))[0])
+    1.5
+    """
+    if not 1 <= peak <= 2:
+        raise RooflmError(f"peak is {peak:g} times the mean rate, but it must be from 1 to 2")
+    return lambda t: 1 + (peak - 1) * np.cos(2 * np.pi * (t / period - top))
+
+
+def stretched(arrival: Array, day: Callable[[Array], Array]) -> Array:
+    """Arrival times of a rate that changes: even time mapped through the inverse of the cumulative rate."""
+    end = max(float(arrival[-1]), 1e-9)
+    grid = np.linspace(0.0, 3 * end, 3 * 4096 + 1)
+    weight = np.maximum(day(grid), 0.0)
+    passed = np.concatenate([[0.0], np.cumsum((weight[1:] + weight[:-1]) / 2 * np.diff(grid))])
+    return np.interp(arrival, passed, grid)
+
+
+def scaled(r: Requests, rate: float = 1.0, copies: int = 1, seed: int = 0) -> Requests:
+    """A trace played `rate` times as fast, each request standing for `copies` (shifted by up to the mean gap)."""
+    if not rate > 0 or copies < 1:
+        raise RooflmError(f"scale is {rate:g} x {copies}, but both must be above 0")
+    arrival = np.repeat(r.arrival / rate, copies)
+    if copies > 1:
+        gap = float(arrival[-1]) / max(r.count, 1)
+        arrival = arrival + np.random.default_rng([seed, 4]).random(len(arrival)) * gap
+    order = np.argsort(arrival, kind="stable")
+    hashes = None if r.hashes is None else [r.hashes[i // copies] for i in order]
+    priority = None if r.priority is None else np.repeat(r.priority, copies)[order]
+    return replace(
+        r, prompt=np.repeat(r.prompt, copies)[order], output=np.repeat(r.output, copies)[order], arrival=arrival[order],
+        hashes=hashes, priority=priority,
+    )  # fmt: skip
+
+
+def shared_prefix(r: Requests, tokens: int, block: int = 512) -> Requests:
+    """The same requests with a common system prompt of `tokens` tokens, as block hashes; the rest is each one's own."""
+    common = list(range(tokens // block))
+    hashes = []
+    for i, prompt in enumerate(r.prompt.tolist()):
+        full = prompt // block
+        own = [-(i + 1) * 100_000 - b for b in range(max(full - len(common), 0))]
+        hashes.append(common[:full] + own)
+    return replace(r, hashes=hashes)
+
+
+def _count(requests: int) -> int:
+    if requests < 1:
+        raise RooflmError(f"requests is {requests}, but it must be at least 1")
+    return int(requests)
