@@ -205,6 +205,8 @@ def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
             own &= cell.head_dim.isin(NARROW_FP8[names["architecture"]])
         if (engine, kind, names["architecture"]) == ("trtllm", "encoder", "blackwell"):
             own &= cell.head_dim != 72  # falls back to a kernel four times slower
+        if kind == "encoder" and cell.kernel[main].iloc[0] == "triton":
+            own &= cell.head_dim == 80  # 64 runs unpadded, 72 off alignment
         group = cell.heads // cell.kv_heads
         parts = {"": group > 0}
         if engine == "trtllm" and kind == "decode":
