@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.collectives import CollectiveConstants, fitted
+from rooflm.collectives import CollectiveConstants, fitted, hierarchical
+from rooflm.engine import Engine
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.attention import (
     DecodeConstants,
@@ -310,3 +311,19 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
         fitted(comm.op, gpu=device.name, architecture=device.architecture, library=library, kind=tier.kind)[0]
         for tier in s.cluster.tiers
     ]
+
+
+def in_engine(
+    time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario
+) -> Num:  # fmt: skip
+    """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
+    a network that reaches more or less than the one measured (`kernels.cards`)."""
+    device, e = s.cluster.device, s.engine
+    if e.collective_floor is not NEUTRAL:
+        empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride).time
+        time = time + (e.collective_floor - 1.0) * empty
+    return time * (e.collective_factor / card(device.name, device.architecture, e.name).network)
+
+
+NEUTRAL = Engine("").collective_floor
+"""The default of an engine that says nothing about latency."""

@@ -23,7 +23,7 @@ class Engine:
     bookkeeping); request: once a request (tokenise, schedule, first response); overlap: the host prepares the next
     step while the device runs, so that step and sequence costs show only when the device is done first.
     gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
-    inside a node). collective_factor: time of its collectives over today's. kv_reread: share of the query group
+    inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency alone. kv_reread: share of the query group
     that reads the KV cache again (0: once a KV head; 1: once a query head). kv_convert: vector operations that an
     8-bit cached value costs where the device does not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
@@ -64,6 +64,7 @@ class Engine:
     gap: Num = 0.0
     all_reduce: str = "nccl"
     collective_factor: Num = 1.0
+    collective_floor: Num = 1.0
     kv_reread: Num = 0.0
     kv_convert: Num = 0.0
     memory_fraction: Num = 1.0

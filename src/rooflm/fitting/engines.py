@@ -1,10 +1,10 @@
-"""Fit what only whole runs can give: host costs of an engine's release, its factors on kernels, and what a card reaches.
+"""Fit what only whole runs can give: an engine's host costs, its factors on kernels, and what a card reaches.
 
     python -m rooflm.fitting.engines --data inference.csv [--only JOB ...] [--write]
 
 Log ratios of predicted over measured, robust (soft L1), each (model, GPU) group weighted by the root of its rows, with
-a prior on every constant. A third of the groups is kept aside by a hash of their names: the errors "out" are of a fit
-that never saw them. What is written is a second fit on all groups.
+a prior on every constant. The groups fall into three parts by a hash of their names: the errors "out" of each part are
+of a fit to the other two. What is written is a fit on all groups (errors "in").
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.engine import Engine
-from rooflm.engines import load_engine
 from rooflm.fitting.common import Array, Param, fit, held_out
 from rooflm.inference import FACTORS, Passes, Speed, speed, timed_passes
-from rooflm.kernels.cards import card
+from rooflm.kernels.cards import Reach, card
 from rooflm.ops import Op
 from rooflm.roofline import Timed, rates
 from rooflm.scenario import Efficiency, Scenario
 from rooflm.validation import Request, read_rows
 from rooflm.validation.score import engine_of, family, scenario_of
 
-SHARE = 1 / 3
-"""Share of the (model, GPU) groups kept aside."""
+FOLDS = 3
+"""Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
 KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor")
@@ -44,6 +43,7 @@ class Card(NamedTuple):
 
     compute: float = 0.2
     bandwidth: float = 0.2
+    network: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Family:
     scenario: Scenario
     engine: str
     cache: dict[tuple[float, ...], Passes] = field(default_factory=dict)
+    empty: dict[tuple[int, int], Any] | None = None
 
     @property
     def gpu(self) -> str:
@@ -80,24 +81,43 @@ class Family:
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
-            neutral = {f: 1.0 for f in {*FACTORS.values(), "stream_factor"}}
-            plain = replace(engine, collective_factor=1.0, **neutral)  # type: ignore[arg-type]
+            neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
+            plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
             reach = card(self.gpu, self.scenario.cluster.device.architecture, self.scenario.engine.name)
             mode = Efficiency("calibrated", compute / reach.compute, bandwidth / reach.bandwidth)
-            self.cache[key] = timed_passes(replace(self.scenario, engine=plain, efficiency=mode))
+            passes = timed_passes(replace(self.scenario, engine=plain, efficiency=mode))
+            self.cache[key] = Passes(*([_on_unit_network(t, reach.network) for t in part] for part in passes))
+            if self.empty is None:
+                double = replace(plain, collective_floor=2.0)
+                twice = timed_passes(replace(self.scenario, engine=double, efficiency=mode))
+                twice = Passes(*([_on_unit_network(t, reach.network) for t in part] for part in twice))
+                self.empty = {
+                    (i, j): t.time - u.time
+                    for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
+                    for j, (t, u) in enumerate(zip(many, few, strict=True))
+                }
         return self.cache[key]
 
-    def predict(self, engine: Engine, compute: float = 1.0, bandwidth: float = 1.0) -> Array:
+    def predict(self, engine: Engine, reach: Reach = Reach()) -> Array:
         """Each request's metric with these constants."""
-        passes = self.timed(engine, compute, bandwidth)
-        scaled = Passes(*([_scaled(t, engine) for t in part] for part in passes))
+        passes = self.timed(engine, reach.compute, reach.bandwidth)
+        empty = self.empty or {}
+        floor, network = float(np.max(engine.collective_floor)) - 1.0, reach.network
+        scaled = Passes(*(
+            [_scaled(t, engine, floor * empty[i, j], network) for j, t in enumerate(part)] for i, part in enumerate(passes)
+        ))  # fmt: skip
         s = replace(self.scenario, engine=engine)
         return metrics(self.requests, s, speed(s, scaled, rates(s)))
 
 
-def _scaled(t: Timed, e: Engine) -> Timed:
-    factor = getattr(e, FACTORS.get(t.node.kind, "stream_factor")) if isinstance(t.node, Op) else e.collective_factor
-    return t._replace(time=t.time * factor)
+def _on_unit_network(t: Timed, network: float) -> Timed:
+    return t if isinstance(t.node, Op) else t._replace(time=t.time * network)
+
+
+def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
+    if isinstance(t.node, Op):
+        return t._replace(time=t.time * getattr(e, FACTORS.get(t.node.kind, "stream_factor")))
+    return t._replace(time=(t.time + extra) * e.collective_factor / network)
 
 
 def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
@@ -128,12 +148,13 @@ SPEEDS = ("ttft", "tpot", "latency_s", "output_tokens_per_s", "prefill_tokens_pe
 
 
 class Fitted(NamedTuple):
-    """A job's constants by name, its rows, predictions and which were kept aside."""
+    """A job's constants by name, its rows, their predictions, and those of fits that never saw the row's group (nan
+    where there was none)."""
 
     constants: dict[str, float]
     requests: list[Request]
     predicted: Array
-    out: NDArray[np.bool_]
+    outside: Array
 
 
 def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
@@ -143,9 +164,9 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
         listed += [p._replace(name=f"{engine}:{p.name}") for p in own]
     for gpu in sorted({f.gpu for f in members}):
         widths = job.cards.get(gpu) or job.cards.get("*")
-        for name, width in (("compute", widths.compute), ("bandwidth", widths.bandwidth)) if widths else ():
+        for name, width in widths._asdict().items() if widths else ():
             if width:
-                listed.append(Param(f"{gpu}|{name}", 1.0, 0.1, 1.8, prior=width))
+                listed.append(Param(f"{gpu}|{name}", 1.0, 0.1, 10.0 if name == "network" else 1.8, prior=width))
     return listed
 
 
@@ -157,34 +178,50 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
         own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
         engine = replace(f.scenario.engine, **{**shared, **own})  # type: ignore[arg-type]
         reach = card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
-        compute = theta.get(f"{f.gpu}|compute", reach.compute)
-        bandwidth = theta.get(f"{f.gpu}|bandwidth", reach.bandwidth)
-        out[f.index] = f.predict(engine, compute, bandwidth)
+        out[f.index] = f.predict(engine, Reach(*(theta.get(f"{f.gpu}|{n}", getattr(reach, n)) for n in Reach._fields)))
     return out
 
 
-def run(job: Job, requests: Sequence[Request], everything: bool) -> Fitted:
-    """Fit a job to its rows (all, or those not kept aside)."""
+def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
+    """Fit a job to all its rows; and, where `crossed`, predict each fold by a fit to the others."""
     chosen = [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
               and engine_of(r) in job.engines]  # fmt: skip
     members = families(chosen)
-    measured = np.array([r.measured for r in chosen])
-    out = held_out([r.group[0] for r in chosen], [r.group[1] for r in chosen], share=SHARE)
-    use = np.ones(len(chosen), bool) if everything else ~out
-    listed = params_of(job, members)
-    seen = {f.gpu for f in members if use[f.index].any()}
-    listed = [p for p in listed if "|" not in p.name or p.name.split("|")[0] in seen]
+    theta = _fit(job, members, chosen, np.ones(len(chosen), bool))
+    inside = predict(members, len(chosen), theta)
+    outside = np.full(len(chosen), np.nan)
+    fold = folds(chosen)
+    for k in range(FOLDS if crossed else 0):
+        aside = fold == k
+        if aside.any() and not aside.all():
+            outside[aside] = predict(members, len(chosen), _fit(job, members, chosen, ~aside))[aside]
+    return Fitted(theta, chosen, inside, outside)
+
+
+def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
+    """The fold of each row: a hash of its model, GPU and number of GPUs, so that whole groups are kept aside."""
+    keys = [(r.group[0], r.group[1], r.kwargs["tp"] * r.kwargs["pp"]) for r in requests]
+    first = held_out(*zip(*keys, strict=True), share=1 / FOLDS)
+    second = held_out(*zip(*keys, strict=True), share=2 / FOLDS)
+    return np.where(first, 0, np.where(second, 1, 2))
+
+
+def _fit(job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_]) -> dict[str, float]:
+    """Constants of a job from the rows in use; a card without any of them keeps its factors at 1."""
     kept = [f for f in members if use[f.index].any()]
+    seen = {f.gpu for f in kept} | {f.engine for f in kept}
+    free = params_of(job, members)
+    listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
     sizes: dict[tuple[str, str], int] = {}
-    for r, u in zip(chosen, use, strict=True):
+    for r, u in zip(requests, use, strict=True):
         sizes[r.group] = sizes.get(r.group, 0) + int(u)
-    weights = np.array([sizes[r.group] ** -0.5 for r, u in zip(chosen, use, strict=True) if u])
+    weights = np.array([sizes[r.group] ** -0.5 for r, u in zip(requests, use, strict=True) if u])
+    measured = np.array([r.measured for r, u in zip(requests, use, strict=True) if u])
 
     def model(theta: Mapping[str, float]) -> Array:
-        return predict(kept, len(chosen), theta)[use]
+        return predict(kept, len(requests), theta)[use]
 
-    theta = fit(model, measured[use], listed, weights=weights, scale=SCALE, max_nfev=30)
-    return Fitted(theta, list(chosen), predict(members, len(chosen), theta), out)
+    return fit(model, measured, listed, weights=weights, scale=SCALE, max_nfev=30)
 
 
 def errors(predicted: Array, requests: Sequence[Request]) -> tuple[int, float, float]:
@@ -200,9 +237,9 @@ def table(found: Fitted, label: str) -> list[str]:
     lines = []
     for source in sorted({r.source for r in found.requests}):
         parts = []
-        for aside in (False, True):
-            pick = [i for i, r in enumerate(found.requests) if r.source == source and bool(found.out[i]) == aside]
-            rows, mean, median = errors(found.predicted[pick], [found.requests[i] for i in pick])
+        for values in (found.predicted, found.outside):
+            pick = [i for i, r in enumerate(found.requests) if r.source == source and np.isfinite(values[i])]
+            rows, mean, median = errors(values[pick], [found.requests[i] for i in pick])
             parts.append(f"{rows:5d} {mean:6.1f} {median:6.1f}")
         lines.append(f"{label:14s} {source:22s} in {parts[0]}   out {parts[1]}")
     return lines
@@ -223,7 +260,7 @@ def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0
     return tuple(Param(n, 1.0, low, high, prior=width) for n in names)
 
 
-COLLECTIVE = Param("collective_factor", 2.0, 0.3, 12.0, prior=0.6)
+COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
 
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(
@@ -251,7 +288,7 @@ JOBS: dict[str, Job] = {
          *kernel("gemm_factor", "attention_factor", "stream_factor", "moe_factor")),
         own={"trtllm-0.5": kernel("decode_factor"), "trtllm-0.6": kernel("decode_factor"),
              "trtllm-0.9": kernel("decode_factor")},
-        cards={"l40s": Card(0.2, 0.15)}, skip=("trtllm09-mixtral-fp8",),
+        cards={"l40s": Card(0.2, 0.15, 1.0)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(
         ("trtllm-nemo",),
@@ -290,11 +327,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(JOBS))
-    parser.add_argument("--all-rows", action="store_true", help="fit on all groups, as shipped")
+    parser.add_argument("--quick", action="store_true", help="leave the errors out of sample out")
     args = parser.parse_args(argv)
     requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
     for name in args.only:
-        found = run(JOBS[name], requests, args.all_rows)
+        found = run(JOBS[name], requests, not args.quick)
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
 

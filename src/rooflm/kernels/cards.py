@@ -17,10 +17,12 @@ from rooflm.kernels.constants import ANY, CALIBRATION
 
 
 class Reach(NamedTuple):
-    """Compute and bandwidth that a card's kernels see, over its datasheet's."""
+    """Compute and bandwidth that a card's kernels see, over its datasheet's; network: rate of its machines' collectives
+    over that of the machine measured."""
 
     compute: float = 1.0
     bandwidth: float = 1.0
+    network: float = 1.0
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,6 +31,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     engine: str = ANY
     compute: float = 1.0
     bandwidth: float = 1.0
+    network: float = 1.0
     rows: int = 0
     source: str = ""
 
@@ -51,10 +54,10 @@ def card(gpu: str, architecture: str, engine: str) -> Reach:
     """The factors of a card: of this card in this engine, else of the card, else of its generation; else 1.
 
     >>> card("no-such-card", "no-such-generation", "vllm")
-    Reach(compute=1.0, bandwidth=1.0)
+    Reach(compute=1.0, bandwidth=1.0, network=1.0)
     """
     for wanted in ((gpu, ANY, engine), (gpu, ANY, ANY), (ANY, architecture, engine), (ANY, architecture, ANY)):
         for row in _rows():
             if (row.gpu, row.architecture, row.engine) == wanted:
-                return Reach(row.compute, row.bandwidth)
+                return Reach(row.compute, row.bandwidth, row.network)
     return Reach()
