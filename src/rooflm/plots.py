@@ -120,7 +120,7 @@ def choose(axes: Sequence[Axis]) -> str:
     numeric = [a for a in axes if not a.structural]
     if not numeric:
         return "parts"
-    long = [a for a in numeric if len(a.values) > 2]
+    long = [a for a in numeric if len(a.values) > 2 and not a.partners]
     rest = int(np.prod([len(a.values) for a in axes if a not in long[:2]], initial=1))
     if len(long) >= 2:
         return "heatmap" if rest <= MOST_PANELS else "pareto"
@@ -138,15 +138,26 @@ def label(axis: Axis) -> str:
     return " and ".join([NAMES.get(axis.name, own), *(NAMES.get(p.name, p.name) for p in axis.partners)])
 
 
+NEUTRAL = {"width_prune": 0, "depth_prune": 0, "width_scale": 1, "depth_scale": 1}
+"""Changes to a model that change nothing at this value, which therefore need no word."""
+
+
 def words(axis: Axis, place: int) -> str:
-    """One value of an axis for people: "batch 8", "h100-sxm-80gb"."""
+    """One value of an axis for people: "batch 8", "h100-sxm-80gb", "width prune 0.27" or "original".
+
+    >>> words(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
+    'width prune 0.27'
+    """
     texts = []
     for member in axis.members:
         value = member.values[place]
         short = member.name.rsplit(".", 1)[-1]
+        if short in NEUTRAL and value == NEUTRAL[short]:
+            continue
+        short = short.replace("_", " ")
         plain = isinstance(value, str) and not value.replace(".", "").replace(",", "").isdigit()
         texts.append(value if plain else f"{short} {number(value) if not isinstance(value, str | bool) else value}")
-    return ", ".join(texts)
+    return ", ".join(texts) or "original"
 
 
 def subject(grid: Any) -> str:

@@ -226,7 +226,7 @@ def grid_text(grid: Any) -> str:
 
     shown = grid_columns(grid)
     lines = made(shown)
-    for key in DROPPED_FIRST:
+    for key in DROPPED_FIRST if len(shown) == len(GRID_COLUMNS) else ():
         if max(map(len, lines)) <= WIDTH:
             break
         shown = [c for c in shown if c[0] != key]
