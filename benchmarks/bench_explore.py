@@ -1,6 +1,7 @@
-"""Time of exploring 100,800 hardware points, each with the best of its parallel mappings: `python benchmarks/bench_explore.py`.
+"""Time of exploring 100,800 hardware points, each with the best of its parallel mappings.
 
-The space: 7 nodes x 5 memories x 4 networks x 10 area shares of the cores x 9 of L2 x 8 power budgets around A100's die.
+Run `python benchmarks/bench_explore.py`. The space: 7 nodes x 5 memories x 4 networks x 10 area shares of the cores x 9
+of L2 x 8 power budgets, around A100's die.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def main() -> None:
     parser.add_argument("--phase", default="train", choices=("train", "infer"))
     options = parser.parse_args()
     if options.phase == "train":
-        task = make_task("train", "gpt3-175b", gpus=1024, batch=1024, seq=2048, recompute="selective", micro=(1,), tp_most=8)
+        task = make_task(
+            "train", "gpt3-175b", gpus=1024, batch=1024, seq=2048, recompute="selective", micro=(1,), tp_most=8
+        )
     else:
         task = make_task("infer", "llama-2-70b", gpus=8, batch=16, prompt=1024, output=256, metric="tpot")
     begin = time.perf_counter()

@@ -8,8 +8,8 @@ engine overheads: answers are bounds that move as hardware moves, not prediction
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,9 +20,8 @@ from rooflm import paths, tco
 from rooflm.errors import RooflmError
 from rooflm.hardware import Cluster, Link
 from rooflm.inference import bound_shares, infer_scenario
-from rooflm.mapping import Mapping
 from rooflm.ops import Op
-from rooflm.request import build_inference
+from rooflm.request import Request, build_inference
 from rooflm.request_training import build_training
 from rooflm.roofline import BOUNDS
 from rooflm.scenario import Scenario
@@ -77,9 +76,9 @@ def divisors(value: int, most: float = float("inf")) -> list[int]:
     return [d for d in range(1, int(min(value, most)) + 1) if value % d == 0]
 
 
-def legal_splits(heads: int, layers: int, gpus: int, batch: int, micro: Sequence[int] = (1,), tp_most: int = 64) -> dict[
-    str, NDArray[Any]
-]:
+def legal_splits(
+    heads: int, layers: int, gpus: int, batch: int, micro: Sequence[int] = (1,), tp_most: int = 64
+) -> dict[str, NDArray[Any]]:
     """All splits of `gpus` into tp (dividing the heads), pp (dividing the layers), dp and a micro-batch that divide the
     batch.
 
@@ -94,13 +93,16 @@ def legal_splits(heads: int, layers: int, gpus: int, batch: int, micro: Sequence
         if gpus % (tp * pp) == 0 and batch % (gpus // (tp * pp) * mb) == 0
     ]
     if not found:
-        raise RooflmError(f"gpus is {gpus}, but no split of it into tp, pp and dp divides {heads} heads, {layers} layers and batch {batch}")
+        shape = f"{heads} heads, {layers} layers and batch {batch}"
+        raise RooflmError(f"gpus is {gpus}, but no split of it into tp, pp and dp divides {shape}")
     columns = np.array(found, dtype=float).T
     return dict(zip(("tp", "pp", "dp", "micro_batch"), columns, strict=True))
 
 
-def make_task(phase: str, model: Any, *, metric: str | None = None, search: bool = True, micro: Sequence[int] = (1, 2, 4),
-              tp_most: int = 64, **arguments: Any) -> Task:  # fmt: skip
+def make_task(
+    phase: str, model: Any, *, metric: str | None = None, search: bool = True, micro: Sequence[int] = (1, 2, 4),
+    tp_most: int = 64, **arguments: Any,
+) -> Task:  # fmt: skip
     """A task from what `infer` or `train` take (a die's name may stand for gpu; the cluster is replaced anyway).
 
     search: choose tp, pp, dp (and in training the micro-batch) at each hardware point among all legal splits of `gpus`;
@@ -110,10 +112,13 @@ def make_task(phase: str, model: Any, *, metric: str | None = None, search: bool
         raise RooflmError(f"phase is {phase!r}, but it must be train or infer")
     given = {"efficiency": "ideal", "engine": "ideal", "gpu": "a100-sxm-80gb", **arguments}
     if given["efficiency"] == "calibrated":
-        raise RooflmError("efficiency is 'calibrated', but explored hardware has no fitted constants: use ideal or factors such as 0.7,0.85,0.8")
+        raise RooflmError(
+            "efficiency is 'calibrated', but explored hardware has no fitted constants: "
+            "use ideal or factors such as 0.7,0.85,0.8"
+        )
     if given["gpu"] in DIES:
         given["gpu"] = die_device(given["gpu"])
-    build_request = build_training if phase == "train" else build_inference
+    build_request: Callable[..., Request] = build_training if phase == "train" else build_inference
     gpus = int(given.pop("gpus", 1) or 1)
     free = search and not any(given.get(k) for k in ("tp", "pp", "dp", "cp", "ep"))
     scenario = build_request(model=model, **given, **({} if free else {"gpus": gpus})).scenario
@@ -168,14 +173,17 @@ def machine(t: Technology, fabric: Wire) -> tuple[Cluster, Built]:
 
 def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int) -> Outcome:
     """The task on a cluster with a mapping; numbers may be arrays of `axes` dimensions."""
-    mapping = replace(task.scenario.mapping, **dict(chosen))
+    degrees: dict[str, Any] = dict(chosen)
+    mapping = replace(task.scenario.mapping, **degrees)
     if task.phase == "infer" and task.scenario.engine.pipelined:
         mapping = replace(mapping, in_flight=mapping.pp)
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":
         train = train_scenario(s)
         causes = training_causes(train)
-        return Outcome(np.where(train.fits, train.step_time, np.inf), train.fits, causes, train.energy, train.memory.total)
+        return Outcome(
+            np.where(train.fits, train.step_time, np.inf), train.fits, causes, train.energy, train.memory.total
+        )
     e = infer_scenario(s)
     time = getattr(e, task.metric)
     share = {"latency": 1.0, "ttft": 0.0, "tpot": 1.0}[task.metric]
@@ -222,7 +230,7 @@ def best(task: Task, t: Technology, fabric: Wire, points: int) -> tuple[Outcome,
 def _reshape(node: Row, shape: tuple[int, ...]) -> Row:
     """A dataclass whose one-dimensional arrays are reshaped, at any depth."""
     if isinstance(node, np.ndarray) and node.ndim:
-        return node.reshape(shape)
+        return node.reshape(shape)  # type: ignore[return-value]
     if isinstance(node, dict):
         return {k: _reshape(v, shape) for k, v in node.items()}  # type: ignore[return-value]
     if is_dataclass(node) and not isinstance(node, type):
@@ -320,8 +328,9 @@ def columns(task: Task, t: Technology, fabric: Wire, points: int, prices: tco.Pr
         "time_s": out.time, "fits": out.fits, **{f"{c}_s": v for c, v in out.causes.items()}, **chosen, "gpus": gpus,
         "peak_flops": d.peak["bf16"], "l2_bytes": d.l2.size, "l2_bandwidth": d.l2.bandwidth, "dram_bytes": d.dram.size,
         "dram_bandwidth": d.dram.bandwidth, "intra_bandwidth": built.intra, "inter_bandwidth": built.inter,
-        "clock_hz": d.clock, "memory_bytes": out.memory, "die_m2": t.budget.die, "area_used_m2": sum(built.area.values()),
-        "tdp_w": d.tdp, "power_used_w": sum(built.power.values()), "power_w": power, "silicon_usd": bill.silicon,
+        "clock_hz": d.clock, "memory_bytes": out.memory, "die_m2": t.budget.die,
+        "area_used_m2": sum(built.area.values()), "tdp_w": d.tdp, "power_used_w": sum(built.power.values()),
+        "power_w": power, "silicon_usd": bill.silicon,
         "device_usd": bill.device, "capital_usd": bill.capital * gpus, "tokens_per_s": task.tokens / out.time,
         "tokens_per_j": task.tokens / (out.energy * prices.pue), "tokens_per_usd": task.tokens / usd,
         "usd_per_million_tokens": usd / task.tokens * 1e6,

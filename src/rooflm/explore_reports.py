@@ -39,7 +39,9 @@ def select(table: Columns, **wanted: Any) -> Columns:
     return {k: v[keep] for k, v in table.items()}
 
 
-def stops_helping(rate: Sequence[float] | NDArray[Any], time: Sequence[float] | NDArray[Any], least: float = 0.5) -> int:
+def stops_helping(
+    rate: Sequence[float] | NDArray[Any], time: Sequence[float] | NDArray[Any], least: float = 0.5
+) -> int:
     """Index of the first step from which more of a rate returns less than `least` of what it promises.
 
     Rates go upwards; the return of a step is log(t_i / t_(i+1)) / log(r_(i+1) / r_i): 1 where the rate is what bounds,
@@ -65,13 +67,14 @@ def pareto(table: Columns, goals: Mapping[str, float]) -> NDArray[Any]:
     for i in np.flatnonzero(keep):
         better = np.all(points <= points[i], axis=1) & np.any(points < points[i], axis=1)
         keep[i] = not np.any(better & np.all(np.isfinite(points), axis=1))
-    return keep
+    mask: NDArray[Any] = keep
+    return mask
 
 
 def layer_products(model: Any, prompt: int, batch: int) -> list[Op]:
     """The six products of a transformer layer, each head's attention products apart, in the names of Kundu et al.
 
-    Source: Kundu et al. (arXiv 2407.14645), and DeepFlow's branch `llm`: X·W=KQV, Q·K=R, R·V=Z, Z·W=O, O·WL1=O1, O1·WL2=O2.
+    Source: Kundu et al. (arXiv 2407.14645), and DeepFlow's branch `llm`, which lists these six with their sizes.
     """
     block = next((b for b in model.blocks if isinstance(b.mixer, Attention) and isinstance(b.ffn, MLP)), None)
     if block is None:
@@ -90,22 +93,46 @@ def layer_products(model: Any, prompt: int, batch: int) -> list[Op]:
     ]
 
 
-def gemm_bounds(model: str, gpus: Sequence[str], prompt: int = 200, batch: int = 1, efficiency: str = "ideal") -> Columns:
-    """Every product of a prefill layer on several GPUs: time, what bounds it, intensity against the machine's balance."""
+def gemm_bounds(
+    model: str, gpus: Sequence[str], prompt: int = 200, batch: int = 1, efficiency: str = "ideal"
+) -> Columns:
+    """Every product of a prefill layer on several GPUs: time, what bounds it, its FLOP/B against the machine's."""
     rows: dict[str, list[Any]] = {
         k: [] for k in ("gpu", "product", "m", "n", "k", "time_s", "bound", "flop_per_byte", "balance")
     }
     for gpu in gpus:
-        s = build_inference(model=model, gpu=gpu, batch=batch, prompt=prompt, output=1, efficiency=efficiency, engine="ideal",
-                            quant="bf16").scenario  # fmt: skip
+        s = build_inference(
+            model=model,
+            gpu=gpu,
+            batch=batch,
+            prompt=prompt,
+            output=1,
+            efficiency=efficiency,
+            engine="ideal",
+            quant="bf16",
+        ).scenario
         ops, r = layer_products(s.model.scaled(), prompt, batch), rates(s)
         levels = level_times(ops, (), r)
         for i, op in enumerate(ops):
-            values = (gpu, op.name, float(op.shape[0]), float(op.shape[1]), float(op.shape[2]), float(np.max(levels[:, i])),
-                      BOUNDS[int(np.argmax(levels[:, i]))], float(op.flops / op.bytes), float(r.peak["half"] / r.dram))  # fmt: skip
+            sizes = [float(x) for x in op.shape[:3]]
+            slowest, bound = float(np.max(levels[:, i])), BOUNDS[int(np.argmax(levels[:, i]))]
+            values = (gpu, op.name, *sizes, slowest, bound, float(op.flops / op.bytes), float(r.peak["half"] / r.dram))
             for key, value in zip(rows, values, strict=True):
                 rows[key].append(value)
     return {k: np.array(v) for k, v in rows.items()}
+
+
+REASONS = {
+    ("a100", "L1 bandwidth"): "the engine clocks L1 by its own power, the product with the SMs",
+    ("h100", "clock"): "the engine stays within the TDP at full load, a boost clock does not",
+    ("h100", "L1 size"): "L1 has the common share of the die; H100 gives its SMs more",
+    ("h100", "L2 bandwidth"): "the engine clocks L2 by its own power, 2.1 GHz, the product with the SMs, 1.83",
+    ("h100", "memory bandwidth"): "HBM3 runs at 5.2 Gb/s a pin on H100, at 6.4 in the standard",
+    ("b200", "16-bit compute"): "sustained at the TDP: 1.86 GHz needs more power; its die is 30 % denser than H100's",
+    ("b200", "L1 size"): "L1 has the common share of the die, which is two dies large",
+    ("b200", "L1 bandwidth"): "as its size",
+}  # fmt: skip
+"""Why the engine is more than 15 % off the catalogue."""
 
 
 def reconstruction(dies: Sequence[str]) -> Columns:
@@ -114,19 +141,21 @@ def reconstruction(dies: Sequence[str]) -> Columns:
     from rooflm.technology import build
     from rooflm.technology_rows import die_device, load_technology
 
-    rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error")}
+    rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error", "reason")}
     for die in dies:
         built, known = build(load_technology(die)).device, load_device(die_device(die))
         pairs = (
             ("16-bit compute", "FLOP/s", built.peak["fp16"], known.peak["fp16"]), ("SMs", "", built.sms, known.sms),
             ("clock", "Hz", built.clock, known.clock), ("L2 size", "B", built.l2.size, known.l2.size),
             ("L2 bandwidth", "B/s", built.l2.bandwidth, known.l2.bandwidth),
-            ("L1 size", "B", built.l1.size, known.l1.size), ("L1 bandwidth", "B/s", built.l1.bandwidth, known.l1.bandwidth),
+            ("L1 size", "B", built.l1.size, known.l1.size),
+            ("L1 bandwidth", "B/s", built.l1.bandwidth, known.l1.bandwidth),
             ("memory size", "B", built.dram.size, known.dram.size),
             ("memory bandwidth", "B/s", built.dram.bandwidth, known.dram.bandwidth),
         )  # fmt: skip
         for name, unit, mine, theirs in pairs:
-            values = (die, name, unit, float(mine), float(theirs), float(mine) / float(theirs) - 1.0)
+            values = (die, name, unit, float(mine), float(theirs), float(mine) / float(theirs) - 1.0,
+                      REASONS.get((die, name), ""))  # fmt: skip
             for key, value in zip(rows, values, strict=True):
                 rows[key].append(value)
     return {k: np.array(v) for k, v in rows.items()}

@@ -77,7 +77,8 @@ def raw(y: Array) -> Array:
     """The inverse of `normal` for shares of at least LEAST (smaller ones become LEAST)."""
     out, start = np.empty_like(y, dtype=float), 0
     for _, names in GROUPS:
-        out[start : start + len(names)] = np.clip((y[start : start + len(names)] - LEAST) / (1.0 - LEAST * len(names)), 0.0, 1.0)
+        part = (y[start : start + len(names)] - LEAST) / (1.0 - LEAST * len(names))
+        out[start : start + len(names)] = np.clip(part, 0.0, 1.0)
         start += len(names)
     return out
 
@@ -110,7 +111,11 @@ def report(p: Problem, x: Array) -> Columns:
 def values(p: Problem, x: Array) -> Array:
     """The goal of n splits, less is better; FAR where it does not fit or a limit is broken."""
     found = report(p, x)
-    good = found["fits"] & np.all([found[k] <= most for k, most in p.limits.items()] or [np.ones(x.shape[1], bool)], axis=0)
+    good = found["fits"]
+    for name, most in p.limits.items():
+        if name not in found:
+            raise RooflmError(f"limit names {name!r}, but it must be one of {', '.join(found)}")
+        good = good & (found[name] <= most)
     return np.where(good, GOALS[p.goal] * np.where(found["fits"], found[p.goal], 0.0), FAR)
 
 
@@ -129,7 +134,8 @@ def problem(task: Task, space: Space, goal: str = "time_s", limits: Mapping[str,
 def _answer(p: Problem, x: Array, evaluations: int, history: Sequence[float]) -> Split:
     """The answer at variables x (SIZE,)."""
     t = with_shares(p.base, x.reshape(-1, 1))
-    shares = {g: {n: float(np.ravel(getattr(getattr(t.budget, g), n))[0]) for n in (*names, "other")} for g, names in GROUPS}
+    budget = {g: getattr(t.budget, g) for g, _ in GROUPS}
+    shares = {g: {n: float(np.ravel(getattr(budget[g], n))[0]) for n in (*names, "other")} for g, names in GROUPS}
     start = float(values(p, _start(p))[0])
     return Split(shares, float(values(p, x.reshape(-1, 1))[0]) * GOALS[p.goal], start * GOALS[p.goal], evaluations,
                  np.array(history) * GOALS[p.goal], report(p, x.reshape(-1, 1)))  # fmt: skip
@@ -155,9 +161,14 @@ def lattice(parts: int, steps: int) -> Array:
     return np.array(ways, dtype=float).T / steps
 
 
-def exhaustive(p: Problem, components: Sequence[str] = ("cores", "registers", "l2", "dram"), steps: int = 10,
-               block: int = 512) -> Split:
-    """Every lattice split of area and of power among a few components, the rest as they are; the best of all."""
+def exhaustive(
+    p: Problem, seed: int = 0, components: Sequence[str] = ("cores", "registers", "l2", "dram"), steps: int = 10,
+    block: int = 512,
+) -> Split:  # fmt: skip
+    """Every lattice split of area and of power among a few components, the rest as they are; the best of all.
+
+    Nothing is drawn, so the seed does not matter.
+    """
     start = _start(p)
     ways = lattice(len(components), steps)
     places = [COMPONENTS.index(c) for c in components]
@@ -265,5 +276,9 @@ def _random_shares(draw: np.random.Generator, count: int) -> Array:
     return np.concatenate([draw.dirichlet(np.ones(len(names)), count).T for _, names in GROUPS])
 
 
-METHODS = {"exhaustive": exhaustive, "evolution": evolution, "gradient": gradient}
+METHODS: dict[str, Callable[[Problem, int], Split]] = {
+    "exhaustive": exhaustive,
+    "evolution": evolution,
+    "gradient": gradient,
+}
 """Methods by name."""

@@ -72,7 +72,7 @@ def die_yield(area: Num, defects: Num, enabled: Num = 1.0) -> Num:
     the dies' defects fall on repeatable units; inferred). Source of the form: Stapper (1989), negative binomial.
 
     >>> round(float(die_yield(814e-6, 1e3)), 3)
-    0.486
+    0.487
     """
     kills = area * np.maximum(1.0 - 2.0 * (1.0 - enabled), 0.5)
     return (1.0 + kills * defects / CLUSTERING) ** -CLUSTERING
@@ -103,7 +103,7 @@ def tco(b: Bill, devices: Num, power: Num, p: Prices) -> dict[str, Num]:
     """USD of `devices` over their years: capital, upkeep, electricity; they sum to total.
 
     >>> d = tco(Bill(0, 0, 0, 0, 30_000.0), 8, 1000.0, Prices()); round(float(d["total"] / d["capital"]), 2)
-    1.31
+    1.3
     """
     seconds = p.years * HOURS * 3600.0 * p.duty
     capital = b.capital * devices

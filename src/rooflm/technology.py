@@ -19,7 +19,8 @@ FREQUENCY = 1.33e9
 """Hz at the nominal voltage of every node (DeepFlow keeps it constant: its nodes buy area and power)."""
 MCU_AREA = 3.4e-9
 """m² a FLOP a cycle of a matrix unit, with its share of schedulers and vector units, at 16/12 nm. Inferred: the one
-constant of area fitted to four GPUs (V100 to B200, 4.5, 4.4, 3.6 and 3.2e-9); DeepFlow takes 3.0e-9 for V100, 5.7e-9 for A100."""
+constant of area fitted to four GPUs (V100 to B200: 4.9, 4.4, 3.6 and 3.2e-9 each by itself, given their plans);
+DeepFlow takes 3.0e-9 for V100 and 5.7e-9 for A100."""
 MCU_ENERGY = 0.13 / (128 * FREQUENCY)
 """J a FLOP in the matrix unit at 16/12 nm: 0.13 W for 128 FLOP a cycle (DeepFlow)."""
 REGISTER_ENERGY, L1_ENERGY = 110e-15, 130e-15
@@ -117,11 +118,12 @@ class Shares:
         >>> round(float(Shares().total), 12)
         1.0
         """
-        return sum(getattr(self, f.name) for f in fields(self))
+        total: Num = sum(getattr(self, f.name) for f in fields(self))
+        return total
 
 
 AREA = Shares()
-"""Shares of the die: GA100's photograph as annotated in LLMCompass (ISCA 2024), SRAM inside the SMs from DeepFlow's A100."""
+"""Shares of the die: GA100's photograph as annotated in LLMCompass (ISCA 2024), SRAM of SMs from DeepFlow's A100."""
 POWER = Shares(cores=0.32, registers=0.15, l1=0.04, l2=0.06, dram=0.20, intra=0.07, inter=0.02, other=0.14)
 """Shares of the power: inferred. At rest V100 to B200 draw 10 to 15 % of their TDP; memory at full rate 15 to 20 %."""
 
@@ -138,12 +140,13 @@ class Edge:
     @property
     def total(self) -> Num:
         """Sum of all shares."""
-        return sum(getattr(self, f.name) for f in fields(self))
+        total: Num = sum(getattr(self, f.name) for f in fields(self))
+        return total
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a designer may spend. die: m² of all dies; package: m² of the interposer; power in W; sites: memory stacks."""
+    """What a designer may spend. die: m² of all dies; package: m² of the interposer; power in W; sites: for stacks."""
 
     die: Num
     package: Num
@@ -160,8 +163,8 @@ class Style:
     """What a designer fixes before spending: the shape of matrix units, SMs and caches.
 
     mcu_flops: FLOP a cycle of a matrix unit in 16 bits; rates: other data types against 16 bits; enabled: share of the
-    built units that are switched on (yield); slice: bytes of an L2 slice that delivers `port` bytes a cycle; register_share: part of the operands
-    that comes from registers rather than shared or tensor memory.
+    built units that are switched on (yield); slice: bytes of an L2 slice that delivers `port` bytes a cycle;
+    register_share: part of the operands that comes from registers rather than shared or tensor memory.
     """
 
     mcu_flops: Num
@@ -245,7 +248,7 @@ def operating_point(power: Num, nominal_power: Num, node: Node) -> Point:
 
     >>> n = Node("ref", 12, 1, 1, 1, 1, 0.8, 0.2, 0.35, 1.04, 4e3, 1e3)
     >>> [round(float(operating_point(p, 1.0, n).frequency) / 1e9, 3) for p in (0.01, 1.0, 9.0)]
-    [0.021, 1.33, 2.018]
+    [0.028, 1.33, 2.005]
     """
     ratio = power / np.maximum(nominal_power, 1e-30)
     low = node.threshold + node.margin
@@ -297,9 +300,9 @@ def sram_area(size: Num, bit: Num, port: Num, node: Node) -> Num:
     return size * 8.0 * bit * node.sram_area + port * node.analog_area
 
 
-def sram(area: Num, power: Num, bank: Num, bank_area: Num, port: Num, energy: Num, node: Node, on: Num = 1.0) -> tuple[
-    Num, Num, Point
-]:
+def sram(
+    area: Num, power: Num, bank: Num, bank_area: Num, port: Num, energy: Num, node: Node, on: Num = 1.0
+) -> tuple[Num, Num, Point]:
     """Banks of an SRAM level, its B/s, and where it runs.
 
     banks = whole(area / bank_area) of which the share `on` works; each delivers `port` bytes a cycle of a clock that

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from rooflm import __version__
+from rooflm.cli import explore as explore_command
 from rooflm.cli import infer as infer_command
 from rooflm.cli import lists
 from rooflm.cli import validate as validate_command
@@ -20,6 +21,7 @@ app = typer.Typer(
 )  # fmt: skip
 app.command("infer")(infer_command.infer)
 app.command("validate")(validate_command.validate)
+app.add_typer(explore_command.app, name="explore")
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 

@@ -1,0 +1,230 @@
+"""`rooflm explore`: grids over nodes, memories and networks, best splits of budgets, products by GPU, known dies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rooflm.cli.values import assignments, numbers
+from rooflm.errors import RooflmError
+
+if TYPE_CHECKING:
+    from rooflm.explore import Columns, Space, Task
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None,
+                  help="Explore hardware: what a node, a memory or a network buys.")  # fmt: skip
+
+Model = Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")]
+Phase = Annotated[str, typer.Option(help="train or infer.")]
+Die = Annotated[str, typer.Option(help="Die to start from: v100, a100, h100, b200 or a .toml.")]
+Nodes = Annotated[str | None, typer.Option("--node", help="Logic nodes, such as n12,n7,n5,n3,n2,a10 or uniform-7.")]
+Drams = Annotated[str | None, typer.Option("--dram", help="Memories, such as hbm2e,hbm3,hbm4,gddr7.")]
+Networks = Annotated[str, typer.Option("--network", help="Links inside and between nodes: nvlink3+hdr,nvlink5+xdr.")]
+Gpus = Annotated[int, typer.Option(help="Devices; split into tp, pp and dp as is best, unless given.")]
+Degree = Annotated[int | None, typer.Option(help="Fixed degree (else searched).")]
+Batch = Annotated[int | None, typer.Option(help="Sequences (a step in all, or at a time).")]
+Tokens = Annotated[int, typer.Option()]
+Metric = Annotated[str | None, typer.Option(help="step_time; latency, ttft or tpot.")]
+Text = Annotated[str | None, typer.Option()]
+Efficiency = Annotated[str, typer.Option(help="ideal, or factors of compute, memory, network such as 0.7,0.85,0.8.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Such as technology.budget.power=400,700.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")]
+Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write csv or json.")]
+Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw png, svg or html.")]
+On = Annotated[str, typer.Option("--on", help="local, ray or ray://host:port.")]
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(p.strip() for p in text.split(",") if p.strip()) if text else ("",)
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    """Names with a plus each: "nvlink3+hdr,nvlink5+xdr"."""
+    return tuple(p.strip() for p in text.split(",") if p.strip())
+
+
+def _task(phase: str, model: str, given: dict[str, Any]) -> Task:
+    from rooflm.explore import make_task
+
+    kept = {k: v for k, v in given.items() if v is not None}
+    unknown = {"train": ("prompt", "output", "quant"), "infer": ("seq", "recompute", "dtype")}.get(phase, ())
+    if phase == "train" and "batch" not in kept:
+        raise RooflmError("batch is missing: give the sequences of one step with --batch")
+    kept.setdefault("batch", 1)
+    return make_task(phase, model, **{k: v for k, v in kept.items() if k not in unknown})
+
+
+def _space(die: str, node: str | None, dram: str | None, network: str, sets: list[str] | None) -> Space:
+    from rooflm.explore import Space
+
+    listed = []
+    for path, value in assignments(sets).items():
+        if not path.startswith("technology."):
+            raise RooflmError(f"--set path {path!r} must start with technology., such as technology.budget.power")
+        listed.append((path, tuple(value) if isinstance(value, list) else (value,)))
+    return Space(die, _names(node), _names(dram), _networks(network), tuple(listed))
+
+
+def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, text: list[str]) -> None:
+    """Write, then print."""
+    from rooflm.cli.render import dumps
+    from rooflm.files import check_target, write_whole
+    from rooflm.files import table as csv_text
+    from rooflm.results import plain
+
+    values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
+    if out:
+        target = check_target(out, ("csv", "json"))
+        body = (
+            json.dumps(plain(values))
+            if target.suffix == ".json"
+            else csv_text({k: v.tolist() for k, v in table.items()})
+        )
+
+        def write(name: str) -> None:
+            with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - a temporary name is text
+                file.write(body)
+
+        write_whole(target, write)
+    print(dumps(values) if as_json else "\n".join(text))
+
+
+def _share(table: Columns, i: int, names: Sequence[str]) -> str:
+    return f"{100 * sum(float(table[f'{c}_s'][i]) for c in names) / float(table['time_s'][i]):.0f}"
+
+
+def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[str]:
+    """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
+    from rooflm.cli.render import WIDTH, columns, seconds
+
+    shown = [a for a in axes if len(set(map(str, table[a].tolist()))) > 1]
+    heads = [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
+    rows: list[Sequence[str]] = [(*heads, "time", "bound", "comp%", "mem%", "net%", "tp pp dp", "USD/Mtok")]
+    for i in range(min(len(table["time_s"]), most)):
+        cells = [f"{table[a][i]:.4g}" if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
+        if not table["fits"][i]:
+            rows.append((*cells, "-", "no fit", *[""] * 5))
+            continue
+        split = " ".join(f"{table[k][i]:.0f}" for k in ("tp", "pp", "dp"))
+        parts = [_share(table, i, c) for c in (("compute",), ("dram", "l2", "l1"), ("network",))]
+        rows.append((*cells, seconds(table["time_s"][i]), str(table["bottleneck"][i]), *parts, split,
+                     f"{table['usd_per_million_tokens'][i]:.3g}"))  # fmt: skip
+    lines = columns(rows, "l" * len(shown) + "rlrrrrr", gap=1 if len(shown) > 2 else 2, indent=0)
+    more = len(table["time_s"]) - most
+    return [line[:WIDTH] for line in lines] + ([f"... {more} more: write them with --out"] if more > 0 else [])
+
+
+NOTE = "No software overheads: bounds for comparing hardware, not predictions of a product."
+
+
+@app.command("grid")
+def grid_command(
+    model: Model, phase: Phase = "train", die: Die = "a100", node: Nodes = None, dram: Drams = None,
+    network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
+    batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
+    dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
+    json_: Json = False, out: Out = None, plot: Plot = None, on: On = "local",
+) -> None:  # fmt: skip
+    """Time, bottleneck and cost over nodes x memories x networks, each with its best parallel mapping."""
+    from rooflm.explore import CAUSES, grid
+
+    task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
+                                "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
+                                "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
+    space = _space(die, node, dram, network, sets)
+    table = grid(task, space, on=on)
+    if plot:
+        import numpy as np
+
+        from rooflm.pictures import Bars, Scale
+        from rooflm.plots import MOST_BARS, draw
+
+        if space.size > MOST_BARS:
+            raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {space.size}")
+        varied = [a for a in space.names if len(set(map(str, table[a]))) > 1]
+        labels = tuple(" ".join(str(table[a][i]) for a in varied) for i in range(space.size))
+        parts = {c: table[f"{c}_s"] for c in CAUSES if np.any(table[f"{c}_s"] > 0)}
+        name = task.metric.replace("_", " ")
+        draw(Bars(f"{model}: {name} by cause", labels, Scale(f"{name} (s)"), parts), plot)
+    head = {"model": model, "phase": phase, "metric": task.metric, "mappings": task.choices, "axes": list(space.names)}
+    title = f"{model}, {task.metric.replace('_', ' ')}, die {die}, {gpus} devices"
+    _emit(table, head, json_, out, [title, NOTE, "", *_rows(table, space.names)])
+
+
+@app.command("split")
+def split_command(
+    model: Model, phase: Phase = "train", die: Die = "a100", node: Nodes = None, dram: Drams = None,
+    network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
+    batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
+    dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
+    method: Annotated[str, typer.Option(help="evolution, exhaustive or gradient.")] = "evolution",
+    goal: Annotated[str, typer.Option(help="A column of the report, such as time_s or tokens_per_j.")] = "time_s",
+    limit: Annotated[list[str] | None, typer.Option(metavar="COLUMN=MOST", help="Such as device_usd=20000.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
+    json_: Json = False, out: Out = None,
+) -> None:  # fmt: skip
+    """The best split of area, power and edge among cores, caches, memory and links, jointly with the mapping."""
+    from rooflm.cli.render import columns, count, seconds
+    from rooflm.explore_split import METHODS, problem
+
+    if method not in METHODS:
+        raise RooflmError(f"method is {method!r}, but it must be one of {', '.join(METHODS)}")
+    task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
+                                "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
+                                "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
+    limits = {k: float(numbers(v, k)) for k, _, v in (pair.partition("=") for pair in limit or [])}
+    p = problem(task, _space(die, node, dram, network, sets), goal, limits)
+    found = METHODS[method](p, seed)
+    unit = seconds if goal == "time_s" else count
+    rows: list[Sequence[str]] = [("component", "area", "power", "edge")]
+    for name, share in found.shares["area"].items():
+        edge = found.shares["edge"].get(name)
+        power = found.shares["watts"][name]
+        rows.append((name, f"{100 * share:.1f} %", f"{100 * power:.1f} %", f"{100 * edge:.1f} %" if edge else ""))
+    text = [f"{model}, {goal}: {unit(found.value)}, from {unit(found.start)} ({method}, {found.evaluations} designs)",
+            NOTE, "", *columns(rows, "lrrr"), "", *_rows(found.report, ())]  # fmt: skip
+    head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
+            "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
+    report = {k: v for k, v in found.report.items() if v.dtype != object}
+    _emit(report, head, json_, out, text)
+
+
+@app.command("gemms")
+def gemms_command(
+    model: Model, gpu: Annotated[str, typer.Option(help="GPUs, a comma list.")] = "a100-sxm-80gb,h100-sxm-80gb",
+    prompt: Tokens = 200, batch: Tokens = 1, efficiency: Efficiency = "ideal", json_: Json = False, out: Out = None,
+) -> None:  # fmt: skip
+    """What bounds each product of a prefill layer, GPU by GPU."""
+    from rooflm.cli.render import columns, count, seconds
+    from rooflm.explore_reports import gemm_bounds
+
+    t = gemm_bounds(model, _names(gpu), prompt, batch, efficiency)
+    rows: list[Sequence[str]] = [("GPU", "product", "m", "n", "k", "time", "bound by", "FLOP/B", "GPU's")]
+    rows += [(str(t["gpu"][i]), str(t["product"][i]), *(f"{t[k][i]:.0f}" for k in "mnk"), seconds(t["time_s"][i]),
+              str(t["bound"][i]), count(t["flop_per_byte"][i]), count(t["balance"][i]))
+             for i in range(len(t["gpu"]))]  # fmt: skip
+    _emit(
+        t, {"model": model, "prompt": prompt, "batch": batch}, json_, out, columns(rows, "llrrrrlrr", gap=1, indent=0)
+    )
+
+
+@app.command("dies")
+def dies_command(json_: Json = False, out: Out = None) -> None:
+    """Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."""
+    from rooflm.cli.render import columns
+    from rooflm.explore import DIES
+    from rooflm.explore_reports import reconstruction
+    from rooflm.units import text
+
+    t = reconstruction(DIES)
+    rows: list[Sequence[str]] = [("die", "quantity", "engine", "catalogue", "error")]
+    notes = [f"{t['die'][i]}, {t['quantity'][i]}: {t['reason'][i]}" for i in range(len(t["die"])) if t["reason"][i]]
+    rows += [(str(t["die"][i]), str(t["quantity"][i]), text(t["engine"][i], str(t["unit"][i])),
+              text(t["catalogue"][i], str(t["unit"][i])), f"{100 * t['error'][i]:+.0f} %")
+             for i in range(len(t["die"]))]  # fmt: skip
+    _emit(t, {}, json_, out, [*columns(rows, "llrrr", indent=0), "", *notes])
