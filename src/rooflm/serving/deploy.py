@@ -1,0 +1,305 @@
+"""From an engine, a scenario and options to pools; `serve`: the one public call."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError, near_matches
+from rooflm.model import Model, MoE
+from rooflm.request import Request, build_inference
+from rooflm.scenario import Scenario
+from rooflm.serving import metrics, workload
+from rooflm.serving.replica import Server
+from rooflm.serving.schedulers import POLICIES, scheduler
+from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
+from rooflm.serving.steady import Steady, steady
+from rooflm.serving.steps import Reach, StepTable, capacity, components
+from rooflm.serving.traces import read_trace
+from rooflm.serving.workload import Requests
+
+LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
+        "limit")  # fmt: skip
+"""Arguments of `serve` that describe the load."""
+
+
+@lru_cache
+def settings() -> dict[str, Any]:
+    """data/calibration/serving.toml: documented server options, and constants fitted to measurements under load."""
+    text = resources.files("rooflm").joinpath("data/calibration/serving.toml").read_text(encoding="utf-8")
+    found: dict[str, Any] = tomllib.loads(text)
+    return found
+
+
+def server_options(engine: str, gpu: str = "") -> dict[str, Any]:
+    """Documented options of an engine's server (by generation of the card where they differ)."""
+    row = settings()["server"].get(engine.split("-")[0], settings()["server"]["vllm"])
+    options = {k: v for k, v in row.items() if not isinstance(v, dict) and k not in ("source", "note")}
+    for key, extra in row.items():
+        if isinstance(extra, dict) and gpu.startswith(tuple(key.split())):
+            options |= extra
+    return options
+
+
+class Constants(NamedTuple):
+    """Fitted constants under load: overrides of engine fields, front end (s a request), speed: time factor of the card."""
+
+    engine: dict[str, float]
+    front: float
+    speed: float
+
+
+def fitted(s: Scenario) -> Constants:
+    """The constants of an engine and card, none for engines and modes that were not fitted."""
+    row = settings().get("fit", {}).get(s.engine.name.split("-")[0]) if s.efficiency.mode == "calibrated" else None
+    if row is None:
+        return Constants({}, 0.0, 1.0)
+    names = {f.name for f in fields(s.engine)}
+    engine = {k: float(v) for k, v in row.items() if k in names}
+    return Constants(engine, float(row.get("front", 0.0)), float(row.get("cards", {}).get(s.cluster.device.name, 1.0)))
+
+
+def make_server(options: Dict[str, Any]) -> Server:
+    """Server options checked. RooflmError for an unknown one, and for values out of range."""
+    known = {f.name: f for f in fields(Server)}
+    for name, value in options.items():
+        if name not in known:
+            near = near_matches(name, known)
+            raise RooflmError(f"unknown server option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            least = 1 if name in ("budget", "max_sequences", "stream_interval", "receive_interval", "cache_block") else 0
+            if not (math.isfinite(value) and value >= least):
+                raise RooflmError(f"{name} is {value}, but it must be at least {least}")
+    server = Server(**options)
+    scheduler(server.scheduler)
+    if server.policy not in POLICIES:
+        raise RooflmError(f"policy is {server.policy!r}, but it must be one of {', '.join(POLICIES)}")
+    if server.preemption not in ("recompute", "swap"):
+        raise RooflmError(f"preemption is {server.preemption!r}, but it must be recompute or swap")
+    if not 0 <= server.acceptance <= 1:
+        raise RooflmError(f"acceptance is {server.acceptance:g}, but it must be from 0 to 1")
+    return server
+
+
+def attention_dp(model: Model) -> bool:
+    """True for models whose data-parallel ranks meet in their experts; others' are replicas of their own."""
+    return any(isinstance(b.ffn, MoE) for b in model.blocks)
+
+
+def make_pool(
+    s: Scenario, server: Server, longest: int, sequences: int, replicas: int = 1, role: str = "both",
+    constants: Constants | None = None,
+) -> Pool:  # fmt: skip
+    """Equal replicas of a scenario. longest: most tokens of a request; sequences: most that may run at once."""
+    c = constants if constants is not None else fitted(s)
+    if not attention_dp(s.model) and s.mapping.dp != 1:
+        replicas *= int(s.mapping.dp)
+        s = replace(s, mapping=replace(s.mapping, dp=1))
+    engine = replace(s.engine, **c.engine, token_budget=server.budget)
+    s = replace(s, engine=engine)
+    context = int(min(longest, float(np.max(s.model.max_context)))) + 1
+    kv = capacity(s, min(server.budget, context * sequences), context)
+    if kv.tokens <= 0:
+        raise RooflmError(
+            f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
+            "use more GPUs (--tp) or a narrower quantisation"
+        )
+    ranks = int(s.mapping.dp)
+    fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
+    local = max(fit, 1)
+    tokens = int(min(server.budget, context * local)) + local
+    build = components(s, Reach(tokens, local, context), server.speculative, server.draft)
+    gpus = int(s.mapping.devices)
+    limited = replace(server, max_sequences=local)
+    return Pool(StepTable(build, engine, c.speed), limited, kv, replicas, role, gpus, float(np.max(s.model.max_context)))
+
+
+@dataclass(frozen=True)
+class Served:
+    """A simulated deployment: its summary (numbers of --json), per-request table, timeline and steady-state estimate."""
+
+    run: Run
+    limits: tuple[metrics.Limit, ...]
+    definitions: str
+    assumed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @cached_property
+    def summary(self) -> metrics.Summary:
+        """All numbers; times in s. Its names are attributes of this object too (`ttft_s`, `busy`, ...)."""
+        return metrics.summarise(self.run, self.limits, self.definitions)
+
+    @cached_property
+    def table(self) -> metrics.Table:
+        """One row a request."""
+        return metrics.table(self.run, self.definitions)
+
+    @cached_property
+    def timeline(self) -> dict[str, NDArray[np.float64]]:
+        """Queue, running sequences and KV occupancy over time."""
+        return metrics.timeline(self.run)
+
+    @cached_property
+    def steady(self) -> Steady | None:
+        """The steady-state estimate (of one of several equal replicas); None for disaggregated pools."""
+        return steady_of(self.run.requests, self.run.pools)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.summary, name)
+
+    def values(self) -> dict[str, Any]:
+        """The numbers of --json: the summary, the steady state and where the two part."""
+        out = {**self.summary.values, "load": self.run.requests.name}
+        if self.steady is not None:
+            out["steady"] = {"ttft_s": self.steady.ttft, "tpot_s": self.steady.tpot, "latency_s": self.steady.latency,
+                             "requests_per_s": self.steady.requests_per_s * len(self.run.replicas),
+                             "stable": self.steady.stable, "agrees": agrees(self)}  # fmt: skip
+        return out | {"assumed": list(self.assumed), "warnings": list(self.warnings)}
+
+
+def agrees(served: Served, within: float = 0.25) -> bool:
+    """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
+    s, v = served.steady, served.summary.values
+    if s is None or not s.stable:
+        return False
+    pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
+    return all(abs(a - b) <= within * b for a, b in pairs if math.isfinite(b))
+
+
+def steady_of(requests: Requests, pools: tuple[Pool, ...]) -> Steady | None:
+    """The steady state of a deployment of equal replicas, each with its share of the load."""
+    if len(pools) != 1:
+        return None
+    n = pools[0].replicas
+    if requests.concurrency:
+        share = replace(requests, concurrency=max(round(requests.concurrency / n), 1))
+        keep = max(requests.count // n, share.concurrency)
+        share = replace(share, prompt=share.prompt[:keep], output=share.output[:keep])
+        return steady(share, pools[0])
+    rate = requests.rate
+    return steady(requests, pools[0], rate / n) if math.isfinite(rate) else None
+
+
+class Deployment(NamedTuple):
+    """Pools with how they are joined, and what was assumed."""
+
+    pools: tuple[Pool, ...]
+    router: str
+    transfer: Transfer
+    assumed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def make_requests(
+    prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
+    trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
+    seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
+    limit: int | None = None, cache_block: int = 512,
+) -> Requests:  # fmt: skip
+    """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it at
+    that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
+    if concurrency is not None and (rate is not None or trace is not None):
+        raise RooflmError("concurrency is a closed loop: give it, or a rate, or a trace, not two of them")
+    if trace is not None:
+        found = trace if isinstance(trace, Requests) else read_trace(trace, limit)
+        speed = 1.0
+        if rate is not None:
+            if not rate > 0:
+                raise RooflmError(f"rate is {rate:g} requests/s, but it must be above 0")
+            own = found.rate
+            if not math.isfinite(own):
+                raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
+            speed = rate / (own * copies)
+        found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
+        return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+    if rate is not None:
+        day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
+        found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
+    else:
+        found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+
+
+def deploy(
+    request: Request, load: Requests, replicas: int = 1, router: str = "round-robin",
+    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Request | None = None,
+    transfer_bandwidth: float | None = None,
+) -> Deployment:  # fmt: skip
+    """Pools for a load. prefill_replicas: disaggregated, that many prefill replicas (of `prefill`, default the same
+    scenario) feed `replicas` decode replicas over the cluster's network."""
+    s = request.scenario
+    if replicas < 1 or prefill_replicas < 0:
+        raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
+    name, gpu = s.engine.name, s.cluster.device.name
+    constants = fitted(s)
+    defaults = {"request": constants.engine.get("request", float(s.engine.request)), "front": constants.front}
+    documented = server_options(name, gpu)
+    budget = float(s.engine.token_budget)
+    if math.isfinite(budget):
+        documented.setdefault("budget", int(budget))
+    most = float(s.engine.max_sequences)
+    if math.isfinite(most):
+        documented.setdefault("max_sequences", int(most))
+    server = make_server({**defaults, **documented, **(options or {})})
+    assumed = [f"{server.scheduler} scheduler", f"token budget {server.budget}", f"at most {server.max_sequences} sequences"]
+    longest = int(np.max(load.prompt + load.output))
+    share = load.concurrency or load.count
+    sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
+    network = Transfer()
+    if prefill_replicas:
+        first = prefill or request
+        pools = (
+            make_pool(first.scenario, server, longest, sequences, prefill_replicas, "prefill"),
+            make_pool(s, server, longest, sequences, replicas, "decode"),
+        )
+        tiers = s.cluster.tiers
+        rate = float(np.max(tiers[-1].bandwidth)) * float(s.mapping.tp) if tiers else network.bandwidth
+        network = Transfer(transfer_bandwidth or rate, float(np.max(tiers[-1].latency)) if tiers else network.latency)
+        assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
+    else:
+        pools = (make_pool(s, server, longest, sequences, replicas),)
+    return Deployment(pools, router, network, (*request.assumed, *assumed), request.warnings)
+
+
+def serve(
+    model: str | Model, *, replicas: int = 1, router: str = "round-robin", prefill_replicas: int = 0,
+    prefill_gpu: str | None = None, transfer_bandwidth: float | None = None, prompt: int = 512, output: int = 128,
+    slo: str = "", definitions: str = "vllm", horizon: float = math.inf, progress: Progress | None = None,
+    options: Dict[str, Any] | None = None, **arguments: Any,
+) -> Served:  # fmt: skip
+    """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
+
+    model, gpu, gpus, tp, pp, dp, ep, cp, quant, engine, efficiency, cluster, sets: as for `infer`.
+    Load: concurrency (closed loop), or rate (requests/s), or trace (file); prompt, output, spread (shares of both),
+    requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
+    Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
+    separate prefill and decode pools (prefill_gpu: another card for the first). options: fields of `Server`.
+    slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput; horizon: stop after that many simulated s.
+
+    Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
+
+    >>> out = serve("llama-7b", gpu="a100-sxm-80gb", concurrency=4, prompt=128, output=16, efficiency="ideal")
+    >>> out.finished, out.values()["requests"]
+    (40, 40)
+    """
+    load_arguments = {k: arguments.pop(k) for k in LOAD if k in arguments}
+    block = (options or {}).get("cache_block", 512)
+    load = make_requests(prompt, output, **load_arguments, cache_block=block)
+    longest_prompt = int(np.max(load.prompt))
+    common = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt, "output": int(np.max(load.output))}
+    request = build_inference(**common, **arguments)
+    first = build_inference(**common, **{**arguments, "gpu": prefill_gpu}) if prefill_gpu else None
+    d = deploy(request, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
+    limits = metrics.parse_limits(slo) if slo else ()
+    run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
+    return Served(run, limits, definitions, d.assumed, d.warnings)
