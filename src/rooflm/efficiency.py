@@ -212,7 +212,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     that does not know the cache's 8-bit type converts every value on its vector units."""
     times: list[Num] = []
     for op in ops:
-        rows, keys, heads, kv, qk, v = op.shape
+        rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
         kernel = "decode-kv8" if np.max(op.widths[1]) <= 1 else "decode"
         names = _sized(kernel, qk)
@@ -220,11 +220,12 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
             special = "-mha" if np.max(group) <= 1 else "-wide" if np.max(group) > WIDE_GROUP else ""
             names = (kernel + special, *names) if special else names
         c = first_of("attention", DecodeConstants, w, w.half, names)
-        reread = 1 + s.engine.kv_reread * (group - 1)
-        time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1] * reread,
-                                     peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
+                                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
+        time = np.hypot(time, own * s.engine.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l2)
         if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
-            time = time + rows * keys * kv * (qk + v) * reread * s.engine.kv_convert / r.peak["vector"]
+            time = time + rows * keys * kv * (qk + v) * s.engine.kv_convert / r.peak["vector"]
         times.append(time)
     return times
 

@@ -23,18 +23,21 @@ class Engine:
     bookkeeping); request: once a request (tokenise, schedule, first response); overlap: the host prepares the next
     step while the device runs, so that step and sequence costs show only when the device is done first.
     gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
-    inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency alone. kv_reread: share of the query group
-    that reads the KV cache again (0: once a KV head; 1: once a query head). kv_convert: vector operations that an
+    inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency alone. kv_reread: time of
+    query heads that read the KV cache each by itself, over that of 16-bit values at L2's rate; kv_shared: largest group
+    of query heads that shares one read instead (no group does within a sliding window, where kv_reread is above 0). kv_convert: vector operations that an
     8-bit cached value costs where the device does not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
     workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
     pipelined: pipeline stages work on different micro-batches at the same time. vocab_parallel: the embedding table
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
-    and activation happen inside the products and cost no traffic of their own. max_sequences: running limit.
+    and activation happen inside the products and cost no traffic of their own. rope_inside: the attention
+    kernel (as measured) turns Q and K and writes the cache. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
     "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
+    stream_share: share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors;
     zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
     behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
     cp_overlap, ep_overlap: share of that communication that may hide behind compute; pp_overlap: sends between stages
@@ -66,6 +69,7 @@ class Engine:
     collective_factor: Num = 1.0
     collective_floor: Num = 1.0
     kv_reread: Num = 0.0
+    kv_shared: Num = 1.0
     kv_convert: Num = 0.0
     memory_fraction: Num = 1.0
     context: Num = 0.0
@@ -76,6 +80,7 @@ class Engine:
     vocab_parallel: bool = False
     merged: bool = True
     epilogue: bool = False
+    rope_inside: bool = False
     max_sequences: Num = float("inf")
     waves: bool = False
     zero: Num = 1
@@ -95,6 +100,7 @@ class Engine:
     dropout: bool = False
     attention_kernel: str = "cudnn"
     selective: str = "core"
+    stream_share: Num = 0.8
     gemm_factor: Num = 1.0
     bmm_factor: Num = 1.0
     attention_factor: Num = 1.0

@@ -63,6 +63,7 @@ class Style(NamedTuple):
     ring: bool = False
     dedup: bool = True
     decode_flash: bool = True
+    rope_inside: bool = False
 
 
 class Context(NamedTuple):
@@ -195,8 +196,8 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     if c.style.training:
         if a.rope or a.qk_norm:
             nodes.append(stream("rope", part, "rope", count, 2 * tokens * (q_width + k_width) * b))
-    elif c.style.epilogue:
-        nodes.append(stream("kv_write", part, "kv_write", count, kv_written))
+    elif c.style.epilogue or c.style.rope_inside:
+        nodes.append(stream("kv_write", part, "kv_write", count, kv_written, 1 - c.style.rope_inside))
     elif c.style.fused:
         turned = 2 * tokens * (q_width + k_width) * b * (a.rope or a.qk_norm)
         turned = turned + tokens * v_width * b + kv_written
@@ -232,7 +233,6 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
     b, kv_b, part = c.style.half_bytes, c.quant.kv_bytes, "attention"
     per_key = heads * (a.head_dim + a.v_dim)
     kv_row = kv * (a.head_dim + a.v_dim) * kv_b
-    reread = 1 + c.style.kv_reread * (heads / kv - 1)
     nodes: list[Op | Comm] = []
     if c.work.prefill:
         p = c.work.prefill
@@ -263,11 +263,11 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         d = c.work.decode
         keys = np.minimum(d.context, a.window) / c.mapping.cp
         rows = d.sequences
-        traffic = rows * (keys * kv_row * reread + heads * (a.head_dim + a.v_dim) * b)
+        traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
         launches = 1 if c.style.decode_flash else 2
         nodes.append(
             Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
-               (rows, keys, heads, kv, a.head_dim, a.v_dim), (b, kv_b, b), launches=launches)
+               (rows, keys, heads, kv, a.head_dim, a.v_dim, a.window), (b, kv_b, b), launches=launches)
         )  # fmt: skip
         if not c.style.decode_flash:
             scores = rows * keys * heads

@@ -260,6 +260,11 @@ def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0
     return tuple(Param(n, 1.0, low, high, prior=width) for n in names)
 
 
+def reread(start: float) -> Param:
+    """Share of the query group that reads the KV cache again."""
+    return Param("kv_reread", start, 0.0, 3.0, log=False, prior=0.5)
+
+
 COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
 
 JOBS: dict[str, Job] = {
@@ -284,11 +289,11 @@ JOBS: dict[str, Job] = {
     ),
     "trtllm": Job(
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
-        (*host(0.3e-3, 10e-6, 3e-3), COLLECTIVE,
+        (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
          *kernel("gemm_factor", "attention_factor", "stream_factor", "moe_factor")),
-        own={"trtllm-0.5": kernel("decode_factor"), "trtllm-0.6": kernel("decode_factor"),
-             "trtllm-0.9": kernel("decode_factor")},
-        cards={"l40s": Card(0.2, 0.15, 1.0)}, skip=("trtllm09-mixtral-fp8",),
+        own={"trtllm-0.5": (*kernel("decode_factor"), reread(1.0)), "trtllm-0.6": (*kernel("decode_factor"), reread(1.0)),
+             "trtllm-0.9": (*kernel("decode_factor"), reread(1.0))},
+        cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(
         ("trtllm-nemo",),
