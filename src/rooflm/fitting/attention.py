@@ -237,7 +237,8 @@ def fit_cells(
 ) -> tuple[list[FitRow], Any]:
     """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside), row and width.
 
-    A head size's own row picks from the lists what the cell's plain row did: it has too few shapes to choose.
+    A head size's own row picks from the lists what the cell's row before it did, if that is the same kernel: it has
+    too few shapes to choose.
     """
     import pandas as pd
 
@@ -248,10 +249,11 @@ def fit_cells(
         chosen = recipe_of(recipe, names["kernel"])
         out = holdout(used)
         apart = bool(out.any() and (~out).sum() > 50)
-        few = "-hd" in names["kernel"] and cell == tuple(names[n] for n in CELL)
+        here = (*(names[n] for n in CELL), used.kernel.mode()[0])
+        few = "-hd" in names["kernel"] and cell == here
         constants = fit_recipe(chosen, used[~out] if apart else used, picks=picks if few else None)
         if not few:
-            cell, picks = tuple(names[n] for n in CELL), [tuple(constants[n] for n in chosen.choices)]
+            cell, picks = here, [tuple(constants[n] for n in chosen.choices)]
         used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out)
         used = used.assign(row=names["kernel"], width=names["dtype"])
         tables.append(used)
