@@ -125,7 +125,7 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
 def recomputed(nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0) -> list[Op | Comm]:
     """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers).
 
-    "ops" is torchtitan's selective policy: attention, reductions and every other product are stored, the rest runs again.
+    "ops" is torchtitan's selective policy: attention, reductions and every other product are stored.
 
     >>> core = gemm("scores", "attention", 1, 8, 8, 8, (2, 2, 2)); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
     >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]

@@ -38,16 +38,18 @@ class Engine:
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
     "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
     stream_share: share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors;
-    zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced; grad_overlap, param_overlap: gradient reduction
+    zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced;
+    grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation); grad_overlap, param_overlap: gradient reduction
     behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
     cp_overlap, ep_overlap: share of that communication that may hide behind compute; pp_overlap: sends between stages
     hide behind compute where the schedule is interleaved; overlap_tax: compute time lost a second of hidden
     communication; ring: context parallelism passes K and V around a ring; dedup: as in `graph.Style`; regather:
-    FSDP gathers again at each micro-batch even with a pipeline; cross_entropy: fused loss; dropout: the framework's
+    FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a logit at the loss's fullest moment
+    (16-bit and fp32 copies, and their gradients where these are not in place); dropout: the framework's
     recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward, stream_factor, moe_factor:
     time of a kernel in a training step over its calibrated (warm, alone) time; attention_backward: of the backward
     pass a FLOP over the forward. dp_factor: the same for collectives of the data-parallel group.
-    fragmentation: allocated over used bytes of activations.
+    fragmentation: memory that the framework holds over what its tensors need.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Engine:
     zero: Num = 1
     sequence_parallel: bool = True
     grad_bytes: Num = 4
+    grad_extra_bf16: Num = 0.0
     grad_overlap: bool = True
     param_overlap: bool = True
     tp_overlap: Num = 0.0
@@ -96,7 +99,7 @@ class Engine:
     ring: bool = False
     dedup: bool = True
     regather: bool = False
-    cross_entropy: bool = False
+    logit_bytes: Num = 6.0
     dropout: bool = False
     attention_kernel: str = "cudnn"
     selective: str = "core"

@@ -179,11 +179,13 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
 def memory_use(s: Scenario, c: Context) -> Memory:
     """Memory of the fullest device."""
     e = s.engine
+    grad_extra = e.grad_extra_bf16 if s.quant.name == "bf16" else 0.0
     setup = tm.Setup(
         c.model, s.mapping, c.style, s.quant, s.training, s.workload.seq, document(s), micro_batches(s), grad_bytes(s),
-        adapter_params(s, c), e.cross_entropy, e.fragmentation,
+        adapter_params(s, c), e.logit_bytes, grad_extra, e.regather,
     )  # fmt: skip
     parts = dict(tm.fullest_stage(setup).parts)
+    parts["fragmentation"] = (e.fragmentation - 1.0) * sum(parts.values())
     parts["context"] = e.context + 0.0
     parts["workspace"] = e.workspace + 0.0
     return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
@@ -259,7 +261,7 @@ def _estimate(
     illegal: Any = np.zeros((), dtype=bool)
     for flag in limits.flags.values():
         illegal = illegal | flag
-    variable = memory.parts["activations"] + memory.parts["logits"]
+    variable = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.fragmentation
     room = memory.capacity - (memory.total - variable)
     return TrainingEstimate(
         step_time=step_time,

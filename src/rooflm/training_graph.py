@@ -14,7 +14,8 @@ from rooflm import graph
 from rooflm import training_memory as tm
 from rooflm.graph import Context, Pass, Prefill, Style
 from rooflm.mapping import Mapping
-from rooflm.ops import Comm, Op, stream
+from rooflm.model import MoE
+from rooflm.ops import Comm, Op, distinct_ranks, stream
 from rooflm.scenario import Scenario
 from rooflm.units import Num
 
@@ -66,8 +67,29 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     """Forward nodes by place: embedding, layers, head."""
     layers: Nodes = []
     for block in c.model.blocks:
-        layers += graph.block_nodes(c, block)
+        nodes = graph.block_nodes(c, block)
+        layers += once_a_node(s, nodes, block.ffn.top_k) if isinstance(block.ffn, MoE) else nodes
     return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": graph.head_nodes(c)}
+
+
+def once_a_node(s: Scenario, nodes: Nodes, top_k: Num) -> Nodes:
+    """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
+
+    Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
+    (arXiv 2412.19437), section 3.2.2.
+    """
+    if not s.engine.dedup or not s.cluster.tiers:
+        return nodes
+    held = s.cluster.tiers[0].size
+
+    def shrunk(node: Op | Comm) -> Op | Comm:
+        if not isinstance(node, Comm) or node.group != "ep":
+            return node
+        places = np.maximum(node.ranks * node.stride / held, 1.0)
+        share = distinct_ranks(places, top_k) / distinct_ranks(node.ranks, top_k)
+        return node._replace(bytes=node.bytes * np.where(places > 1, share, 1.0))
+
+    return [shrunk(node) for node in nodes]
 
 
 def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:

@@ -216,8 +216,9 @@ class Setup(NamedTuple):
     micro_batches: Num
     grad_bytes: Num
     adapters: Num = 0.0
-    fused_loss: bool = False
-    fragmentation: Num = 1.0
+    logit_bytes: Num = 6.0
+    grad_extra: Num = 0.0
+    regather: bool = True
 
 
 def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
@@ -235,11 +236,16 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     grad = c.grad_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
+    # under a pipeline that does not gather again, a stage keeps its weights whole, and its gradients until the end
+    kept = (np.asarray(m.zero) >= 3) & (np.asarray(m.pp) > 1) & (not c.regather)
+    g, ge = np.where(kept, grad, g), np.where(kept, grad, ge)
+    extra = c.grad_extra * (trained + experts * share)
     weights = dense * w + experts * we + layers * c.adapters * 2.0
-    gathered = np.where(np.asarray(m.zero) >= 3, 2.0 * weight * (per["dense"] + per["plain"] + per["experts"]), 0.0)
+    one = 2.0 * weight * (per["dense"] + per["plain"] + per["experts"])
+    gathered = np.where(kept, weight * (dense + experts), np.where(np.asarray(m.zero) >= 3, one, 0.0))
     return {
         "weights": weights * (1 - t.offload_params),
-        "gradients": trained * g + experts * share * ge,
+        "gradients": trained * g + experts * share * ge + extra,
         "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
         "buffers": gathered + 0.0,
     }
@@ -257,9 +263,9 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     masks = first * flight * rows * model.hidden * c.style.dropout
     inputs = last * 2 * rows * model.hidden * b
     held = flight * layers * layer.kept + working + masks + inputs
-    parts["activations"] = held * (1 - c.options.offload_activations) * c.fragmentation
+    parts["activations"] = held * (1 - c.options.offload_activations)
     columns = np.ceil(model.vocab / m.tp)
-    parts["logits"] = last * tokens * columns * (b if c.fused_loss else b + 4.0)
+    parts["logits"] = last * tokens * columns * c.logit_bytes
     return Stage(parts)
 
 

@@ -29,22 +29,37 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
         if not node.name.startswith("experts_"):
             return single
         return single * e.moe_factor * factors.experts(device, generation)
+    if node.kind == "scan":
+        return e.attention_factor
     if node.kind in ("attention", "mla_attention"):
         forward, back = factors.attention(e.attention_kernel, device, generation)
         again = node.name == "attention_backward"
         return e.attention_factor * forward * (back * e.attention_backward if again else 1.0)
-    return e.bmm_factor if node.kind == "bmm" else e.stream_factor
+    return e.bmm_factor
+
+
+STREAM_FLOOR = 2e-6
+"""s: floor of an elementwise kernel."""
+PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
+"""Kinds that take their calibrated time; elementwise kernels, calibrated on few rows, take a share of bandwidth."""
+
+
+def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
+    """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
+    return node.bytes / (s.engine.stream_share * bandwidth) + STREAM_FLOOR * node.launches
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     """Calibrated times of kernels measured alone, times what training steps take over them."""
     if s.efficiency.mode != "calibrated":
         return list(timed)
-    dtype = rates(s).dtype
+    r = rates(s)
     out: list[Timed] = []
     for t in timed:
-        if isinstance(t.node, Op):
-            out.append(t._replace(time=t.time * kernel_factor(t.node, s, dtype)))
+        if isinstance(t.node, Op) and t.node.kind in PRODUCTS:
+            out.append(t._replace(time=t.time * kernel_factor(t.node, s, r.dtype)))
+        elif isinstance(t.node, Op):
+            out.append(t._replace(time=stream_time(t.node, s, r.dram)))
         else:
             out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
     return out
