@@ -137,6 +137,8 @@ def _answer(p: Problem, x: Array, evaluations: int, history: Sequence[float]) ->
     budget = {g: getattr(t.budget, g) for g, _ in GROUPS}
     shares = {g: {n: float(np.ravel(getattr(budget[g], n))[0]) for n in (*names, "other")} for g, names in GROUPS}
     start = float(values(p, _start(p))[0])
+    if float(values(p, x.reshape(-1, 1))[0]) >= FAR:
+        raise RooflmError(f"no split was found that fits {p.task.scenario.model.name} and keeps to the limits")
     return Split(shares, float(values(p, x.reshape(-1, 1))[0]) * GOALS[p.goal], start * GOALS[p.goal], evaluations,
                  np.array(history) * GOALS[p.goal], report(p, x.reshape(-1, 1)))  # fmt: skip
 
@@ -177,7 +179,8 @@ def exhaustive(
         rows = [offset + i for i in places]
         grids.append((rows, ways * float(np.sum(start[rows]))))
     pairs = list(itertools.product(range(ways.shape[1]), repeat=2))
-    best, at, history = np.inf, start[:, 0], []
+    best, at = float(values(p, start)[0]), start[:, 0]
+    history = [best]
     for begin in range(0, len(pairs), block):
         chosen = np.array(pairs[begin : begin + block]).T
         x = np.repeat(start, chosen.shape[1], axis=1)

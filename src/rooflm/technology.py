@@ -260,12 +260,21 @@ def operating_point(power: Num, nominal_power: Num, node: Node) -> Point:
 
 
 def whole(value: Num) -> Num:
-    """The whole units that fit, forgiving rounding of shares that are meant to fit exactly.
+    """The whole units that fit (forgiving the rounding of floating point).
 
-    >>> float(whole(79.9999)), float(whole(79.9))
-    (80.0, 79.0)
+    >>> float(whole(0.3 / 0.1)), float(whole(79.999))
+    (3.0, 79.0)
     """
-    return np.floor(value + 1e-3)
+    return np.floor(value * (1.0 + 1e-12))
+
+
+def working(units: Num, share: Num) -> Num:
+    """The units that are switched on of those built; a share such as 0.833333 of 96 means 80.
+
+    >>> float(working(96, 0.833333))
+    80.0
+    """
+    return np.floor(units * share + 1e-3)
 
 
 def perimeter(area: Num, dies: Num = 1) -> Num:
@@ -313,7 +322,7 @@ def sram(
     >>> banks, rate, _ = sram(100e-6, 100.0, 2**19, 5e-6, 64, 1e-12, n); float(banks), float(rate) / 1e12 > 1.7
     (20.0, True)
     """
-    banks = whole(whole(area / bank_area) * on)
+    banks = working(whole(area / bank_area), on)
     point = operating_point(power, banks * port * 8.0 * energy * node.energy * FREQUENCY, node)
     return banks, banks * port * point.frequency, point
 
@@ -370,7 +379,7 @@ def build(t: Technology) -> Built:
         area["registers"], watts["registers"], registers, register_area, ports, REGISTER_ENERGY, n, s.enabled_sms
     )
     built = whole(area["cores"] / mcu_area(s.mcu_flops, n))
-    mcus = np.minimum(whole(built * s.enabled_sms), fed)
+    mcus = np.minimum(working(built, s.enabled_sms), fed)
     point = operating_point(watts["cores"], mcus * s.mcu_flops * MCU_ENERGY * n.energy * FREQUENCY, n)
     peak = np.minimum(mcus * s.mcu_flops * point.frequency, fed_rate * s.mcu_flops / ports)
     l1_area = sram_area(s.l1, SRAM_BIT, 0.0, n)

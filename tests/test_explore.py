@@ -1,0 +1,284 @@
+"""Exploration: the published conclusions come out by themselves; a grid equals its points; searches are repeatable."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflm import explore
+from rooflm.catalogue import load_cluster
+from rooflm.cli import main
+from rooflm.errors import RooflmError
+from rooflm.explore import CAUSES, Space, Task, grid, legal_splits, make_task, on_cluster
+from rooflm.explore_reports import gemm_bounds, pareto, select, shares, stops_helping
+from rooflm.explore_split import GROUPS, METHODS, SIZE, Problem, evolution, exhaustive, normal, problem, raw
+
+UNIFORM = tuple(f"uniform-{n}" for n in (14, 10, 7, 5, 3, 2, 1))
+FOUNDRY = ("n12", "n10", "n7", "n5", "n3", "n2", "a14", "a10")
+GPT3: dict[str, Any] = {"gpus": 1024, "batch": 1024, "seq": 2048, "recompute": "selective"}
+
+
+@pytest.fixture(scope="module")
+def gpt3() -> Task:
+    return make_task("train", "gpt3-175b", **GPT3, tp=8, pp=8)
+
+
+# The conclusions of Kundu et al. (arXiv 2407.14645)
+
+
+@pytest.mark.parametrize("nodes", [UNIFORM, FOUNDRY])
+def test_training_saturates_with_logic_scaling_unless_memory_and_network_follow(
+    gpt3: Task, nodes: tuple[str, ...]
+) -> None:
+    alone = grid(gpt3, Space("a100", nodes, ("hbm2e",), ("nvlink3+hdr",)))
+    memory = grid(gpt3, Space("a100", nodes, ("hbm4",), ("nvlink3+hdr",)))
+    both = grid(gpt3, Space("a100", nodes, ("hbm4",), ("nvlink5+gdr",)))
+    compute = alone["peak_flops"][-1] / alone["peak_flops"][0]
+    gains = [float(t["time_s"][0] / t["time_s"][-1]) for t in (alone, memory, both)]
+    assert gains[0] < gains[1] < gains[2] < compute
+    # each further node returns less of the compute it brings
+    returns = np.diff(np.log(alone["time_s"])) / -np.diff(np.log(alone["peak_flops"]))
+    assert returns[0] > 0.8 and returns[-1] < 0.75 * returns[0]
+    assert gains[2] > 1.2 * gains[0]
+
+
+def test_the_bottleneck_of_gpt3_moves_from_compute_to_memory_to_network(gpt3: Task) -> None:
+    table = grid(gpt3, Space("a100", UNIFORM, ("hbm2e",), ("nvlink3+hdr",)))
+    part = shares(table)
+    assert table["bottleneck"][0] == "compute" and table["bottleneck"][-1] == "network"
+    assert np.all(np.diff(part["compute"]) < 0) and np.all(np.diff(part["network"]) > 0)
+    # memory takes over from compute at the last nodes ...
+    assert part["dram"][0] < 0.02 and part["dram"][-1] > part["compute"][-1]
+    # ... a faster memory hands it to the network, and a faster network gives it back to compute
+    followed = grid(gpt3, Space("a100", UNIFORM[-1:], ("hbm2e", "hbm4"), ("nvlink3+hdr", "nvlink5+gdr")))
+    slow = select(followed, network="nvlink3+hdr", dram="hbm4")
+    fast = select(followed, network="nvlink5+gdr", dram="hbm4")
+    assert slow["bottleneck"][0] == "network" and fast["bottleneck"][0] == "compute"
+
+
+def test_the_best_mapping_hides_the_network_so_that_memory_is_the_wall() -> None:
+    task = make_task("train", "gpt3-175b", **GPT3, micro=(1,))
+    table = grid(task, Space("a100", UNIFORM, ("hbm2e",), ("nvlink3+hdr",)))
+    assert table["bottleneck"][0] == "compute" and table["bottleneck"][-1] == "dram"
+    assert np.all(table["time_s"] > 0) and np.all(table["fits"])
+
+
+def test_decode_follows_memory_until_l2_then_the_network() -> None:
+    rates = tuple(409.6e9 * 2.0**k for k in range(7))
+    sets = (("technology.dram.bandwidth", rates), ("technology.dram.energy", (1e-13,)))
+    one = make_task("infer", "llama-2-13b", prompt=200, output=200, metric="tpot")
+    table = grid(one, Space("a100", ("n5",), ("hbm2e",), ("nvlink3+hdr",), sets))
+    stop = stops_helping(table["dram_bandwidth"], table["time_s"], least=0.7)
+    assert 0 < stop < len(rates) - 1
+    assert list(table["bottleneck"][: stop + 1]) == ["dram"] * (stop + 1) and table["bottleneck"][-1] == "l2"
+    assert table["dram_bandwidth"][stop] < table["l2_bandwidth"][0] < table["dram_bandwidth"][stop + 2]
+    # time is inverse to bandwidth while memory is the bound
+    assert table["time_s"][0] / table["time_s"][1] == pytest.approx(2.0, rel=0.02)
+    eight = make_task("infer", "llama-2-13b", gpus=8, tp=8, prompt=200, output=200, metric="tpot")
+    split = grid(eight, Space("a100", ("n5",), ("hbm2e",), ("nvlink3+hdr",), sets))
+    assert split["bottleneck"][0] == "dram" and split["bottleneck"][-1] == "network"
+    assert stops_helping(split["dram_bandwidth"], split["time_s"], least=0.7) < stop
+
+
+def test_prefill_products_turn_memory_bound_where_flops_outgrew_bandwidth() -> None:
+    t = gemm_bounds("llama-2-13b", ["a100-sxm-80gb", "h100-sxm-80gb"], prompt=200)
+    bound = {(str(g), str(p)): str(b) for g, p, b in zip(t["gpu"], t["product"], t["bound"], strict=True)}
+    fat, single_head = ("X·W=KQV", "Z·W=O", "O·WL1=O1", "O1·WL2=O2"), ("Q·K=R", "R·V=Z")
+    assert all(bound["a100-sxm-80gb", p] == "compute" for p in fat)
+    assert all(bound["a100-sxm-80gb", p] == "dram" for p in single_head)
+    assert all(bound["h100-sxm-80gb", p] == "dram" for p in (*fat, *single_head))
+    # worked by hand: 2 x 200 x 15360 x 5120 FLOP over 312 TFLOP/s
+    assert t["time_s"][0] == pytest.approx(2 * 200 * 15360 * 5120 / 312e12)
+
+
+def test_gpt3_from_a100_with_hdr_to_b200_with_nvlink_switch_is_about_35_times_faster() -> None:
+    """8192 GPUs, the batch four times larger at the end, FP4 on B200: the paper leaves its configuration open."""
+    rates = "0.6,0.8,0.8"
+    common = {"gpus": 8192, "seq": 2048, "recompute": "selective", "efficiency": rates}
+    first = make_task("train", "gpt3-175b", batch=1024, tp=8, pp=8, dtype="bf16", **common)
+    base = float(on_cluster(first, load_cluster("dgx-a100"))[0].time) / 1024
+    gains = []
+    for cluster, dtype, batch in (("dgx-h100", "fp8", 1024), ("dgx-b200", "nvfp4", 4096), ("b200-nvs", "nvfp4", 4096)):
+        task = make_task("train", "gpt3-175b", batch=batch, dtype=dtype, tp_most=32, **common)
+        gains.append(base * batch / float(on_cluster(task, load_cluster(cluster))[0].time))
+    assert gains[0] < gains[1] < gains[2]
+    assert gains[2] == pytest.approx(35, rel=0.15)
+
+
+# The grid
+
+
+def test_a_grid_equals_its_points() -> None:
+    task = make_task("infer", "llama-2-7b", gpus=2, batch=4, prompt=256, output=64)
+    sets = (("technology.budget.area.l2", (0.1, 0.3)), ("technology.budget.power", (300.0, 500.0)))
+    whole = Space("a100", ("n7", "n3"), ("hbm2e", "hbm4"), ("nvlink3+hdr", "pcie5+ethernet-100g"), sets)
+    table = grid(task, whole)
+    assert len(table["time_s"]) == whole.size == 32
+    for i, (n, node, dram, area, power) in enumerate(
+        itertools.product(whole.networks, whole.nodes, whole.drams, *(v for _, v in sets))
+    ):
+        one = grid(task, Space("a100", (node,), (dram,), (n,), ((sets[0][0], (area,)), (sets[1][0], (power,)))))
+        for name, values in one.items():
+            assert values[0] == table[name][i] or np.isnan(values[0]), name
+
+
+def test_causes_sum_to_the_time_and_blocks_change_nothing(gpt3: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = Space("h100", FOUNDRY, ("hbm3", "hbm4"), ("nvlink4+ndr",))
+    table = grid(gpt3, space)
+    assert np.sum([table[f"{c}_s"] for c in CAUSES], axis=0) == pytest.approx(table["time_s"])
+    monkeypatch.setattr(explore, "BLOCK", 3)
+    again = grid(gpt3, space)
+    assert all(np.array_equal(table[k], again[k]) for k in table)
+
+
+def test_the_best_mapping_is_the_best_of_all() -> None:
+    task = make_task("train", "llama-2-13b", gpus=16, batch=32, seq=2048, recompute="selective")
+    space = Space("a100", ("n7",), ("hbm2e",), ("nvlink3+hdr",))
+    best = float(grid(task, space)["time_s"][0])
+    each = []
+    for i in range(task.choices):
+        one = Task(
+            task.phase, task.scenario, {k: v[i : i + 1] for k, v in task.mappings.items()}, task.metric, task.tokens
+        )
+        each.append(float(grid(one, space)["time_s"][0]))
+    assert best == min(each) and len(set(each)) > 3
+
+
+@pytest.mark.parametrize("which", ["technology.budget.power", "technology.budget.package"])
+def test_more_budget_never_makes_a_task_slower(which: str) -> None:
+    task = make_task("infer", "llama-2-7b", batch=8, prompt=512, output=64)
+    values = tuple(np.linspace(250.0, 900.0, 12) if which.endswith("power") else np.linspace(1000e-6, 3000e-6, 12))
+    table = grid(task, Space("a100", ("n5",), ("hbm3",), ("nvlink3+hdr",), ((which, values),)))
+    times = np.where(table["fits"], table["time_s"], np.inf)
+    assert np.all(times[1:] <= times[:-1] * (1 + 1e-12))
+
+
+def test_legal_splits_divide_what_they_split() -> None:
+    s = legal_splits(96, 96, 64, 64, (1, 2))
+    assert np.all(s["tp"] * s["pp"] * s["dp"] == 64)
+    assert np.all(96 % s["tp"] == 0) and np.all(96 % s["pp"] == 0) and np.all(64 % (s["dp"] * s["micro_batch"]) == 0)
+    with pytest.raises(RooflmError, match="gpus is 7"):
+        legal_splits(96, 96, 7, 1)
+
+
+# Searches
+
+
+@pytest.fixture(scope="module")
+def decode() -> Problem:
+    task = make_task("infer", "llama-2-13b", batch=32, prompt=1024, output=128)
+    return problem(task, Space("a100", ("n5",), ("hbm3",), ("nvlink3+hdr",)))
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_conserves_budgets_and_beats_the_start(decode: Problem, method: str) -> None:
+    few: dict[str, Any] = {"evolution": {"generations": 8, "population": 3}, "gradient": {"iterations": 8, "starts": 3},
+                           "exhaustive": {"steps": 5}}[method]  # fmt: skip
+    run: Any = METHODS[method]
+    found = run(decode, seed=1, **few)
+    for group, _ in GROUPS:
+        assert sum(found.shares[group].values()) == pytest.approx(1.0)
+        assert min(found.shares[group].values()) > 0
+    assert found.value <= found.start * (1 + 1e-12)
+    assert found.report["time_s"][0] == pytest.approx(found.value)
+    assert np.all(np.diff(found.history) <= 0)
+    again = run(decode, seed=1, **few)
+    assert again.value == found.value and again.shares == found.shares
+
+
+def test_the_exhaustive_answer_is_the_best_of_its_lattice(decode: Problem) -> None:
+    found = exhaustive(decode, components=("cores", "l2"), steps=6)
+    assert found.evaluations == 25
+    finer = exhaustive(decode, components=("cores", "l2"), steps=12)
+    assert finer.value <= found.value
+
+
+def test_limits_hold_and_goals_differ() -> None:
+    task = make_task("infer", "llama-2-13b", batch=32, prompt=1024, output=128)
+    space = Space("a100", ("n5",), ("hbm3",), ("nvlink3+hdr",))
+    free = evolution(problem(task, space), generations=6, population=3)
+    most = float(free.report["power_used_w"][0]) * 0.98
+    bounded = evolution(problem(task, space, limits={"power_used_w": most}), generations=6, population=3)
+    assert float(bounded.report["power_used_w"][0]) <= most
+    assert bounded.value >= free.value
+    frugal = evolution(problem(task, space, goal="tokens_per_j"), generations=6, population=3)
+    assert frugal.value == pytest.approx(float(frugal.report["tokens_per_j"][0])) and frugal.value >= frugal.start
+    with pytest.raises(RooflmError, match="goal is 'speed'"):
+        problem(task, space, goal="speed")
+
+
+def test_variables_are_shares() -> None:
+    x = np.random.default_rng(0).random((SIZE, 5))
+    y = normal(x)
+    assert y[:7].sum(axis=0) == pytest.approx(np.ones(5)) and y.min() >= 0.01
+    assert normal(raw(y)) == pytest.approx(y)
+
+
+# Reports
+
+
+def test_a_pareto_front_is_not_beaten() -> None:
+    draw = np.random.default_rng(3)
+    t = {"a": draw.random(200), "b": draw.random(200)}
+    keep = pareto(t, {"a": 1.0, "b": -1.0})
+    for i in range(200):
+        beaten = np.any((t["a"] < t["a"][i]) & (t["b"] > t["b"][i]))
+        assert keep[i] != beaten
+
+
+def test_money_and_energy_follow_the_time() -> None:
+    task = make_task("infer", "llama-2-13b", batch=16, prompt=512, output=128)
+    t = grid(task, Space("h100", ("n5",), ("hbm2e", "hbm3", "hbm4"), ("nvlink4+ndr",)))
+    assert t["tokens_per_s"] == pytest.approx(16 * 128 / t["time_s"])
+    assert t["usd_per_million_tokens"] * t["tokens_per_usd"] == pytest.approx(np.full(3, 1e6))
+    assert np.all(t["power_w"] <= t["tdp_w"]) and np.all(t["power_w"] >= 0.1 * t["tdp_w"])
+    assert np.all(np.diff(t["silicon_usd"]) == 0) and np.all(np.diff(t["device_usd"]) > 0)
+    assert np.all(t["area_used_m2"] <= t["die_m2"])
+
+
+# Bad input and the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["grid", "llama-2-7b", "--phase", "x"], "phase is 'x'"),
+        (["grid", "llama-2-7b", "--phase", "infer", "--node", "n9"], "unknown node 'n9'"),
+        (["grid", "llama-2-7b", "--phase", "infer", "--network", "hdr"], "network is 'hdr'"),
+        (
+            ["grid", "llama-2-7b", "--phase", "infer", "--set", "technology.budget.area.l2=2"],
+            "share must be between 0 and 1",
+        ),
+        (["grid", "llama-2-7b", "--phase", "infer", "--set", "model.x=2"], "must start with technology."),
+        (["grid", "llama-2-7b", "--phase", "infer", "--efficiency", "calibrated"], "no fitted constants"),
+        (["grid", "llama-2-7b"], "batch is missing"),
+        (["grid", "llama-2-7b", "--phase", "infer", "--metric", "speed"], "metric is 'speed'"),
+        (["split", "llama-2-7b", "--phase", "infer", "--method", "luck"], "method is 'luck'"),
+        (["split", "llama-2-7b", "--phase", "infer", "--node", "n7,n5"], "one node, memory and network"),
+        (["gemms", "mixtral-8x7b"], "has no layer of plain attention and MLP"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", *arguments]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.out == "" and "Traceback" not in said.err
+
+
+def test_the_command_line_gives_tables_json_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["explore", "grid", "llama-2-7b", "--phase", "infer", "--node", "n7,n5", "--dram", "hbm2e,gddr6"]
+    assert main(base) == 0
+    text = capsys.readouterr().out
+    assert "no fit" in text and "dram" in text and max(map(len, text.splitlines())) <= 88
+    assert main([*base, "--json", "--out", str(tmp_path / "t.csv")]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["columns"]["node"] == ["n7", "n7", "n5", "n5"] and values["columns"]["time_s"][1] is None
+    assert (tmp_path / "t.csv").read_text().count("\n") == 5
+    assert main(["explore", "gemms", "llama-2-13b", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["columns"]["bound"]) == 12
+    assert main(["explore", "dies"]) == 0
+    assert "memory bandwidth" in capsys.readouterr().out
