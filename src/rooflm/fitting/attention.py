@@ -237,8 +237,8 @@ def fit_cells(
 ) -> tuple[list[FitRow], Any]:
     """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside), row and width.
 
-    A head size's own row picks from the lists what the cell's row before it did, if that is the same kernel: it has
-    too few shapes to choose.
+    A head size's own row has few shapes, so it takes the picks of the cell's last plain row: always in decode (else
+    left-out groups come out twice too long), elsewhere if the kernel's name is the same.
     """
     import pandas as pd
 
@@ -249,10 +249,10 @@ def fit_cells(
         chosen = recipe_of(recipe, names["kernel"])
         out = holdout(used)
         apart = bool(out.any() and (~out).sum() > 50)
-        here = (*(names[n] for n in CELL), used.kernel.mode()[0])
+        here = (*(names[n] for n in CELL), "" if recipe is DECODE else used.kernel.mode()[0])
         few = "-hd" in names["kernel"] and cell == here
         constants = fit_recipe(chosen, used[~out] if apart else used, picks=picks if few else None)
-        if not few:
+        if "-hd" not in names["kernel"]:
             cell, picks = here, [tuple(constants[n] for n in chosen.choices)]
         used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out)
         used = used.assign(row=names["kernel"], width=names["dtype"])
