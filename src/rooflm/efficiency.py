@@ -24,7 +24,7 @@ from rooflm.kernels.attention import (
     decode_attention_time,
     prefill_attention_time,
 )
-from rooflm.kernels.cards import card
+from rooflm.kernels.cards import card, few_rows_time
 from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
@@ -124,8 +124,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     """Seconds of ops of one broadcast shape, (ops, *shape). floor: their roofline, which no kernel beats."""
     w = where(s, r)
     reach = card(w.gpu, w.architecture, w.engine)
-    compute, bandwidth = reach.compute * s.efficiency.compute, reach.bandwidth * s.efficiency.memory
-    r = r._replace(peak={k: v * compute for k, v in r.peak.items()}, dram=r.dram * bandwidth)
+    r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     for index, op in enumerate(ops):
@@ -151,10 +150,10 @@ def _gemms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Sc
     c = constants("gemm", GemmConstants, w, dtype)
     m, n, k = (_stack([op.shape[i] for op in ops], shape) for i in range(3))
     wide = [_stack([op.widths[i] for op in ops], shape) for i in range(3)]
-    return np.asarray(
-        gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=r.peak[rate],
-                  bandwidth=r.dram, sms=s.cluster.device.sms, c=c)
-    )  # fmt: skip
+    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=r.peak[rate],
+                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    reach = card(w.gpu, w.architecture, w.engine)
+    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (r.peak[rate] / reach.compute), m, reach.few))
 
 
 def _sized(kernel: str, size: Num) -> tuple[str, ...]:

@@ -33,8 +33,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How much of the datasheet is reached. mode: "ideal", "flat" or "calibrated"; the factors serve
-    "flat", and come on top of what was fitted in "calibrated" (network excepted).
+    """How much of the datasheet is reached. mode: "ideal", "flat" or "calibrated"; the factors serve "flat".
 
     compute, memory, network: shares of the peak rates in (0, 1].
     """

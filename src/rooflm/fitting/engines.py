@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from rooflm.engine import Engine
 from rooflm.fitting.common import Array, Param, fit, held_out
 from rooflm.inference import FACTORS, Passes, Speed, speed, timed_passes
-from rooflm.kernels.cards import Reach, card
+from rooflm.kernels.cards import Reach, card, forced
 from rooflm.ops import Op
 from rooflm.roofline import Timed, rates
-from rooflm.scenario import Efficiency, Scenario
+from rooflm.scenario import Scenario
 from rooflm.validation import Request, read_rows
 from rooflm.validation.score import engine_of, family, scenario_of
 
@@ -44,6 +44,7 @@ class Card(NamedTuple):
     compute: float = 0.2
     bandwidth: float = 0.2
     network: float = 0.0
+    few: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -75,43 +76,36 @@ class Family:
         """The card's name."""
         return self.scenario.cluster.device.name
 
-    def timed(self, engine: Engine, compute: float, bandwidth: float) -> Passes:
-        """Both passes with neutral engine factors, from the cache where it has them."""
-        key = (compute, bandwidth, *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
+    def timed(self, engine: Engine, reach: Reach) -> Passes:
+        """Both passes with neutral engine factors and network, from the cache where it has them."""
+        key = (*reach._replace(network=1.0), *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
             plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
-            reach = card(self.gpu, self.scenario.cluster.device.architecture, self.scenario.engine.name)
-            mode = Efficiency("calibrated", compute / reach.compute, bandwidth / reach.bandwidth)
-            passes = timed_passes(replace(self.scenario, engine=plain, efficiency=mode))
-            self.cache[key] = Passes(*([_on_unit_network(t, reach.network) for t in part] for part in passes))
-            if self.empty is None:
-                double = replace(plain, collective_floor=2.0)
-                twice = timed_passes(replace(self.scenario, engine=double, efficiency=mode))
-                twice = Passes(*([_on_unit_network(t, reach.network) for t in part] for part in twice))
-                self.empty = {
-                    (i, j): t.time - u.time
-                    for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
-                    for j, (t, u) in enumerate(zip(many, few, strict=True))
-                }
+            with forced(reach._replace(network=1.0)):
+                self.cache[key] = timed_passes(replace(self.scenario, engine=plain))
+                if self.empty is None:
+                    twice = timed_passes(replace(self.scenario, engine=replace(plain, collective_floor=2.0)))
+                    self.empty = {
+                        (i, j): t.time - u.time
+                        for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
+                        for j, (t, u) in enumerate(zip(many, few, strict=True))
+                    }
         return self.cache[key]
 
-    def predict(self, engine: Engine, reach: Reach = Reach()) -> Array:
+    def predict(self, engine: Engine, reach: Reach) -> Array:
         """Each request's metric with these constants."""
-        passes = self.timed(engine, reach.compute, reach.bandwidth)
+        passes = self.timed(engine, reach)
         empty = self.empty or {}
-        floor, network = float(np.max(engine.collective_floor)) - 1.0, reach.network
-        scaled = Passes(*(
-            [_scaled(t, engine, floor * empty[i, j], network) for j, t in enumerate(part)] for i, part in enumerate(passes)
-        ))  # fmt: skip
+        floor = float(np.max(engine.collective_floor)) - 1.0
+        scaled = Passes(
+            *([_scaled(t, engine, floor * empty[i, j], reach.network) for j, t in enumerate(part)]
+              for i, part in enumerate(passes))
+        )  # fmt: skip
         s = replace(self.scenario, engine=engine)
         return metrics(self.requests, s, speed(s, scaled, rates(s)))
-
-
-def _on_unit_network(t: Timed, network: float) -> Timed:
-    return t if isinstance(t.node, Op) else t._replace(time=t.time * network)
 
 
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
@@ -166,7 +160,8 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
             if width:
-                listed.append(Param(f"{gpu}|{name}", 1.0, 0.1, 10.0 if name == "network" else 1.8, prior=width))
+                start, high = {"network": (1.0, 10.0), "few": (6.0, 100.0)}.get(name, (1.0, 1.8))
+                listed.append(Param(f"{gpu}|{name}", start, 0.03, high, prior=width))
     return listed
 
 
@@ -277,8 +272,8 @@ JOBS: dict[str, Job] = {
     "vllm-2024-rocm": Job(
         ("vllm-2024-rocm",),
         (*host(2e-3, 60e-6, 50e-3), COLLECTIVE,
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5)),
-        cards={"mi250": Card(0.7, 0.5), "mi300x": Card(0.7, 0.5)},
+         *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
+        cards={"mi250": Card(0.7, 0.5, few=1.0), "mi300x": Card(0.7, 0.5, few=1.0)},
     ),
     "trtllm-2024": Job(
         ("trtllm-2024",),
