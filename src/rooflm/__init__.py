@@ -23,6 +23,8 @@ _HOMES = {
     "load_cluster": "catalogue",
     "load_device": "catalogue",
     "load_model": "models",
+    "train": "api",
+    "TrainingEstimate": "training",
 }
 """Public name -> the module that defines it."""
 
@@ -34,15 +36,17 @@ __all__ = [
     "Model",
     "RooflmError",
     "Scenario",
+    "TrainingEstimate",
     "Workload",
     "infer",
     "load_cluster",
     "load_device",
     "load_model",
+    "train",
 ]
 
 if TYPE_CHECKING:
-    from rooflm.api import infer
+    from rooflm.api import infer, train
     from rooflm.catalogue import load_cluster, load_device
     from rooflm.errors import RooflmError
     from rooflm.hardware import Cluster, Device
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from rooflm.model import Model
     from rooflm.models import load_model
     from rooflm.scenario import Scenario, Workload
+    from rooflm.training import TrainingEstimate
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
     from rooflm.model import Model
     from rooflm.stream import Progress, Streamed
+    from rooflm.training import TrainingEstimate
 
 
-def _infer_point(axes: int = 0, **arguments: Any) -> InferenceEstimate:
+def infer_over(axes: int = 0, **arguments: Any) -> InferenceEstimate:
+    """The estimate of arguments whose numbers may be arrays of `axes` dimensions."""
     request = build_inference(**arguments)
     scenario = replace(request.scenario, axes=axes)
     return infer_scenario(scenario, request.assumed, request.warnings)
@@ -32,7 +35,7 @@ def infer_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **argument
     """Outputs of `infer` by dotted name (all, or those named), over `axes` array dimensions."""
     keys = None if outputs is None else {name.split(".")[0] for name in outputs}
     given = {k: v for k, v in arguments.items() if v is not None}
-    return chosen(flatten(infer_values(_infer_point(axes, **given), keys)), outputs)
+    return chosen(flatten(infer_values(infer_over(axes, **given), keys)), outputs)
 
 
 def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Dataset:
@@ -60,17 +63,21 @@ def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Da
     return infer_point(given) if grid is None else grid.dataset()
 
 
-class InferGrid(NamedTuple):
-    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name."""
+class Grid(NamedTuple):
+    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
+
+    keys: meaning and unit of each output.
+    """
 
     axes: list[Axis]
     fixed: Point
     arrays: dict[str, np.ndarray[Any, Any]]
+    keys: Mapping[str, tuple[str, str]] = INFER_KEYS
 
     def dataset(self) -> xarray.Dataset:
         """The grid with labels, units, long names, and the scenario in its attributes."""
         scenario = ", ".join(f"{k}={v}" for k, v in self.fixed.items() if v is not None)
-        return dataset(self.arrays, self.axes, INFER_KEYS, {"rooflm": __version__, "scenario": scenario})
+        return dataset(self.arrays, self.axes, self.keys, {"rooflm": __version__, "scenario": scenario})
 
     def values(self) -> dict[str, Any]:
         """The grid as nested names and arrays, the axes first (the shape of --json)."""
@@ -83,23 +90,90 @@ NOT_INPUTS = ("zip", "outputs", "on")
 
 def infer_point(arguments: Point) -> InferenceEstimate:
     """One prediction from arguments without lists (see `infer`)."""
-    return _infer_point(**{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+    return infer_over(**{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
 
 
-def infer_request(arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
-    """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""
+InferGrid = Grid
+"""A grid of `infer`."""
+
+
+def grid_request(
+    arguments: Point, keys: Mapping[str, tuple[str, str]]
+) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
+    """The axes, the fixed inputs and the outputs asked for (of `keys`), of arguments with lists."""
     axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
     outputs = arguments.get("outputs")
     listed = [outputs] if isinstance(outputs, str) else outputs
-    return axes, fixed, None if listed is None else check_outputs(listed, INFER_KEYS)
+    return axes, fixed, None if listed is None else check_outputs(listed, keys)
 
 
-def infer_grid(arguments: Point) -> InferGrid | None:
-    """A grid from arguments with lists (see `infer`), or None where there are none."""
-    axes, fixed, outputs = infer_request(arguments)
+def infer_request(arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
+    """The axes, the fixed inputs and the outputs asked for, of arguments of `infer` with lists."""
+    return grid_request(arguments, INFER_KEYS)
+
+
+def make_grid(flat: Callable[..., dict[str, Any]], arguments: Point, keys: Mapping[str, tuple[str, str]]) -> Grid | None:
+    """The grid of arguments with lists, or None where there are none."""
+    axes, fixed, outputs = grid_request(arguments, keys)
     if not axes:
         return None
-    return InferGrid(axes, fixed, run(infer_flat, axes, fixed, outputs, arguments.get("on") or "local"))
+    return Grid(axes, fixed, run(flat, axes, fixed, outputs, arguments.get("on") or "local"), keys)
+
+
+def infer_grid(arguments: Point) -> Grid | None:
+    """A grid from arguments with lists (see `infer`), or None where there are none."""
+    return make_grid(infer_flat, arguments, INFER_KEYS)
+
+
+def train_over(axes: int = 0, **arguments: Any) -> TrainingEstimate:
+    """The training estimate of arguments whose numbers may be arrays of `axes` dimensions."""
+    from rooflm.request_training import build_training
+    from rooflm.training import train_scenario
+
+    request = build_training(**arguments)
+    return train_scenario(replace(request.scenario, axes=axes), request.assumed, request.warnings)
+
+
+def train_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
+    """Outputs of `train` by dotted name (all, or those named), over `axes` array dimensions."""
+    from rooflm.results_training import train_values
+
+    given = {k: v for k, v in arguments.items() if v is not None}
+    return chosen(flatten(train_values(train_over(axes, **given))), outputs)
+
+
+def train_point(arguments: Point) -> TrainingEstimate:
+    """One prediction of training from arguments without lists (see `train`)."""
+    return train_over(**{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+
+
+def train_grid(arguments: Point) -> Grid | None:
+    """A grid of training predictions from arguments with lists (see `train`), or None where there are none."""
+    from rooflm.results_training import TRAIN_KEYS
+
+    return make_grid(train_flat, arguments, TRAIN_KEYS)
+
+
+def train(model: str | Model, **arguments: Any) -> TrainingEstimate | xarray.Dataset:
+    """Predict training: step time, memory and fit, communication, MFU and HFU, GPU-hours, energy and cost.
+
+    model: as in `infer`. Arguments (each may be a list, which makes an axis of that name):
+      gpu, cluster, gpus; tp, pp, vp, dp, cp, ep: as in `infer`, vp virtual stages a device; sp: sequence parallelism.
+      batch: sequences a step in all; seq: tokens a sequence; micro_batch: sequences a micro-batch; tokens: of the run.
+      recompute: none, selective, full or block; recompute_layers: how many (0 all); zero: 0 to 3 or "fsdp".
+      schedule: gpipe, 1f1b, interleaved or zb-h1; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam8bit, sgd, muon.
+      lora_rank, lora_modules, base_bits: fine-tuning through adapters on a base of that many bits.
+      engine: a training row; efficiency, sets, zip, outputs, on: as in `infer`.
+
+    Returns a TrainingEstimate (SI units), or with axes an xarray.Dataset. Raises RooflmError for bad input.
+
+    >>> run = train("gpt3-175b", gpu="a100-sxm-80gb", gpus=1024, tp=8, pp=8, batch=1536, seq=2048, recompute="selective")
+    >>> bool(run.fits)
+    True
+    """
+    given = {"model": model, **arguments}
+    grid = train_grid(given)
+    return train_point(given) if grid is None else grid.dataset()
 
 
 STREAMED = (
