@@ -473,11 +473,13 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
 def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, gated: bool) -> list[Op | Comm]:
     """Experts in training: two grouped products over all pairs of token and expert of this rank (every expert is busy),
-    and the activation between them."""
+    the activation between them, and three sorts of the pairs' rows (by rank, by expert, and back), each read and written.
+    """
     w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
     wide = width * (1 + gated)
     values = (3 if gated else 2) * pairs * width * b
     return [
+        stream("permute", "moe", "route", count, 6 * pairs * h * b, 3, rows=pairs),
         grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant"),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs),
         grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant"),

@@ -25,7 +25,7 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
     """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
-        single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate])
+        single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
         if not node.name.startswith("experts_"):
             return single
         return single * e.moe_factor * factors.experts(device, generation)

@@ -25,15 +25,16 @@ def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, flo
     return row
 
 
-def gemm(device: str, architecture: str, dtype: str) -> float:
-    """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4.
+def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
+    """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4; or of a scheme by name
+    (mxfp8, whose scales the matrix units apply themselves).
 
     >>> gemm("unknown", "unknown", "bf16")
     1.0
     """
     kind = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}.get(dtype, "half")
     row = found(table()["gemm"], device, architecture)
-    return row.get(kind, row.get("half", 1.0))
+    return row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
 
 
 def experts(device: str, architecture: str) -> float:
