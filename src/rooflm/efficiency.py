@@ -31,7 +31,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.moe import fitted as moe_constants
-from rooflm.ops import Comm, Op
+from rooflm.ops import Comm, Op, distinct_experts
 from rooflm.quant import Quant
 from rooflm.scenario import Scenario
 from rooflm.units import Num
@@ -266,6 +266,9 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         tokens, hidden, width, experts, local, top_k, _ = op.shape
         ep = experts / local
         routing = routed(tokens, top_k, experts, ep)
+        if s.engine.alike is not NEUTRAL_ALIKE:
+            touched = distinct_experts(experts, top_k, tokens, s.engine.alike) / ep
+            routing = routing._replace(experts=np.minimum(routing.experts, touched))
         times.append(
             moe_time(tokens, hidden, width, routing, top_k=top_k, experts=experts, device=hardware, c=c, ep=ep,
                      weight_bytes=op.widths[0], act_bytes=op.widths[1])
@@ -327,3 +330,5 @@ def in_engine(
 
 NEUTRAL = Engine("").collective_floor
 """The default of an engine that says nothing about latency."""
+NEUTRAL_ALIKE = Engine("").alike
+"""The default of an engine whose benchmarks send different prompts."""

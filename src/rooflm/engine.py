@@ -32,7 +32,8 @@ class Engine:
     pipelined: pipeline stages work on different micro-batches at the same time. vocab_parallel: the embedding table
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
     and activation happen inside the products and cost no traffic of their own. rope_inside: the attention
-    kernel (as measured) turns Q and K and writes the cache. max_sequences: running limit.
+    kernel (as measured) turns Q and K and writes the cache. alike: share of
+    tokens that take the same experts as others, in benchmarks that repeat a prompt. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
@@ -83,6 +84,7 @@ class Engine:
     merged: bool = True
     epilogue: bool = False
     rope_inside: bool = False
+    alike: Num = 0.0
     max_sequences: Num = float("inf")
     waves: bool = False
     zero: Num = 1

@@ -64,6 +64,7 @@ class Style(NamedTuple):
     dedup: bool = True
     decode_flash: bool = True
     rope_inside: bool = False
+    alike: Num = 0.0
 
 
 class Context(NamedTuple):
@@ -445,7 +446,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     local = f.experts / m.ep
     width = np.ceil(f.width / m.expert_tp)
     pairs = gathered * f.top_k / m.ep
-    touched = distinct_experts(f.experts, f.top_k, gathered) / m.ep
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.style.alike) / m.ep
     mats = 3 if f.gated else 2
     w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))

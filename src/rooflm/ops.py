@@ -118,15 +118,18 @@ def attended(new: Num, past: Num, window: Num) -> Num:
     return (grow_sum + np.where(capped > 0, capped * np.minimum(window, past + new), 0.0)) / new
 
 
-def distinct_experts(experts: Num, top_k: Num, tokens: Num) -> Num:
+def distinct_experts(experts: Num, top_k: Num, tokens: Num, alike: Num = 0.0) -> Num:
     """Expected number of different experts that `tokens` tokens touch, each choosing top_k of them at random.
 
     E (1 - (1 - k/E)^T): an expert is missed by one token with probability 1 - k/E (uniform, independent routing).
+    alike: share of the tokens that repeat another's choice (benchmarks that send one prompt many times): T^(1 - alike)
+    of them choose for themselves.
 
     >>> round(float(distinct_experts(8, 2, 1)), 9), round(float(distinct_experts(8, 2, 4)), 3)
     (2.0, 5.469)
     """
-    return experts * -np.expm1(tokens * np.log1p(-np.minimum(top_k / experts, 1 - 1e-12)))
+    free = tokens ** (1.0 - alike)
+    return experts * -np.expm1(free * np.log1p(-np.minimum(top_k / experts, 1 - 1e-12)))
 
 
 def distinct_ranks(ranks: Num, top_k: Num) -> Num:

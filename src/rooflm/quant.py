@@ -64,6 +64,7 @@ PRESETS = {
     "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, experts_only=True),
     "nvfp4": Quant("nvfp4", 4, 4, 16, "float", 8 / 16),
     "q4_k_m": Quant("q4_k_m", 4.85, 16, 16, "int"),
+    "q4_0": Quant("q4_0", 4.5, 16, 16, "int"),
     "q8_0": Quant("q8_0", 8.5, 16, 16, "int"),
 }
 """Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`. GGUF widths: llama.cpp's bits a weight."""
@@ -82,7 +83,7 @@ def parse_quant(name: str) -> Quant:
     >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits
     (8, 8)
     """
-    low = name.strip().lower().replace("_", "-").replace("q4-k-m", "q4_k_m").replace("q8-0", "q8_0")
+    low = name.strip().lower().replace("_", "-").replace("q4-k-m", "q4_k_m").replace("q8-0", "q8_0").replace("q4-0", "q4_0")
     if low in PRESETS:
         return PRESETS[low]
     preset, _, kv = low.rpartition("kv")

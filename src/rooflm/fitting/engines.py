@@ -32,7 +32,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor")
+KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 US, MS = 1e-6, 1e-3
@@ -171,7 +171,8 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
         own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
-        engine = replace(f.scenario.engine, **{**shared, **own})  # type: ignore[arg-type]
+        free = {k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kv_convert != 0}
+        engine = replace(f.scenario.engine, **free)  # type: ignore[arg-type]
         reach = card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
         out[f.index] = f.predict(engine, Reach(*(theta.get(f"{f.gpu}|{n}", getattr(reach, n)) for n in Reach._fields)))
     return out
@@ -257,7 +258,7 @@ def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0
 
 def reread(start: float) -> Param:
     """Share of the query group that reads the KV cache again."""
-    return Param("kv_reread", start, 0.0, 3.0, log=False, prior=0.5)
+    return Param("kv_reread", start, 0.0, 6.0, log=False, prior=0.5)
 
 
 COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
@@ -265,19 +266,20 @@ COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(
         ("vllm-2024",),
-        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE,
+        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(0.5), Param("kv_convert", 60.0, 1.0, 1e3, prior=1.0),
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
     ),
     "vllm-2024-rocm": Job(
         ("vllm-2024-rocm",),
-        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE,
+        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE, reread(1.0),
          *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
         cards={"mi250": Card(0.7, 0.5, few=1.0), "mi300x": Card(0.7, 0.5, few=1.0)},
     ),
     "trtllm-2024": Job(
         ("trtllm-2024",),
-        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE,
+        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
+         Param("kv_convert", 300.0, 1.0, 1e4, prior=1.0),
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
                "rtx-4090": Card(0.3, 0.3)},
@@ -286,8 +288,7 @@ JOBS: dict[str, Job] = {
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
         (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
          *kernel("gemm_factor", "attention_factor", "stream_factor", "moe_factor")),
-        own={"trtllm-0.5": (*kernel("decode_factor"), reread(1.0)), "trtllm-0.6": (*kernel("decode_factor"), reread(1.0)),
-             "trtllm-0.9": (*kernel("decode_factor"), reread(1.0))},
+        own={v: (*kernel("decode_factor"), reread(1.0)) for v in ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9")},
         cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(

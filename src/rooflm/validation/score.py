@@ -97,7 +97,8 @@ def model_argument(model: Any) -> Any:
 def family(request: Request) -> tuple[Any, ...]:
     """What rows must share to be predicted in one evaluation."""
     k = request.kwargs
-    return (json.dumps(k["model"], sort_keys=True), k["gpu"], k.get("quant", ""), request.engine, request.task)
+    model = json.dumps(k["model"], sort_keys=True)
+    return (model, k["gpu"], k.get("quant", ""), request.engine, request.task, request.facts.get("kv_dtype", ""))
 
 
 def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
@@ -109,7 +110,10 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     row = engine or engine_of(requests[0])
     built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
                             efficiency="calibrated", **arrays)  # fmt: skip
-    return replace(built.scenario, axes=1)
+    s = replace(built.scenario, axes=1)
+    if requests[0].facts.get("kv_dtype") == "int8":  # every device converts from int8 in hardware
+        s = replace(s, engine=replace(s.engine, kv_convert=0.0))
+    return s
 
 
 INFER: Mapping[str, Any] = {
