@@ -11,7 +11,9 @@ import typer
 from rooflm import __version__
 from rooflm.cli import explore as explore_command
 from rooflm.cli import infer as infer_command
+from rooflm.cli import train as train_command
 from rooflm.cli import lists
+from rooflm.cli import search as search_command
 from rooflm.cli import validate as validate_command
 from rooflm.errors import RooflmError
 
@@ -20,8 +22,10 @@ app = typer.Typer(
     help="Predict and measure the performance of large language models.",
 )  # fmt: skip
 app.command("infer")(infer_command.infer)
+app.command("train")(train_command.train)
 app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
+app.add_typer(search_command.app, name="search")
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 

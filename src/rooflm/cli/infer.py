@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from rooflm.cli import render, streams
+from rooflm.cli.deliver import check_files, deliver_grid, deliver_point
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
 
 STREAM_FROM = 2_000_000
 """Points above which a grid goes to its file block by block."""
-
-Text = Annotated[str | None, typer.Option()]
 
 
 def infer(
@@ -53,7 +51,7 @@ def infer(
     on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
 ) -> None:
     """Predict inference: time, memory and fit, what bounds it, communication, energy and cost."""
-    from rooflm.api import InferGrid, infer_grid, infer_point, infer_request
+    from rooflm.api import infer_grid, infer_point, infer_request
     from rooflm.axes import size_of
 
     arguments: dict[str, Any] = {
@@ -68,46 +66,18 @@ def infer(
         arguments["zip"] = [tuple(name.strip() for name in group.split(",")) for group in zips]
     if outputs:
         arguments["outputs"] = [name.strip() for name in outputs.split(",")]
-    if out:
-        from rooflm.files import check_target
-
-        check_target(out)
     axes, _, _ = infer_request(arguments)
-    if plot:
-        from rooflm.plots import check_plot
-
-        check_plot(plot, plot_kind, bool(axes))
+    check_files(out, plot, plot_kind, bool(axes))
     if out and size_of(axes) > STREAM_FROM and not out.endswith(".json"):
         print(streams.run(arguments, out, axes, json_))
         return
-    answer = infer_grid(arguments)
-    if answer is None:
+    grid = infer_grid(arguments)
+    if grid is None:
         estimate = infer_point(arguments)
-        for warning in estimate.warnings:
-            print(f"rooflm: warning: {warning}", file=sys.stderr)
         values = render.infer_json(estimate, ops)
-        if out:
-            from rooflm.files import write_values
-
-            write_values(out, values)
-        if plot:
-            from rooflm.plots import plot_estimate
-
-            plot_estimate(estimate, plot, plot_kind)
-        if json_:
-            print(render.dumps(values))
-        else:
-            print(render.infer_text(estimate, ops))
+        text = "" if json_ else render.infer_text(estimate, ops)
+        deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=plot_kind)
         return
     if ops:
         raise RooflmError("--ops is for a single prediction: leave out the lists")
-    grid: InferGrid = answer
-    if out:
-        from rooflm.files import write_grid
-
-        write_grid(out, grid)
-    if plot:
-        from rooflm.plots import plot_grid
-
-        plot_grid(grid, plot, plot_kind, plot_value)
-    print(render.dumps(grid.values()) if json_ else render.grid_text(grid))
+    deliver_grid(grid, json_=json_, out=out, plot=plot, kind=plot_kind, value=plot_value)

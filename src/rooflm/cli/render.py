@@ -205,8 +205,16 @@ GRID_COLUMNS = (
     ("output_tokens_per_s", "tokens/s", count),
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
-"""Columns of the table of a grid: key, heading, how to write it."""
-DROPPED_FIRST = ("latency_s", "memory_bytes", "ttft_s", "output_tokens_per_s")
+"""Columns of the table of a grid of `infer`: key, heading, how to write it."""
+TRAIN_COLUMNS = (
+    ("step_time_s", "step", seconds),
+    ("tokens_per_s_per_gpu", "tokens/s/GPU", count),
+    ("model_tflops_per_gpu", "TFLOP/s/GPU", count),
+    ("mfu", "MFU", percent),
+    ("memory_bytes", "memory", lambda v: gib(float(v))),
+)
+"""Columns of the table of a grid of `train`."""
+DROPPED_FIRST = ("latency_s", "memory_bytes", "ttft_s", "output_tokens_per_s", "model_tflops_per_gpu", "mfu")
 """Columns that go first where the table would be wider than 80."""
 MOST_ROWS = 200
 
@@ -226,7 +234,7 @@ def grid_text(grid: Any) -> str:
 
     shown = grid_columns(grid)
     lines = made(shown)
-    for key in DROPPED_FIRST if len(shown) == len(GRID_COLUMNS) else ():
+    for key in DROPPED_FIRST:
         if max(map(len, lines)) <= WIDTH:
             break
         shown = [c for c in shown if c[0] != key]
@@ -237,10 +245,10 @@ def grid_text(grid: Any) -> str:
 
 def grid_columns(grid: Any) -> list[tuple[str, str, Any]]:
     """Columns of a grid's table: the usual ones that it has, else whatever outputs were asked for."""
-    usual = [c for c in GRID_COLUMNS if c[0] in grid.arrays]
-    if len(usual) == len(GRID_COLUMNS):
-        return usual
-    known = {c[0]: c for c in GRID_COLUMNS}
+    for wanted in (GRID_COLUMNS, TRAIN_COLUMNS):
+        if all(key in grid.arrays for key, _, _ in wanted):
+            return list(wanted)
+    known = {c[0]: c for c in (*GRID_COLUMNS, *TRAIN_COLUMNS)}
     return [known.get(k, (k, k, any_value)) for k in grid.arrays if k not in ("fits", "reason")]
 
 

@@ -72,6 +72,28 @@ def numbers(text: str | None, field: str) -> Any:
     return values if len(values) > 1 else values[0]
 
 
+_AMOUNT = re.compile(r"([\d.]+)\s*([kmbgt]?)", re.IGNORECASE)
+_SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+
+
+def amounts(text: str | None, field: str) -> Any:
+    """Numbers that may end in k, M, B or T, such as tokens: 300B, 1.4T; a comma list makes an axis.
+
+    >>> amounts("300B", "tokens"), amounts("1e12", "tokens")
+    (300000000000.0, 1000000000000.0)
+    """
+    if text is None:
+        return None
+    values = []
+    for piece in text.split(","):
+        match = _AMOUNT.fullmatch(piece.strip())
+        plain_number = _number(piece.strip())
+        if plain_number is None and match is None:
+            raise RooflmError(f"{field} is {text!r}, but it must be a number such as 300B or 1.4T")
+        values.append(plain_number if match is None else float(match[1]) * _SCALE[match[2].lower()])
+    return values if len(values) > 1 else values[0]
+
+
 def texts(text: str | None) -> Any:
     """A name, or a list of them for a comma list."""
     if text is None or "," not in text:

@@ -1,0 +1,52 @@
+"""What every predicting command does with its answer: warnings, files, pictures, JSON or text."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rooflm.cli import render
+
+
+def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: bool) -> None:
+    """Refuse a file that could not be written, before any work is done."""
+    if out:
+        from rooflm.files import check_target
+
+        check_target(out)
+    if plot:
+        from rooflm.plots import check_plot
+
+        check_plot(plot, plot_kind, axes)
+
+
+def deliver_point(
+    estimate: Any, values: dict[str, Any], text: str, *, json_: bool, out: str | None, plot: str | None, kind: str | None
+) -> None:
+    """One prediction to where it was asked for."""
+    for warning in estimate.warnings:
+        print(f"rooflm: warning: {warning}", file=sys.stderr)
+    if out:
+        from rooflm.files import write_values
+
+        write_values(out, values)
+    if plot:
+        from rooflm.plots import plot_estimate
+
+        plot_estimate(estimate, plot, kind)
+    print(render.dumps(values) if json_ else text)
+
+
+def deliver_grid(
+    grid: Any, *, json_: bool, out: str | None, plot: str | None, kind: str | None, value: str | None
+) -> None:
+    """A grid to where it was asked for."""
+    if out:
+        from rooflm.files import write_grid
+
+        write_grid(out, grid)
+    if plot:
+        from rooflm.plots import plot_grid
+
+        plot_grid(grid, plot, kind, value)
+    print(render.dumps(grid.values()) if json_ else render.grid_text(grid))

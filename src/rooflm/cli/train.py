@@ -1,0 +1,91 @@
+"""`rooflm train`: one training prediction as a readable answer, or a grid as a table; --json, --out and --plot."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rooflm.cli.deliver import check_files, deliver_grid, deliver_point
+from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
+
+
+def train(
+    model: Annotated[
+        str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")
+    ],
+    gpu: Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")] = None,
+    gpus: Annotated[str | None, typer.Option(help="How many GPUs; what tp, pp, cp leave is data parallel.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
+    tp: Annotated[str | None, typer.Option(help="Tensor parallel degree.")] = None,
+    pp: Annotated[str | None, typer.Option(help="Pipeline parallel degree.")] = None,
+    vp: Annotated[str, typer.Option(help="Virtual pipeline stages a GPU (interleaved).")] = "1",
+    dp: Annotated[str | None, typer.Option(help="Data parallel degree.")] = None,
+    cp: Annotated[str | None, typer.Option(help="Context parallel degree.")] = None,
+    ep: Annotated[str | None, typer.Option(help="Expert parallel degree.")] = None,
+    sp: Annotated[bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism (default: the engine's).")] = None,
+    batch: Annotated[str | None, typer.Option(help="Sequences a step, in all.")] = None,
+    seq: Annotated[str, typer.Option(help="Tokens a sequence.")] = "2048",
+    micro_batch: Annotated[str, typer.Option(help="Sequences a micro-batch.")] = "1",
+    recompute: Annotated[str | None, typer.Option(help="none, selective, full or block.")] = None,
+    recompute_layers: Annotated[str, typer.Option(help="Layers recomputed with full or block (0: all).")] = "0",
+    zero: Annotated[str | None, typer.Option(help="ZeRO stage 0 to 3, or fsdp.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="gpipe, 1f1b, interleaved or zb-h1.")] = None,
+    tokens: Annotated[str, typer.Option(help="Tokens of the whole run, such as 300B.")] = "0",
+    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8-block, mxfp8, nvfp4 or fp32.")] = "bf16",
+    optimizer: Annotated[str, typer.Option(help="adam, adam8bit, adafactor, sgd, sgd-momentum or muon.")] = "adam",
+    lora_rank: Annotated[str, typer.Option(help="Train adapters of this rank, everything else frozen.")] = "0",
+    lora_modules: Annotated[str | None, typer.Option(help="Products with adapters, such as qkv,out.")] = None,
+    base_bits: Annotated[str, typer.Option(help="Stored bits of a frozen weight (4: QLoRA).")] = "16",
+    engine: Annotated[str | None, typer.Option(help="Engine row (default: megatron).")] = None,
+    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.5,0.9.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
+    plot_kind: Annotated[str | None, typer.Option(help="lines, heatmap, parts, memory, pareto or roofline.")] = None,
+    plot_value: Annotated[str | None, typer.Option(help="Which output to draw, such as mfu.")] = None,
+    zips: Annotated[
+        list[str] | None, typer.Option("--zip", metavar="A,B", help="Lists that go in step: pairs, no products.")
+    ] = None,
+    outputs: Annotated[str | None, typer.Option(help="Work out these outputs only (keys of --json).")] = None,
+    on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
+) -> None:
+    """Predict training: step time, memory and fit, communication, MFU, GPU-hours, energy and cost."""
+    from rooflm.api import grid_request, train_grid, train_point
+    from rooflm.cli.render_training import train_json, train_text
+    from rooflm.results_training import TRAIN_KEYS
+
+    arguments: dict[str, Any] = {
+        "model": texts(model), "gpu": texts(gpu), "gpus": numbers(gpus, "gpus"), "cluster": texts(cluster),
+        "tp": numbers(tp, "tp"), "pp": numbers(pp, "pp"), "vp": numbers(vp, "vp"), "dp": numbers(dp, "dp"),
+        "cp": numbers(cp, "cp"), "ep": numbers(ep, "ep"), "sp": sp, "batch": numbers(batch, "batch"),
+        "seq": numbers(seq, "seq"), "micro_batch": numbers(micro_batch, "micro_batch"), "recompute": texts(recompute),
+        "recompute_layers": numbers(recompute_layers, "recompute_layers"), "zero": zero_text(zero),
+        "schedule": texts(schedule), "tokens": amounts(tokens, "tokens"), "dtype": texts(dtype),
+        "optimizer": texts(optimizer), "lora_rank": numbers(lora_rank, "lora_rank"), "lora_modules": lora_modules,
+        "base_bits": numbers(base_bits, "base_bits"), "engine": texts(engine),
+        "efficiency": efficiency_text(efficiency), "sets": assignments(sets), "on": on,
+    }  # fmt: skip
+    if zips:
+        arguments["zip"] = [tuple(name.strip() for name in group.split(",")) for group in zips]
+    if outputs:
+        arguments["outputs"] = [name.strip() for name in outputs.split(",")]
+    axes, _, _ = grid_request(arguments, TRAIN_KEYS)
+    check_files(out, plot, plot_kind, bool(axes))
+    grid = train_grid(arguments)
+    if grid is not None:
+        deliver_grid(grid, json_=json_, out=out, plot=plot, kind=plot_kind, value=plot_value)
+        return
+    estimate = train_point(arguments)
+    text = "" if json_ else train_text(estimate)
+    deliver_point(estimate, train_json(estimate), text, json_=json_, out=out, plot=plot, kind=plot_kind)
+
+
+def zero_text(text: str | None) -> Any:
+    """ZeRO stages as numbers, `fsdp` and the like as names."""
+    if text is None or not all(piece.strip().isdigit() for piece in text.split(",")):
+        return texts(text)
+    return numbers(text, "zero")
