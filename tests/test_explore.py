@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,24 @@ def test_the_command_line_gives_tables_json_and_files(tmp_path: Path, capsys: py
     assert len(json.loads(capsys.readouterr().out)["columns"]["bound"]) == 12
     assert main(["explore", "dies"]) == 0
     assert "memory bandwidth" in capsys.readouterr().out
+
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("explore_nodes", (), "hbm4, nvlink5+gdr         10.1 times faster"),
+        ("explore_bottleneck", (), "1 nm, HBM4"),
+        ("explore_dram", (), "8 devices: faster memory stops helping at 8.0 TB/s"),
+        ("explore_gemms", (), "compute"),
+        ("explore_generations", (), "B200 NVS L"),
+        ("explore_split", ("", "4"), "training by gradient descent"),
+    ],
+)
+def test_the_studies_run_and_say_what_they_found(
+    name: str, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](*arguments)
+    assert said in capsys.readouterr().out

@@ -1,0 +1,58 @@
+"""The best split of one die's area and power for three workloads: training, prefill and decoding want different GPUs.
+
+    python examples/explore_split.py [FIGURE.png]
+
+A100's die, TDP and edge in N5 with HBM3, split anew by differential evolution (seed 0) jointly with the parallel
+mapping; training also by DeepFlow's gradient descent, for comparison.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from rooflm.explore import Space, Task, make_task
+from rooflm.explore_split import COMPONENTS, Split, evolution, gradient, problem
+
+SPACE = Space("a100", ("n5",), ("hbm3",), ("nvlink4+ndr",))
+
+
+def tasks() -> dict[str, Task]:
+    """The three workloads."""
+    return {
+        "training": make_task("train", "gpt3-175b", gpus=1024, batch=1024, seq=2048, recompute="selective", micro=(1,),
+                              tp_most=8),
+        "prefill": make_task("infer", "llama-2-70b", gpus=8, batch=8, prompt=4096, output=1, metric="ttft"),
+        "decoding": make_task("infer", "llama-2-70b", gpus=8, batch=32, prompt=2048, output=512, metric="tpot"),
+    }  # fmt: skip
+
+
+def study(generations: int = 40) -> dict[str, Split]:
+    """The best split for each workload."""
+    return {name: evolution(problem(task, SPACE), 0, generations, 6) for name, task in tasks().items()}
+
+
+def main(figure: str = "", generations: str = "40") -> None:
+    """Print the splits and draw them."""
+    found = study(int(generations))
+    for name, s in found.items():
+        print(f"{name}: {s.start / s.value:.2f} times faster than A100's own split ({s.evaluations} designs)")
+        print("  area  " + ", ".join(f"{c} {100 * s.shares['area'][c]:.0f} %" for c in COMPONENTS))
+        print("  power " + ", ".join(f"{c} {100 * s.shares['watts'][c]:.0f} %" for c in COMPONENTS))
+    other = gradient(problem(tasks()["training"], SPACE), 0, 60, 5)
+    print(f"training by gradient descent: {other.start / other.value:.2f} times ({other.evaluations} designs)")
+    if figure:
+        from rooflm.pictures import Bars, Scale
+        from rooflm.plots import draw
+
+        short = {"training": "train", "prefill": "prefill", "decoding": "decode"}
+        groups = (("area", "area"), ("power", "watts"))
+        columns = [(f"{short[n]} {g}", s.shares[k]) for n, s in found.items() for g, k in groups]
+        parts = {c: np.array([100 * v[c] for _, v in columns]) for c in (*COMPONENTS, "other")}
+        title = "Best split of A100's budgets in N5 with HBM3"
+        draw(Bars(title, tuple(n for n, _ in columns), Scale("share (%)"), parts), figure)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
