@@ -25,6 +25,7 @@ from rooflm.request_training import build_training
 from rooflm.scenario import Scenario
 from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.units import Num
+from rooflm.validation import training_facts
 from rooflm.validation.metrics import summarise
 from rooflm.validation.request import Outcome, Request, Skip
 from rooflm.validation.rows import labels
@@ -182,7 +183,7 @@ def train_estimate(request: Request) -> TrainingEstimate:
     options = {o: k[o] for o in OPTIONS if o in k}
     options["fsdp_group"] = request.facts.get("fsdp_group", 0)
     built = build_training(model=model_argument(k["model"]), zero=zero, engine=engine_row(name, version),
-                           efficiency="calibrated", **options)  # fmt: skip
+                           efficiency="calibrated", sets=training_facts.inputs(request), **options)  # fmt: skip
     return train_scenario(built.scenario)
 
 
