@@ -23,6 +23,7 @@ _HOMES = {
     "load_cluster": "catalogue",
     "load_device": "catalogue",
     "load_model": "models",
+    "search_infer": "search_infer",
     "train": "api",
     "TrainingEstimate": "training",
 }
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from rooflm.model import Model
     from rooflm.models import load_model
     from rooflm.scenario import Scenario, Workload
+    from rooflm.search_infer import search_infer
     from rooflm.training import TrainingEstimate
 
 

@@ -18,6 +18,7 @@ from rooflm.errors import RooflmError
 from rooflm.files import check_target, write_whole
 from rooflm.inference import InferenceEstimate
 from rooflm.ops import Op
+from rooflm.pareto import front
 from rooflm.pictures import (
     Array,
     Bars,
@@ -323,19 +324,6 @@ def pareto(grid: Any) -> Front:
         tuple(clouds),
         tuple(fronts),
     )
-
-
-def front(x: Array, y: Array) -> Array:
-    """Indices of the points that no other beats in both x and y (more is better), by rising x.
-
-    >>> front(np.array([1.0, 2.0, 3.0, 2.0]), np.array([5.0, 4.0, 1.0, 3.0])).tolist()
-    [0, 1, 2]
-    """
-    order = np.lexsort((-y, -x))
-    best = np.maximum.accumulate(y[order])
-    keep = np.ones(len(order), dtype=bool)
-    keep[1:] = y[order][1:] > best[:-1]
-    return order[keep][::-1]
 
 
 def estimate_subject(e: InferenceEstimate) -> str:

@@ -1,0 +1,181 @@
+"""`rooflm search infer` and `rooflm search train`: the best legal point of a space, and why no better one is legal."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import Annotated, Any
+
+import typer
+
+from rooflm.cli import render
+from rooflm.cli.values import assignments, efficiency_text, numbers, texts
+from rooflm.search import thinned
+from rooflm.units import gib, parse
+
+app = typer.Typer(
+    name="search",
+    no_args_is_help=True,
+    help="The best split, batch and scheme under constraints.",
+    rich_markup_mode=None,
+)
+
+DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
+
+
+def _seconds(value: str | None, name: str) -> float | None:
+    return None if value is None else parse(value, "s", name)
+
+
+@app.command("infer")
+def infer(
+    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
+    gpu: Annotated[str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")] = None,
+    gpus: Annotated[str | None, typer.Option(help="Exactly so many GPUs, or a list.")] = None,
+    gpus_max: Annotated[int | None, typer.Option(help="Any number of GPUs up to this (default: one node).")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
+    prompt: Annotated[str, typer.Option(help="Prompt tokens a sequence.")] = "512",
+    output: Annotated[str, typer.Option(help="Output tokens a sequence.")] = "128",
+    ttft: Annotated[str | None, typer.Option(help="Longest time to first token, such as 500ms.")] = None,
+    tpot: Annotated[str | None, typer.Option(help="Longest time per output token, such as 50ms.")] = None,
+    latency: Annotated[str | None, typer.Option(help="Longest request, such as 10s.")] = None,
+    cost: Annotated[float | None, typer.Option(help="Most USD per million output tokens.")] = None,
+    throughput: Annotated[float | None, typer.Option(help="Least output tokens/s in all.")] = None,
+    memory_margin: Annotated[float | None, typer.Option(help="Share of memory to keep free, such as 0.1.")] = None,
+    objective: Annotated[
+        str, typer.Option(help="throughput (per GPU), total, cost, latency, ttft, tpot or energy.")
+    ] = "throughput",
+    tp: Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")] = None,
+    pp: Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")] = None,
+    dp: Annotated[str | None, typer.Option(help="Only these data parallel degrees.")] = None,
+    ep: Annotated[str | None, typer.Option(help="Only these expert parallel degrees.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Only these batches (default: 1 to 1024).")] = None,
+    quant: Annotated[str | None, typer.Option(help="Scheme, or a comma list.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine, or a comma list.")] = None,
+    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input; lists are searched.")
+    ] = None,
+    on: Annotated[str, typer.Option(help="Where blocks run: local, ray or ray://host:port.")] = "local",
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+) -> None:
+    """Search every legal way to serve a model for the best one under constraints."""
+    from rooflm.search_infer import search_infer
+
+    start = time.perf_counter()
+    asked: dict[str, Any] = {
+        "cluster": cluster,
+        "prompt": numbers(prompt, "prompt"),
+        "output": numbers(output, "output"),
+        "quant": texts(quant),
+        "engine": texts(engine),
+        "efficiency": efficiency_text(efficiency),
+    }
+    given = {k: v for k, v in asked.items() if v is not None}
+    found = search_infer(
+        model,
+        gpu=texts(gpu),
+        gpus=numbers(gpus, "gpus"),
+        gpus_max=gpus_max,
+        objective=objective,
+        ttft=_seconds(ttft, "--ttft"),
+        tpot=_seconds(tpot, "--tpot"),
+        latency=_seconds(latency, "--latency"),
+        cost=cost,
+        throughput=throughput,
+        memory_margin=memory_margin,
+        tp=numbers(tp, "tp"),
+        pp=numbers(pp, "pp"),
+        dp=numbers(dp, "dp"),
+        ep=numbers(ep, "ep"),
+        batch=numbers(batch, "batch"),
+        on=on,
+        sets=assignments(sets),
+        **given,
+    )
+    command = _serve(model, found, given)
+    seconds = time.perf_counter() - start
+    print(render.dumps(_json(found, command, seconds)) if json_ else "\n".join(_text(found, INFER, command, seconds)))
+
+
+def _serve(model: str, found: Any, given: dict[str, Any]) -> str:
+    """The command that starts the best answer's engine."""
+    from rooflm.engines import load_engine
+    from rooflm.launch import serve_command
+    from rooflm.models import load_model
+    from rooflm.request import quant_for
+
+    if found.best is None:
+        return ""
+    chosen = found.best.inputs
+    one = {k: (chosen[k] if k in chosen else given.get(k)) for k in ("engine", "quant")}
+    quant = quant_for(load_model(model), one["quant"], [])
+    return serve_command(
+        model, load_engine(one["engine"] or "vllm"), quant, chosen, int(given["prompt"] + given["output"])
+    )
+
+
+INFER = (
+    ("ttft_s", "TTFT", render.seconds),
+    ("tpot_s", "TPOT", render.seconds),
+    ("output_tokens_per_s_per_gpu", "tok/s/GPU", render.count),
+    ("cost_usd_per_million_tokens", "USD/M", render.count),
+    ("memory_bytes", "memory", lambda v: gib(float(v))),
+)
+"""Columns of the table of answers."""
+
+
+def _named(inputs: dict[str, Any]) -> str:
+    """A point in words: names, degrees above one, sizes."""
+    words = []
+    for key, value in inputs.items():
+        if key in DEGREES and value == 1:
+            continue
+        words.append(str(value) if isinstance(value, str) else f"{key.rsplit('.', 1)[-1]} {render.count(value)}")
+    return " ".join(words) or "one GPU"
+
+
+def _text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
+    """A search's answer for people."""
+    head = f"{found.points} points, {found.feasible} legal, in {seconds:.2f} s; best: {found.goal.name}"
+    lines = [head, *render.wrap("assumed", found.assumed), ""]
+    if found.best is None:
+        lines += ["No point meets every constraint.", *found.alone]
+        if found.nearest is not None:
+            lines += [f"The nearest: {_named(found.nearest.candidate.inputs)}", *(f"  {w}" for w in found.nearest.why)]
+        return lines
+    edge = [found.front[i] for i in thinned(range(len(found.front)), 10)]
+    for title, points in (("Ten best", found.top), ("Trade-off", edge)):
+        rows = [(_named(c.inputs), *(write(c.outputs[key]) for key, _, write in shown)) for c in points]
+        lines += [*render.columns([(title, *(h for _, h, _ in shown)), *rows], "l" + "r" * len(shown), indent=0), ""]
+    for b in found.blocked:
+        lines += [f"Better, but not legal: {_named(b.candidate.inputs)}", *(f"  {w}" for w in b.why)]
+    return [*lines, "", *_shell(command)] if command else lines
+
+
+def _shell(command: str) -> list[str]:
+    """A command in lines of at most 80 columns, each but the last ended by a backslash."""
+    wrapped = textwrap.wrap(command, render.WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False)
+    return [*(f"{line} \\" for line in wrapped[:-1]), wrapped[-1]]
+
+
+def _json(found: Any, command: str, seconds: float) -> dict[str, Any]:
+    """The object of --json."""
+
+    def told(c: Any) -> dict[str, Any]:
+        return {"inputs": c.inputs, **c.outputs}
+
+    return {
+        "objective": found.goal.name,
+        "points": found.points,
+        "feasible": found.feasible,
+        "seconds": seconds,
+        "best": told(found.best) if found.best else None,
+        "top": [told(c) for c in found.top],
+        "front": [told(c) for c in found.front],
+        "blocked": [{**told(b.candidate), "why": list(b.why)} for b in found.blocked],
+        "nearest": {**told(found.nearest.candidate), "why": list(found.nearest.why)} if found.nearest else None,
+        "unmet": list(found.alone),
+        "assumed": list(found.assumed),
+        "command": command,
+    }

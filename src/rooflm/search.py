@@ -1,0 +1,277 @@
+"""The best point of a space under constraints: exact, because every point of the space is evaluated by array sweeps.
+
+A block of the grid is evaluated and digested where it runs: its best legal points, its trade-off front, the scores of
+points that a constraint (or memory) rules out, and the point nearest to meeting every constraint. Memory holds digests
+only, so a space may have tens of millions of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.axes import Axis, Point, grids, size_of
+from rooflm.pareto import front
+from rooflm.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
+from rooflm.units import text
+from rooflm.workers import spread
+
+Array = NDArray[Any]
+KEPT = 10
+"""Best points that a search returns."""
+BLOCKED = 3
+"""Better points that a constraint rules out that a search explains."""
+
+
+class Limit(NamedTuple):
+    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people."""
+
+    key: str
+    bound: float
+    label: str
+    unit: str = ""
+    at_most: bool = True
+
+    def excess(self, value: Any) -> Any:
+        """By which share a value breaks the bound (0 or below: it meets it).
+
+        >>> round(Limit("tpot_s", 0.05, "TPOT", "s").excess(0.06), 9)
+        0.2
+        >>> Limit("output_tokens_per_s", 100.0, "throughput", at_most=False).excess(80.0)
+        0.25
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return value / self.bound - 1 if self.at_most else self.bound / value - 1
+
+    def told(self, value: float) -> str:
+        """A broken bound in words.
+
+        >>> Limit("tpot_s", 0.05, "TPOT", "s").told(0.06)
+        'TPOT is 60.0 ms, 20 % above 50.0 ms'
+        """
+        off = value / self.bound - 1
+        share = f"{percent(abs(off))} {'above' if off > 0 else 'below'}"
+        return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"
+
+    def written(self, value: float) -> str:
+        """A value with its unit."""
+        if self.unit == "share":
+            return f"{100 * value:.1f} %"
+        return text(value, self.unit) if self.unit else f"{value:.4g}"
+
+
+MEMORY = Limit("memory_share", 1.0, "memory in use", "share")
+"""What every legal point meets: it fits."""
+
+
+def percent(share: float) -> str:
+    """A share for people: two digits below ten per cent, whole numbers above.
+
+    >>> percent(0.0123), percent(2.34567)
+    ('1.2 %', '235 %')
+    """
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+class Goal(NamedTuple):
+    """What is best: an output and whether less of it is better; and the two outputs whose trade-off is shown."""
+
+    name: str
+    key: str
+    less: bool
+    trade: tuple[tuple[str, bool], tuple[str, bool]]
+
+    def score(self, values: Mapping[str, Any]) -> Any:
+        """The number to minimise."""
+        return values[self.key] if self.less else -values[self.key]
+
+
+class Room(NamedTuple):
+    """One grid of a space: its axes and what does not vary."""
+
+    axes: tuple[Axis, ...]
+    fixed: Point
+
+
+class Candidate(NamedTuple):
+    """A point of the space: what was chosen and what came out."""
+
+    inputs: dict[str, Any]
+    outputs: dict[str, float]
+
+
+class Blocked(NamedTuple):
+    """A better point that is not legal, and why."""
+
+    candidate: Candidate
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
+    blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it."""
+
+    goal: Goal
+    points: int
+    feasible: int
+    top: tuple[Candidate, ...]
+    front: tuple[Candidate, ...]
+    blocked: tuple[Blocked, ...]
+    nearest: Blocked | None
+    alone: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best point, None where no point is legal."""
+        return self.top[0] if self.top else None
+
+
+class Spot(NamedTuple):
+    """Where a point is: its room, its block, its flat index inside the block."""
+
+    room: int
+    block: Block
+    at: int
+
+
+class Digest(NamedTuple):
+    """What is kept of a block."""
+
+    points: int
+    feasible: int
+    top: list[tuple[float, Spot]]
+    front: list[tuple[float, float, Spot]]
+    blocked: Array
+    blocked_at: Array
+    nearest: tuple[float, Spot] | None
+    least: tuple[float, ...]
+    where: Spot
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to digest any block of any room."""
+
+    evaluate: Evaluate
+    rooms: tuple[Room, ...]
+    goal: Goal
+    limits: tuple[Limit, ...]
+    outputs: tuple[str, ...]
+
+    def values(self, room: int, block: Block) -> tuple[Values, tuple[int, ...]]:
+        """Every output that goal and limits need, over one block, broadcast and flat."""
+        axes, fixed = self.rooms[room]
+        count, arguments = block_point(axes, fixed, block)
+        shape = tuple(e - b for b, e in block.slices)
+        got = self.evaluate(axes=count, outputs=self.outputs, **arguments)
+        return {k: np.broadcast_to(np.asarray(v), shape).reshape(-1) for k, v in got.items()}, shape
+
+    def __call__(self, part: tuple[int, Block]) -> Digest:
+        room, block = part
+        values, _ = self.values(room, block)
+        score = np.asarray(self.goal.score(values), dtype=float)
+        legal = np.asarray(values["legal"], dtype=bool) & np.isfinite(score)
+        limits = (MEMORY, *self.limits)
+        excess = [np.asarray(limit.excess(values[limit.key]), dtype=float) for limit in limits]
+        worst = np.max(excess, axis=0)
+        met = legal & (worst <= 0)
+        at = np.flatnonzero(met)
+
+        def spot(i: Any) -> Spot:
+            return Spot(room, block, int(i))
+
+        top = at[np.argsort(score[at], kind="stable")[:KEPT]]
+        (x, less_x), (y, less_y) = self.goal.trade
+        trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
+        edge = at[front(trade[0][at], trade[1][at])] if at.size else at
+        out = np.flatnonzero(legal & ~met)
+        near = int(out[np.argmin(worst[out])]) if out.size else None
+        return Digest(
+            len(score), len(at), [(float(score[i]), spot(i)) for i in top],
+            [(float(trade[0][i]), float(trade[1][i]), spot(i)) for i in edge],
+            score[out], out, None if near is None else (float(worst[near]), spot(near)),
+            tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
+        )  # fmt: skip
+
+    def candidate(self, spot: Spot) -> Candidate:
+        """A point worked out by itself: its inputs and outputs."""
+        axes, fixed = self.rooms[spot.room]
+        structural, numeric = grids(axes)
+        shape = tuple(e - b for b, e in spot.block.slices)
+        place = np.unravel_index(spot.at, shape) if shape else ()
+        cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
+        values, _ = self.values(spot.room, Block(spot.block.place, cells))
+        inputs: dict[str, Any] = {}
+        for axis in axes:
+            at = spot.block.place[structural.index(axis)] if axis in structural else cells[numeric.index(axis)][0]
+            inputs |= {member.name: member.values[at] for member in axis.members}
+        told = {
+            k: v for k, v in fixed.items() if k in ("gpu", "engine", "quant", "schedule", "recompute") and v is not None
+        }
+        return Candidate(told | inputs, {k: float(v[0]) for k, v in values.items() if k != "legal"})
+
+
+def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
+    """Evaluate every point of the rooms; the best, the front, what rules better points out."""
+    parts = [(i, b) for i, room in enumerate(task.rooms) for b in blocks(room.axes, block)]
+    order = {part: i for i, part in enumerate(parts)}
+    digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
+    limits = (MEMORY, *task.limits)
+    top = sorted((t for d in digests for t in d.top), key=lambda t: t[0])[:KEPT]
+    best = top[0][0] if top else np.inf
+    edges = [e for d in digests for e in d.front]
+    kept: Any = front(np.array([e[0] for e in edges]), np.array([e[1] for e in edges])) if edges else []
+    chosen = [task.candidate(edges[int(i)][2]) for i in thinned(kept, 4 * KEPT)]
+    near = min((d.nearest for d in digests if d.nearest), key=lambda n: n[0], default=None)
+    feasible = sum(d.feasible for d in digests)
+    return SearchResult(
+        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, tuple(task.candidate(s) for _, s in top),
+        tuple(chosen), tuple(_blocked(task, digests, best, limits)) if top else (),
+        None if feasible or near is None else _explained(task, near[1], limits),
+        () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
+    )  # fmt: skip
+
+
+def thinned(indices: Any, most: int) -> list[int]:
+    """At most `most` of the indices, evenly spread, ends included.
+
+    >>> thinned(range(5), 3)
+    [0, 2, 4]
+    """
+    listed = [int(i) for i in indices]
+    if len(listed) <= most:
+        return listed
+    return [listed[round(i * (len(listed) - 1) / (most - 1))] for i in range(most)]
+
+
+def _blocked(task: Task, digests: Sequence[Digest], best: float, limits: Sequence[Limit]) -> list[Blocked]:
+    """The points just better than the best that a limit rules out, nearest to the best first."""
+    near: list[tuple[float, Spot]] = []
+    for d in digests:
+        better = np.flatnonzero(d.blocked < best)
+        closest = better[np.argsort(-d.blocked[better], kind="stable")[:BLOCKED]]
+        near += [(float(d.blocked[i]), d.where._replace(at=int(d.blocked_at[i]))) for i in closest]
+    return [_explained(task, spot, limits) for _, spot in sorted(near, key=lambda n: -n[0])[:BLOCKED]]
+
+
+def _explained(task: Task, spot: Spot, limits: Sequence[Limit]) -> Blocked:
+    found = task.candidate(spot)
+    broken = [(limit, found.outputs[limit.key]) for limit in limits]
+    return Blocked(found, tuple(limit.told(value) for limit, value in broken if limit.excess(value) > 0))
+
+
+def _alone(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
+    """Limits that no point meets even by itself."""
+    out = []
+    for i, limit in enumerate(limits):
+        least = min((d.least[i] for d in digests), default=np.inf)
+        if 0 < least < np.inf:
+            reach = f"the nearest is {percent(least)} off"
+            out.append(f"no point at all meets {limit.label} ({limit.written(limit.bound)}): {reach}")
+    return out
