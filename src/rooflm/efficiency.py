@@ -146,14 +146,35 @@ def _stack(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def _gemms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> NDArray[Any]:
     """All products of one data type together."""
-    dtype = w.quant if rate == "quant" else w.half
+    own = s.engine.gemv and w.quant in ("int4_wo", "int8_wo")
+    dtype = w.quant if rate == "quant" and not own else w.half
     c = constants("gemm", GemmConstants, w, dtype)
     m, n, k = (_stack([op.shape[i] for op in ops], shape) for i in range(3))
     wide = [_stack([op.widths[i] for op in ops], shape) for i in range(3)]
     time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=r.peak[rate],
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    if s.engine.gemv:
+        streamed = _vector_time(m, n, k, wide[0], c, r)
+        time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r), streamed)
     reach = card(w.gpu, w.architecture, w.engine)
     return np.asarray(few_rows_time(time, 2.0 * m * n * k / (r.peak[rate] / reach.compute), m, reach.few))
+
+
+def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Any) -> Num:
+    """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
+    share of the bandwidth as in a product, and the vector units do the arithmetic."""
+    stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
+    return c.t0 + np.maximum(stream + c.ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
+
+
+def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any) -> Num:
+    """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
+    narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
+    return s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
+
+
+VECTOR_ROWS = 8.0
+"""Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""
 
 
 def _sized(kernel: str, size: Num) -> tuple[str, ...]:

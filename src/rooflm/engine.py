@@ -33,7 +33,9 @@ class Engine:
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
     and activation happen inside the products and cost no traffic of their own. rope_inside: the attention
     kernel (as measured) turns Q and K and writes the cache. alike: share of
-    tokens that take the same experts as others, in benchmarks that repeat a prompt. max_sequences: running limit.
+    tokens that take the same experts as others, in benchmarks that repeat a prompt. gemv: own
+    kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights out
+    to 16 bits before the products of many rows. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
@@ -85,6 +87,8 @@ class Engine:
     epilogue: bool = False
     rope_inside: bool = False
     alike: Num = 0.0
+    gemv: bool = False
+    dequant: Num = 0.0
     max_sequences: Num = float("inf")
     waves: bool = False
     zero: Num = 1

@@ -32,7 +32,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike")
+KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 US, MS = 1e-6, 1e-3
@@ -308,7 +308,7 @@ JOBS: dict[str, Job] = {
         ("llama.cpp-2024-05", "llama.cpp"),
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
-         Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6)),
+         Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6)),
         cards={"*": Card(0.4, 0.3)}, any_engine=True,
     ),
     "tinychat": Job(
