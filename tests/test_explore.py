@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import runpy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rooflm import explore
+from rooflm import explore, tco
 from rooflm.catalogue import load_cluster
 from rooflm.cli import main
 from rooflm.errors import RooflmError
@@ -135,6 +137,13 @@ def test_causes_sum_to_the_time_and_blocks_change_nothing(gpt3: Task, monkeypatc
     monkeypatch.setattr(explore, "BLOCK", 3)
     again = grid(gpt3, space)
     assert all(np.array_equal(table[k], again[k]) for k in table)
+
+
+def test_a_block_travels_to_another_process(gpt3: Task) -> None:
+    space = Space("a100", ("n7", "n5"), ("hbm2e",), ("nvlink3+hdr", "nvlink5+xdr"))
+    job = partial(explore._block, gpt3, space, tco.Prices())
+    there = pickle.loads(pickle.dumps(job))((1, 0, 2))
+    assert all(np.array_equal(v, there[k]) for k, v in job((1, 0, 2)).items())
 
 
 def test_the_best_mapping_is_the_best_of_all() -> None:

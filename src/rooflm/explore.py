@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -352,16 +353,19 @@ def grid(task: Task, space: Space, prices: tco.Prices | None = None, on: str = "
     step = max(BLOCK // task.choices, 1)
     parts = [(n, b, min(b + step, per)) for n in range(len(space.networks)) for b in range(0, per, step)]
 
-    def block(part: tuple[int, int, int]) -> Columns:
-        n, begin, end = part
-        points = np.arange(begin, end) + n * per
-        intra, fabric = network(space.networks[n])
-        return columns(task, place(technology_at(space, points), intra, fabric), fabric, len(points), money)
-
-    done = dict(spread(block, parts, on))
+    job = partial(_block, task, space, money)
+    done = dict(spread(job, parts, on))
     names = list(done[parts[0]])
     joined = {k: np.concatenate([done[p][k] for p in parts]) for k in names}
     return axis_columns(space) | joined
+
+
+def _block(task: Task, space: Space, money: tco.Prices, part: tuple[int, int, int]) -> Columns:
+    """The columns of points begin to end of one network (a task for any worker: it holds all it needs)."""
+    n, begin, end = part
+    points = np.arange(begin, end) + n * (space.size // len(space.networks))
+    intra, fabric = network(space.networks[n])
+    return columns(task, place(technology_at(space, points), intra, fabric), fabric, len(points), money)
 
 
 def axis_columns(space: Space) -> Columns:
