@@ -16,13 +16,12 @@ def table() -> dict[str, Any]:
 
 
 def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
-    """The row of the device, else of its generation; empty where there is neither.
+    """The row of the generation with what the device has of its own; empty where there is neither.
 
-    >>> found({"hopper": {"half": 1.2}}, "h200-sxm-141gb", "hopper"), found({}, "x", "y")
-    ({'half': 1.2}, {})
+    >>> found({"hopper": {"half": 1.2, "fp8": 1.0}, "h20": {"half": 1.1}}, "h20", "hopper"), found({}, "x", "y")
+    ({'half': 1.1, 'fp8': 1.0}, {})
     """
-    row: dict[str, float] = rows.get(device, rows.get(architecture, {}))
-    return row
+    return {**rows.get(architecture, {}), **rows.get(device, {})}
 
 
 def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:

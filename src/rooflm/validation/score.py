@@ -175,8 +175,8 @@ OPTIONS = ("gpus", "tp", "pp", "dp", "cp", "ep", "vp", "sp", "batch", "seq", "mi
 """Keyword arguments of a training request that go to the builder as they are."""
 
 
-def train_estimate(request: Request) -> TrainingEstimate:
-    """The training prediction of a request; RooflmError where none can be made."""
+def training_scenario(request: Request) -> Scenario:
+    """The training scenario of a request; RooflmError where there is none."""
     k = request.kwargs
     name, _, version = str(k["framework"]).partition(" ")
     zero = {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0))
@@ -184,7 +184,12 @@ def train_estimate(request: Request) -> TrainingEstimate:
     options["fsdp_group"] = request.facts.get("fsdp_group", 0)
     built = build_training(model=model_argument(k["model"]), zero=zero, engine=engine_row(name, version),
                            efficiency="calibrated", sets=training_facts.inputs(request), **options)  # fmt: skip
-    return train_scenario(built.scenario)
+    return built.scenario
+
+
+def train_estimate(request: Request) -> TrainingEstimate:
+    """The training prediction of a request; RooflmError where none can be made."""
+    return train_scenario(training_scenario(request))
 
 
 def score_training(request: Request) -> Scored:
