@@ -277,7 +277,8 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     flight = np.minimum(m.in_flight, m.pp)
     one = step(timed.prefill, e, device, r, e.issue_prefill, sequences / passes)
     # passes follow each other through the stages: pp + passes - 1 stage times
-    repeat = (m.pp + passes - 1) / m.pp if e.pipelined else passes
+    overlapped = (m.pp + passes - 1) / m.pp if e.pipelined else passes
+    repeat = overlapped + e.pipeline_loss * (passes - overlapped)
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
     prefill_parts["request"] = e.request + 0.0
     ttft = add_up(prefill_parts.values())

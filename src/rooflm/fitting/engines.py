@@ -56,7 +56,6 @@ class Job:
     shared: tuple[Param, ...] = ()
     own: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
     cards: Mapping[str, Card] = field(default_factory=dict)
-    any_engine: bool = False
     skip: tuple[str, ...] = ()
 
 
@@ -308,8 +307,9 @@ JOBS: dict[str, Job] = {
         ("llama.cpp-2024-05", "llama.cpp"),
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
-         Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6)),
-        cards={"*": Card(0.4, 0.3)}, any_engine=True,
+         Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
+         Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3)),
+        own={"llama.cpp": kernel("gemm_factor", width=0.5)}, cards={"*": Card(0.4, 0.3)},
     ),
     "tinychat": Job(
         ("tinychat", "tinychat-2.0"),
