@@ -23,7 +23,8 @@ _HOMES = {
     "load_cluster": "catalogue",
     "load_device": "catalogue",
     "load_model": "models",
-    "search_infer": "search_infer",
+    "search_infer": "infer_search",
+    "search_train": "train_search",
     "train": "api",
     "TrainingEstimate": "training",
 }
@@ -43,6 +44,8 @@ __all__ = [
     "load_cluster",
     "load_device",
     "load_model",
+    "search_infer",
+    "search_train",
     "train",
 ]
 
@@ -51,12 +54,13 @@ if TYPE_CHECKING:
     from rooflm.catalogue import load_cluster, load_device
     from rooflm.errors import RooflmError
     from rooflm.hardware import Cluster, Device
+    from rooflm.infer_search import search_infer
     from rooflm.inference import InferenceEstimate
     from rooflm.mapping import Mapping
     from rooflm.model import Model
     from rooflm.models import load_model
     from rooflm.scenario import Scenario, Workload
-    from rooflm.search_infer import search_infer
+    from rooflm.train_search import search_train
     from rooflm.training import TrainingEstimate
 
 

@@ -214,6 +214,8 @@ class Task:
         told = {
             k: v for k, v in fixed.items() if k in ("gpu", "engine", "quant", "schedule", "recompute") and v is not None
         }
+        if "dp" in values and "dp" not in inputs:
+            inputs["dp"] = int(values["dp"][0])
         return Candidate(told | inputs, {k: float(v[0]) for k, v in values.items() if k != "legal"})
 
 

@@ -60,7 +60,7 @@ def infer(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
 ) -> None:
     """Search every legal way to serve a model for the best one under constraints."""
-    from rooflm.search_infer import search_infer
+    from rooflm.infer_search import search_infer
 
     start = time.perf_counter()
     asked: dict[str, Any] = {
@@ -98,6 +98,75 @@ def infer(
     print(render.dumps(_json(found, command, seconds)) if json_ else "\n".join(_text(found, INFER, command, seconds)))
 
 
+@app.command("train")
+def train(
+    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
+    gpus: Annotated[str, typer.Option(help="How many GPUs, or a list.")],
+    batch: Annotated[int, typer.Option(help="Sequences a step in all.")],
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")
+    ] = "a100-sxm-80gb",
+    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
+    seq: Annotated[int, typer.Option(help="Tokens a sequence.")] = 2048,
+    step_time: Annotated[str | None, typer.Option(help="Longest step, such as 10s.")] = None,
+    memory_margin: Annotated[float | None, typer.Option(help="Share of memory to keep free, such as 0.1.")] = None,
+    objective: Annotated[str, typer.Option(help="time, throughput, mfu, cost, energy or memory.")] = "time",
+    tp: Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")] = None,
+    pp: Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")] = None,
+    vp: Annotated[str | None, typer.Option(help="Only these numbers of virtual stages.")] = None,
+    cp: Annotated[str | None, typer.Option(help="Only these context parallel degrees.")] = None,
+    ep: Annotated[str | None, typer.Option(help="Only these expert parallel degrees.")] = None,
+    micro_batch: Annotated[str | None, typer.Option(help="Only these micro-batches.")] = None,
+    recompute: Annotated[str | None, typer.Option(help="Only these of none, selective, full.")] = None,
+    zero: Annotated[str | None, typer.Option(help="Only these ZeRO stages.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="1f1b, interleaved, gpipe, zb-h1, or a comma list.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bf16, fp16, fp8 or fp32.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Training engine, or a comma list.")] = None,
+    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input; lists are searched.")
+    ] = None,
+    on: Annotated[str, typer.Option(help="Where blocks run: local, ray or ray://host:port.")] = "local",
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+) -> None:
+    """Search every legal way to split a training step for the best one."""
+    from rooflm.launch import train_command
+    from rooflm.train_search import search_train
+
+    start = time.perf_counter()
+    asked: dict[str, Any] = {
+        "cluster": cluster,
+        "dtype": texts(dtype),
+        "engine": texts(engine),
+        "efficiency": efficiency_text(efficiency),
+    }
+    found = search_train(
+        model,
+        gpu=texts(gpu),
+        gpus=numbers(gpus, "gpus"),
+        batch=batch,
+        seq=seq,
+        objective=objective,
+        memory_margin=memory_margin,
+        step_time=_seconds(step_time, "--step-time"),
+        tp=numbers(tp, "tp"),
+        pp=numbers(pp, "pp"),
+        vp=numbers(vp, "vp"),
+        cp=numbers(cp, "cp"),
+        ep=numbers(ep, "ep"),
+        micro_batch=numbers(micro_batch, "micro_batch"),
+        recompute=texts(recompute),
+        zero=numbers(zero, "zero"),
+        schedule=texts(schedule),
+        on=on,
+        sets=assignments(sets),
+        **{k: v for k, v in asked.items() if v is not None},
+    )
+    command = train_command(found.best.inputs, {"batch": batch, "seq": seq}) if found.best else ""
+    seconds = time.perf_counter() - start
+    print(render.dumps(_json(found, command, seconds)) if json_ else "\n".join(_text(found, TRAIN, command, seconds)))
+
+
 def _serve(model: str, found: Any, given: dict[str, Any]) -> str:
     """The command that starts the best answer's engine."""
     from rooflm.engines import load_engine
@@ -123,6 +192,13 @@ INFER = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of answers."""
+TRAIN = (
+    ("step_time_s", "step", render.seconds),
+    ("mfu", "MFU", render.percent),
+    ("tokens_per_s_per_gpu", "tok/s/GPU", render.count),
+    ("memory_bytes", "memory", lambda v: gib(float(v))),
+)
+"""The same of training."""
 
 
 def _named(inputs: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""search_infer: every legal split, batch and scheme of serving a model on some GPUs, and the best under constraints."""
+"""search_infer: every legal split, batch and scheme of serving a model, and the best under constraints."""
 
 from __future__ import annotations
 
