@@ -218,6 +218,36 @@ def test_a_grid_is_its_points() -> None:
         assert bool(one.fits) == bool(np.broadcast_to(grid.fits, (3, 3, 2, 3))[at])
 
 
+def test_frozen_layers_and_busy_experts() -> None:
+    whole = run(model="llama-2-7b", batch=8)
+    half = run(model="llama-2-7b", batch=8, sets={"training.trainable_layers": 0.5})
+    layers = float(whole.layer_backward)
+    assert float(half.layer_backward) == pytest.approx(layers / 2, rel=1e-9)
+    assert half.parts["forward"] == pytest.approx(whole.parts["forward"])
+    assert half.memory.parts["optimizer"] < 0.6 * whole.memory.parts["optimizer"]
+    asked: dict[str, Any] = {"model": "mixtral-8x7b", "dp": 8, "ep": 8, "batch": 64}
+    even, busy = run(**asked), run(**asked, sets={"training.imbalance": 1.5})
+    assert busy.parts["ep_comm"] == pytest.approx(1.5 * even.parts["ep_comm"])
+    assert 1.1 < float(busy.step_time / even.step_time) < 1.5
+
+
+def test_hybrid_sharding_shards_in_a_group_and_reduces_across() -> None:
+    asked: dict[str, Any] = {"model": "llama-2-7b", "dp": 32, "batch": 32, "zero": 3, "engine": "fsdp"}
+    flat, hybrid = run(**asked), run(**asked, fsdp_group=8)
+    params = 6_738_415_616
+    assert flat.memory.parts["optimizer"] == pytest.approx(12 * params / 32)
+    assert hybrid.memory.parts["optimizer"] == pytest.approx(12 * params / 8)
+    assert hybrid.comm_bytes["dp_all_gather"] == pytest.approx(2 * 7 / 8 * params * 2)
+    assert hybrid.comm_bytes["dp_replica_all_reduce"] == pytest.approx(2 * 3 / 4 * params / 8 * 4)
+
+
+def test_groups_are_placed_by_the_order() -> None:
+    near = gpt3(dp=16, gpus=None)
+    s = near.scenario
+    far = train_scenario(replace(s, mapping=replace(s.mapping, order=("dp", "cp", "tp", "pp"))))
+    assert far.parts["tp_comm"] > 3 * near.parts["tp_comm"]
+
+
 def test_packing_attends_within_documents() -> None:
     asked: dict[str, Any] = {"model": "llama-2-7b", "batch": 8, "seq": 32768, "tp": 8}
     whole = run(**asked)

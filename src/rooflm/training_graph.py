@@ -69,7 +69,21 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     for block in c.model.blocks:
         nodes = graph.block_nodes(c, block)
         layers += once_a_node(s, nodes, block.ffn.top_k) if isinstance(block.ffn, MoE) else nodes
+    if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
+        layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
     return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": graph.head_nodes(c)}
+
+
+def of_experts(node: Op | Comm) -> bool:
+    """Whether a node's work grows with the pairs of token and expert on the busiest rank."""
+    return node.name.startswith(("experts_", "permute", "ep_"))
+
+
+def scaled(node: Op | Comm, share: Num) -> Op | Comm:
+    """The node executed `share` times as often."""
+    if isinstance(share, int | float) and share == 1:
+        return node
+    return node._replace(count=node.count * share)
 
 
 def once_a_node(s: Scenario, nodes: Nodes, top_k: Num) -> Nodes:
@@ -98,7 +112,7 @@ def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
     places = forward_nodes(s, c)
     base = places["layers"]
     grads = grad_bytes(s)
-    own = 0.0 if t.adapters else t.trainable_layers
+    own = 0.0 if t.adapters else 1.0
     of = {
         "embedding": rules.Rules(grads, s.mapping.sp, 1.0),
         "layers": rules.Rules(grads, s.mapping.sp, own),
@@ -107,6 +121,8 @@ def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
     nodes: dict[str, Nodes] = {}
     for place, forward in places.items():
         nodes[f"backward.{place}"] = rules.backward(forward, of[place])
+    if not t.adapters:  # frozen first layers need no backward pass at all
+        nodes["backward.layers"] = [scaled(n, t.trainable_layers) for n in nodes["backward.layers"]]
     if t.adapters:
         extra = rules.adapters(base, t)
         nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(extra, rules.Rules(grads))]
@@ -118,7 +134,8 @@ def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
         nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(casts, rules.Rules(grads))]
         base = [*base, *casts]
     nodes |= {"forward.embedding": places["embedding"], "forward.layers": base, "forward.head": places["head"]}
-    nodes["recompute.layers"] = rules.recomputed(base, s.mapping.recompute, recomputed_share(s))
+    again = rules.recomputed(base, s.mapping.recompute, recomputed_share(s))
+    nodes["recompute.layers"] = again if t.adapters else [scaled(n, t.trainable_layers) for n in again]
     return nodes
 
 
