@@ -50,21 +50,25 @@ def server_options(engine: str, gpu: str = "") -> dict[str, Any]:
 
 
 class Constants(NamedTuple):
-    """Fitted constants under load: overrides of engine fields, front end (s a request), speed: time factor of the card."""
+    """Fitted constants under load: overrides of engine fields, front end (s a request), time factor of the card (speed)
+    and of what prompt tokens add to a pass (prefill)."""
 
     engine: dict[str, float]
-    front: float
-    speed: float
+    front: float = 0.0
+    speed: float = 1.0
+    prefill: float = 1.0
 
 
 def fitted(s: Scenario) -> Constants:
     """The constants of an engine and card, none for engines and modes that were not fitted."""
     row = settings().get("fit", {}).get(s.engine.name.split("-")[0]) if s.efficiency.mode == "calibrated" else None
     if row is None:
-        return Constants({}, 0.0, 1.0)
+        return Constants({})
     names = {f.name for f in fields(s.engine)}
     engine = {k: float(v) for k, v in row.items() if k in names}
-    return Constants(engine, float(row.get("front", 0.0)), float(row.get("cards", {}).get(s.cluster.device.name, 1.0)))
+    gpu = s.cluster.device.name
+    speed, prefill = (float(row.get(k, {}).get(gpu, 1.0)) for k in ("speed", "prefill"))
+    return Constants(engine, float(row.get("front", 0.0)), speed, prefill * float(row.get("prompt", 1.0)))
 
 
 def make_server(options: Dict[str, Any]) -> Server:
@@ -119,7 +123,7 @@ def make_pool(
     build = components(s, Reach(tokens, local, context), server.speculative, server.draft)
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
-    return Pool(StepTable(build, engine, c.speed), limited, kv, replicas, role, gpus, float(np.max(s.model.max_context)))
+    return Pool(StepTable(build, engine, c.speed, c.prefill), limited, kv, replicas, role, gpus, float(np.max(s.model.max_context)))
 
 
 @dataclass(frozen=True)

@@ -135,12 +135,12 @@ def components(s: Scenario, reach: Reach, speculative: int = 0, draft: float = 0
     return Components(s, tokens, pasts, sequences, contexts, parts, (counts[0], counts[1], counts[2]), speculative * draft)
 
 
-def total(parts: dict[str, Array], engine: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
-    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry theirs already)."""
+def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
+    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`)."""
     out = np.zeros(shape)
     for name, value in parts.items():
         if name != "joules":
-            out += value * (getattr(engine, name) if fitted and name != "collective_factor" else 1.0)
+            out += value * (getattr(engine, name) / (base.collective_factor if name == "collective_factor" else 1.0) if fitted else 1.0)
     return out
 
 
@@ -149,10 +149,11 @@ class StepTable:
 
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
-    flight: micro-batches in a pipeline, each with its share of the sequences.
+    flight: micro-batches in a pipeline, each with its share of the sequences. speed: factor of all device times;
+    prefill: further factor of what prompt tokens add to a pass (fitted under load, 1 otherwise).
     """
 
-    def __init__(self, c: Components, engine: Engine | None = None, speed: float = 1.0) -> None:
+    def __init__(self, c: Components, engine: Engine | None = None, speed: float = 1.0, prefill: float = 1.0) -> None:
         s = c.scenario
         e = engine if engine is not None else s.engine
         fitted = s.efficiency.mode == "calibrated"
@@ -164,10 +165,10 @@ class StepTable:
         scale = (1.0 + c.draft) * speed
         shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
         p = c.parts
-        dense = total(p.dense, e, fitted, shape_p[:1]) * speed
-        attend = total(p.prefill, e, fitted, shape_p) * speed
-        decode = total(p.decode, e, fitted, shape_d[:1]) * scale
-        attention = total(p.attention, e, fitted, shape_d) * scale
+        dense = total(p.dense, e, s.engine, fitted, shape_p[:1]) * speed
+        attend = total(p.prefill, e, s.engine, fitted, shape_p) * speed
+        decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
+        attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.reach.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
         each = np.arange(self.reach.sequences + 1, dtype=float)
@@ -177,6 +178,7 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
+        self._more, self._prefill = prefill - 1.0, prefill
         self._decode, self._attention = decode, attention
         counts = c.launches
         self._gaps = [n * float(e.gap) for n in counts]
@@ -273,7 +275,10 @@ class StepTable:
         every = new + here
         if every > self.reach.tokens:
             every = self.reach.tokens
-        device = self._dense[every] + self._over[here] + attention + floor
+        dense = self._dense
+        device = dense[every] + self._over[here] + attention * self._prefill + floor
+        if self._more:
+            device += self._more * (dense[every] - dense[here])
         kind = 0
         if here:
             kind = 2
