@@ -367,7 +367,8 @@ def build(t: Technology) -> Built:
     """The device that the budgets buy.
 
     Rates follow from shares of area, power and edge; FLOP/s is the least that matrix units, and the registers that feed
-    them, can do. No budget is exceeded: `area` and `power` say what each component takes of its share.
+    them, can do; an SM needs matrix units, registers and L1, and its L1 runs at its clock. No budget is exceeded: `area`
+    and `power` say what each component takes of its share.
     """
     n, b, s = t.node, t.budget, t.style
     area = {f.name: b.die * getattr(b.area, f.name) for f in fields(Shares)}
@@ -378,12 +379,13 @@ def build(t: Technology) -> Built:
     fed, fed_rate, fed_point = sram(
         area["registers"], watts["registers"], registers, register_area, ports, REGISTER_ENERGY, n, s.enabled_sms
     )
-    built = whole(area["cores"] / mcu_area(s.mcu_flops, n))
-    mcus = np.minimum(working(built, s.enabled_sms), fed)
-    point = operating_point(watts["cores"], mcus * s.mcu_flops * MCU_ENERGY * n.energy * FREQUENCY, n)
-    peak = np.minimum(mcus * s.mcu_flops * point.frequency, fed_rate * s.mcu_flops / ports)
     l1_area = sram_area(s.l1, SRAM_BIT, 0.0, n)
     l1s, l1_rate, l1_point = sram(area["l1"], watts["l1"], s.l1, l1_area, L1_PORT_BYTES, L1_ENERGY, n, s.enabled_sms)
+    built = whole(area["cores"] / mcu_area(s.mcu_flops, n))
+    mcus = np.minimum(np.minimum(working(built, s.enabled_sms), fed), l1s * s.mcus_sm)
+    point = operating_point(watts["cores"], mcus * s.mcu_flops * MCU_ENERGY * n.energy * FREQUENCY, n)
+    peak = np.minimum(mcus * s.mcu_flops * point.frequency, fed_rate * s.mcu_flops / ports)
+    sms = mcus / s.mcus_sm
     l2_area = sram_area(s.slice, L2_BIT, L2_PORT, n)
     l2s, l2_rate, l2_point = sram(area["l2"], watts["l2"], s.slice, l2_area, s.port, L2_ENERGY, n, s.enabled_l2)
     stacks = dram_stacks(area["dram"], around * b.edge.dram, b.package - b.die, t.dram, n, b.sites)
@@ -396,9 +398,12 @@ def build(t: Technology) -> Built:
         vendor="explored",
         architecture="explored",
         peak={k: np.maximum(peak, tiny) * v for k, v in s.rates.items()},
-        sms=np.maximum(whole(mcus / s.mcus_sm), 1.0),
+        sms=np.maximum(whole(sms), 1.0),
         clock=point.frequency,
-        l1=Memory(np.maximum(l1s * s.l1, 1.0), np.maximum(l1_rate, tiny)),
+        l1=Memory(
+            np.maximum(sms * s.l1, 1.0),
+            np.maximum(np.minimum(l1_rate, sms * L1_PORT_BYTES * point.frequency), tiny),
+        ),
         l2=Memory(np.maximum(l2s * s.slice, 1.0), np.maximum(l2_rate, tiny)),
         dram=Memory(stacks * t.dram.size, np.maximum(dram_rate, tiny), t.dram.latency),
         tdp=b.power,
