@@ -50,3 +50,12 @@ def deliver_grid(
 
         plot_grid(grid, plot, kind, value)
     print(render.dumps(grid.values()) if json_ else render.grid_text(grid))
+
+
+def deliver_sensitivity(table: dict[str, dict[str, float]], values: dict[str, Any]) -> str:
+    """Put elasticities into the values of --json, and return their table for people."""
+    from rooflm.sensitivity import lines
+
+    values["sensitivity"] = table
+    rows = lines(table)
+    return "\n".join(["", "", *render.columns(rows, "l" + "r" * (len(rows[0]) - 1), indent=0)])

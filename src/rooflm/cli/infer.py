@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflm.cli import render, streams
-from rooflm.cli.deliver import check_files, deliver_grid, deliver_point
+from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
 
@@ -39,6 +39,9 @@ def infer(
         list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")
     ] = None,
     ops: Annotated[bool, typer.Option("--ops", help="Add the table of operations.")] = False,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Add what one per cent more of each rate and overhead gives.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
@@ -76,8 +79,14 @@ def infer(
         estimate = infer_point(arguments)
         values = render.infer_json(estimate, ops)
         text = "" if json_ else render.infer_text(estimate, ops)
+        if sensitivity:
+            from rooflm.sensitivity import of_scenario
+
+            text += deliver_sensitivity(of_scenario(estimate.scenario), values)
         deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=plot_kind)
         return
+    if sensitivity:
+        raise RooflmError("--sensitivity is for a single prediction: leave out the lists")
     if ops:
         raise RooflmError("--ops is for a single prediction: leave out the lists")
     deliver_grid(grid, json_=json_, out=out, plot=plot, kind=plot_kind, value=plot_value)

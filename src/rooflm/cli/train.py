@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli.deliver import check_files, deliver_grid, deliver_point
+from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
+from rooflm.errors import RooflmError
 
 
 def train(
@@ -42,6 +43,9 @@ def train(
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")
     ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Add what one per cent more of each rate and overhead gives.")
+    ] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
@@ -77,11 +81,18 @@ def train(
     check_files(out, plot, plot_kind, bool(axes))
     grid = train_grid(arguments)
     if grid is not None:
+        if sensitivity:
+            raise RooflmError("--sensitivity is for a single prediction: leave out the lists")
         deliver_grid(grid, json_=json_, out=out, plot=plot, kind=plot_kind, value=plot_value)
         return
     estimate = train_point(arguments)
     text = "" if json_ else train_text(estimate)
-    deliver_point(estimate, train_json(estimate), text, json_=json_, out=out, plot=plot, kind=plot_kind)
+    values = train_json(estimate)
+    if sensitivity:
+        from rooflm.sensitivity import of_training
+
+        text += deliver_sensitivity(of_training(estimate.scenario), values)
+    deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=plot_kind)
 
 
 def zero_text(text: str | None) -> Any:
