@@ -93,6 +93,13 @@ def test_hardware_flops_with_full_recomputation() -> None:
     assert gpt3(recompute="none").hfu == pytest.approx(gpt3(recompute="none").mfu)
 
 
+def test_latent_attention_counts_all_pairs_too() -> None:
+    # DeepSeek-V3: 61 layers, 128 heads of 192 + 128; all pairs add s/2 keys a query to the causal count, thrice
+    e = run(model="deepseek-v3", gpu="h100-sxm-80gb", dp=8, ep=8, batch=8, seq=4096)
+    more = float((e.mfu - e.mfu_causal) * e.step_time * 8 * 989.4e12)
+    assert more == pytest.approx(3 * 8 * 4096 * 2 * 61 * 128 * (192 + 128) * (4096 - 1) / 2, rel=1e-3)
+
+
 def test_tensor_and_pipeline_bytes_by_hand() -> None:
     b, s, h, layers, t, p = 1, 2048, 12288, 96, 8, 8
     one = b * s * h * 2 * (t - 1) / t

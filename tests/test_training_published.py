@@ -11,7 +11,7 @@ from rooflm.request_training import build_training
 from rooflm.training import TrainingEstimate, train_scenario
 
 OPTIMUS: list[tuple[str, str, int, int, int, int, int, str, float]] = [
-    # model, engine, batch, dp, pp, vp, micro-batch, recompute, reference seconds (arXiv 2407.14645, table I; the rows of
+    # model, engine, batch, dp, pp, vp, micro-batch, recompute, reference seconds (arXiv 2407.14645, table I: rows of
     # Korthikanti et al. 2022, table 5, and of Narayanan et al. 2021, table 1; vp as in those papers' scripts)
     ("megatron-22b", "megatron-2022", 4, 1, 1, 1, 4, "full", 1.4),
     ("gpt3-175b", "megatron-2022", 64, 1, 8, 3, 1, "full", 18.1),

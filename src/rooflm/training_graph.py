@@ -15,7 +15,7 @@ from rooflm import training_memory as tm
 from rooflm.graph import Context, Pass, Prefill, Style
 from rooflm.mapping import Mapping
 from rooflm.model import MoE
-from rooflm.ops import Comm, Op, distinct_ranks, stream
+from rooflm.ops import Comm, Op, attended, distinct_ranks, stream
 from rooflm.scenario import Scenario
 from rooflm.units import Num
 
@@ -276,8 +276,15 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Num, Num]:
     causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
     """
     one = Mapping()
-    c = context(replace(s, mapping=one, engine=replace(s.engine, flash=causal)))
-    nodes = forward_nodes(s, c)
+    even = replace(s, mapping=one, engine=replace(s.engine, flash=causal), training=replace(s.training, imbalance=1.0))
+    c = context(even)
+    nodes = forward_nodes(even, c)
+    if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
+        pairs = document(s) / attended(document(s), 0, np.inf)
+        nodes["layers"] = [
+            n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
+            for n in nodes["layers"]
+        ]
     core = [n for n in nodes["layers"] if isinstance(n, Op) and n.kind in ("attention", "bmm", "mla_attention")]
     layers = count_flops(nodes["layers"])
     return layers + count_flops(nodes["embedding"]) + count_flops(nodes["head"]), layers, count_flops(core)

@@ -23,8 +23,9 @@ class Training:
     dropout: masks on attention scores and both outputs of a layer.
     imbalance: tokens of the busiest expert rank over the mean (dropless); with a capacity factor, that factor.
     trainable_layers: share of the layers that are trained (the last ones; the first are frozen, need no backward pass,
-    and their activations are counted as if kept); embeddings: the token table and head are trained too. lora_rank > 0: adapters of that rank on lora_modules (names of products: qkv, q,
-    kv, out, gate_up, gate, up, down), everything else frozen; base_bits: stored bits of a frozen base weight (16;
+    and their activations are counted as if kept); embeddings: the token table and head are trained too.
+    lora_rank > 0: adapters of that rank on lora_modules (names of products: qkv, q, kv, out, gate_up, gate, up,
+    down), everything else frozen; base_bits: stored bits of a frozen base weight (16;
     4 with scales is QLoRA, arXiv 2305.14314).
     packed_mean, packed_square: mean and mean square of the lengths of the documents packed in a sequence (0: each
     sequence is one document): attention sees only its own document.
