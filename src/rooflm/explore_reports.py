@@ -126,8 +126,7 @@ REASONS = {
     ("h100", "clock"): "the engine stays within the TDP at full load, a boost clock does not",
     ("h100", "L2 bandwidth"): "the engine clocks L2 by its own power, 2.1 GHz, the product with the SMs, 1.83",
     ("h100", "memory bandwidth"): "HBM3 runs at 5.2 Gb/s a pin on H100, at 6.4 in the standard",
-    ("b200", "16-bit compute"): "sustained at the TDP: 1.86 GHz needs more power; its die is 30 % denser than H100's",
-    ("b200", "L1 bandwidth"): "as its compute",
+    ("b200", "clock"): "as H100's; it has more SMs at a lower clock",
 }  # fmt: skip
 """Why the engine is more than 15 % off the catalogue."""
 

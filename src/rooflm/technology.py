@@ -17,10 +17,9 @@ from rooflm.units import Num
 
 FREQUENCY = 1.33e9
 """Hz at the nominal voltage of every node (DeepFlow keeps it constant: its nodes buy area and power)."""
-MCU_AREA = 3.4e-9
-"""m² a FLOP a cycle of a matrix unit, with its share of schedulers and vector units, at 16/12 nm. Inferred: the one
-constant of area fitted to four GPUs (V100 to B200: 4.9, 4.4, 3.6 and 3.2e-9 each by itself, given their plans);
-DeepFlow takes 3.0e-9 for V100 and 5.7e-9 for A100."""
+MCU_AREA = 0.38e-6 / 128
+"""m² a FLOP a cycle of a matrix unit, with its share of schedulers and vector units, at 16/12 nm: DeepFlow's 0.38 mm² for
+128 (V100). Its A100 file has twice that; the same value for all is within 11 % of compute from V100 to B200."""
 MCU_ENERGY = 0.13 / (128 * FREQUENCY)
 """J a FLOP in the matrix unit at 16/12 nm: 0.13 W for 128 FLOP a cycle (DeepFlow)."""
 REGISTER_ENERGY, L1_ENERGY = 110e-15, 130e-15
