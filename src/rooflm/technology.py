@@ -18,8 +18,8 @@ from rooflm.units import Num
 FREQUENCY = 1.33e9
 """Hz at the nominal voltage of every node (DeepFlow keeps it constant: its nodes buy area and power)."""
 MCU_AREA = 0.38e-6 / 128
-"""m² a FLOP a cycle of a matrix unit, with its share of schedulers and vector units, at 16/12 nm: DeepFlow's 0.38 mm² for
-128 (V100). Its A100 file has twice that; the same value for all is within 11 % of compute from V100 to B200."""
+"""m² a FLOP a cycle of a matrix unit, with its share of schedulers and vector units, at 16/12 nm: DeepFlow's 0.38 mm²
+for 128 (V100). Its A100 file has twice that; the same value for all is within 11 % of compute from V100 to B200."""
 MCU_ENERGY = 0.13 / (128 * FREQUENCY)
 """J a FLOP in the matrix unit at 16/12 nm: 0.13 W for 128 FLOP a cycle (DeepFlow)."""
 REGISTER_ENERGY, L1_ENERGY = 110e-15, 130e-15
@@ -366,8 +366,8 @@ def build(t: Technology) -> Built:
     """The device that the budgets buy.
 
     Rates follow from shares of area, power and edge; FLOP/s is the least that matrix units, and the registers that feed
-    them, can do; an SM needs matrix units, registers and L1, and its L1 runs at its clock. No budget is exceeded: `area`
-    and `power` say what each component takes of its share.
+    them, can do; an SM needs matrix units, registers and L1, and its L1 runs at its clock. No budget is exceeded:
+    `area` and `power` say what each component takes of its share.
     """
     n, b, s = t.node, t.budget, t.style
     area = {f.name: b.die * getattr(b.area, f.name) for f in fields(Shares)}
