@@ -22,6 +22,7 @@ from rooflm.engine import Engine
 from rooflm.fitting.common import Array, Param, fit, held_out
 from rooflm.inference import FACTORS, Passes, Speed, speed, timed_passes
 from rooflm.kernels.cards import Reach, card, forced
+from rooflm.kernels.constants import CALIBRATION
 from rooflm.ops import Op
 from rooflm.roofline import Timed, rates
 from rooflm.scenario import Scenario
@@ -35,7 +36,7 @@ SCALE = 0.06
 KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
-US, MS = 1e-6, 1e-3
+ENGINES = CALIBRATION.parent / "engines" / "inference-versions.toml"
 
 
 class Card(NamedTuple):
@@ -301,7 +302,8 @@ JOBS: dict[str, Job] = {
     ),
     "megatron-infer": Job(
         ("megatron-infer",),
-        (*host(5e-3, 5e-6, 2e-3), COLLECTIVE, *kernel("gemm_factor", "decode_factor", "stream_factor")),
+        (Param("step", 5e-3, 1e-6, 2e-1, prior=0.8), Param("sequence", 3e-3, 1e-8, 1e-1, prior=1.0),
+         Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), COLLECTIVE, *kernel("gemm_factor")),
     ),
     "llama.cpp": Job(
         ("llama.cpp-2024-05", "llama.cpp"),
@@ -309,32 +311,114 @@ JOBS: dict[str, Job] = {
          *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
          Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
          Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3)),
-        own={"llama.cpp": kernel("gemm_factor", width=0.5)}, cards={"*": Card(0.4, 0.3)},
+        own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)}, cards={"*": Card(0.4, 0.3)},
     ),
     "tinychat": Job(
         ("tinychat", "tinychat-2.0"),
         (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5)),
-        own={"tinychat": kernel("gemm_factor", "attention_factor", "decode_factor"),
-             "tinychat-2.0": kernel("gemm_factor", "attention_factor")},
+        own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
+        cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
     ),
     "tgi": Job(("tgi",), host(2e-3, 50e-6, 20e-3)),
-    "mlc": Job(("mlc",), kernel("gemm_factor", width=0.5)),
-    "exllamav2": Job(("exllamav2",), kernel("gemm_factor", width=0.5)),
+    "mlc": Job(("mlc",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
+    "exllamav2": Job(("exllamav2",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
 }  # fmt: skip
 
 
+GENERAL = ("rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
+"""Cards (first parts of their names) without kernel data, whose factors serve every engine."""
+
+
+def write_engines(path: Path, results: Mapping[str, Fitted]) -> None:
+    """Put the fitted constants into the engine rows of `path`, in place; what is not fitted stays."""
+    text = path.read_text(encoding="utf-8")
+    for name, found in results.items():
+        for engine in JOBS[name].engines:
+            own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
+            shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
+            text = updated(text, engine, shared | own)
+    path.write_text(text, encoding="utf-8")
+
+
+def updated(text: str, section: str, values: Mapping[str, float]) -> str:
+    """A TOML text with `values` set in a section, each on its own line (times as text with a unit).
+
+    >>> updated('[a]\\nx = 1\\n\\n[b]\\nx = 2\\n', "a", {"x": 3.0, "gap": 2e-6})
+    '[a]\\nx = 3\\ngap = "2 us"\\n\\n[b]\\nx = 2\\n'
+    """
+    lines = text.split("\n")
+    start = next((i for i, line in enumerate(lines) if line in (f"[{section}]", f'["{section}"]')), None)
+    if start is None:
+        return text
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
+    body = lines[start + 1 : end]
+    for key, value in values.items():
+        unit = f'"{float(f"{value * 1e6:.4g}"):.10g} us"' if key in SECONDS else f"{value:.4g}"
+        place = next((i for i, line in enumerate(body) if line.startswith(f"{key} = ")), None)
+        if place is None:
+            body.insert(max((i for i, line in enumerate(body) if line.strip()), default=-1) + 1, f"{key} = {unit}")
+        else:
+            body[place] = f"{key} = {unit}"
+    return "\n".join([*lines[: start + 1], *body, *lines[end:]])
+
+
+SECONDS = ("step", "sequence", "request", "gap", "issue_prefill", "issue_decode")
+
+
+def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
+    """Rewrite the file of cards from all jobs: a row a card and engine, and a general one where GENERAL says so."""
+    head = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    lines = list(head)
+    general: dict[str, tuple[int, list[str]]] = {}
+    for name, found in results.items():
+        gpus = sorted({k.split("|")[0] for k in found.constants if "|" in k})
+        for gpu in gpus:
+            factors = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{gpu}|")}
+            rows = sum(r.group[1] == gpu for r in found.requests)
+            values = [f"{k} = {v:.4g}" for k, v in factors.items()]
+            sources = ", ".join(sorted({r.source for r in found.requests}))
+            for engine in JOBS[name].engines:
+                lines += ["", "[[card]]", f'gpu = "{gpu}"', f'engine = "{engine}"', *values, f"rows = {rows}",
+                          f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
+            plain = [v for v in values if not v.startswith(("few", "network"))]
+            if gpu.startswith(GENERAL) and rows > general.get(gpu, (0, []))[0]:
+                note = f'source = "as fitted to runs of {name}; for engines without runs on this card"'
+                general[gpu] = (rows, [f'gpu = "{gpu}"', *plain, f"rows = {rows}", note])
+    for _, row in general.values():
+        lines += ["", "[[card]]", *row]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Fit the jobs asked for; print errors and constants."""
+    """Fit the jobs asked for; print errors and constants; with --write, put all of them where the package reads them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=list(JOBS))
     parser.add_argument("--quick", action="store_true", help="leave the errors out of sample out")
+    parser.add_argument("--write", action="store_true", help="write engine rows and cards (needs all jobs)")
+    parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
     args = parser.parse_args(argv)
     requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    results = {}
     for name in args.only:
-        found = run(JOBS[name], requests, not args.quick)
+        results[name] = found = run(JOBS[name], requests, not args.quick)
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
+    if args.rows:
+        write_rows(args.rows, results)
+    if args.write and set(args.only) == set(JOBS):
+        write_engines(ENGINES, results)
+        write_cards(CALIBRATION / "devices.toml", results)
+
+
+def write_rows(path: Path, results: Mapping[str, Fitted]) -> None:
+    """Every row with its prediction by the shipped fit and by one that never saw its group."""
+    lines = ["job,id,source,model,gpu,engine,metric,measured,inside,outside"]
+    for name, f in results.items():
+        for r, inside, outside in zip(f.requests, f.predicted, f.outside, strict=True):
+            figures = f"{r.measured:.6g},{inside:.6g},{outside:.6g}"
+            lines.append(f"{name},{r.id},{r.source},{r.group[0]},{r.group[1]},{r.engine},{r.metric},{figures}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
