@@ -48,7 +48,9 @@ def whole(name: str, value: Any, least: int = 1) -> Num:
             raise RooflmError(f"{name} is {_plain(value)}, but it must be a whole number of at least {least}")
         return int(number)
     if bad.size:
-        raise RooflmError(f"{name} has the value {_plain(bad.flat[0])}, but it must be a whole number of at least {least}")
+        raise RooflmError(
+            f"{name} has the value {_plain(bad.flat[0])}, but it must be a whole number of at least {least}"
+        )
     return flat
 
 
@@ -101,7 +103,9 @@ def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed
             product = " x ".join(f"{k} {_plain(degrees[k])}" for k in ("tp", "pp", "dp", "cp") if k in degrees)
             raise RooflmError(f"gpus is {_plain(gpus)}, but {product} must divide it")
         if "tp" not in degrees and "pp" not in degrees:
-            heads = next((int(b.mixer.heads) for b in model.blocks if b.mixer is not None and not is_array(b.mixer.heads)), 1)
+            heads = next(
+                (int(b.mixer.heads) for b in model.blocks if b.mixer is not None and not is_array(b.mixer.heads)), 1
+            )
             node = node_size(cluster)
             ways = np.array([d for d in range(1, heads + 1) if heads % d == 0 and d <= node])
             fit = (np.asarray(rest)[..., None] % ways == 0) & (ways <= np.asarray(rest)[..., None])
@@ -115,7 +119,9 @@ def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed
             if degrees["dp"] is not rest and degrees["dp"] != 1:
                 assumed.append(f"dp {degrees['dp']}")
         elif not is_array(rest) and rest != 1:
-            raise RooflmError(f"gpus is {_plain(gpus)}, but tp x pp x dp x cp is {_plain(gpus / rest)}: leave one of them out")
+            raise RooflmError(
+                f"gpus is {_plain(gpus)}, but tp x pp x dp x cp is {_plain(gpus / rest)}: leave one of them out"
+            )
     return degrees
 
 
@@ -142,7 +148,9 @@ def check_degrees(model: Model, m: Mapping) -> None:
             raise RooflmError(f"ep is {m.ep}, but it must divide tp x dp = {m.tp * m.dp}")
     layers = scaled.layers
     if not is_array(m.pp) and not is_array(layers) and m.pp > layers:
-        raise RooflmError(f"pp is {m.pp}, but {model.name} has only {_plain(layers)} layers: use at most {_plain(layers)}")
+        raise RooflmError(
+            f"pp is {m.pp}, but {model.name} has only {_plain(layers)} layers: use at most {_plain(layers)}"
+        )
 
 
 def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
@@ -167,8 +175,32 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
-_MAY_BE_ZERO = ("prune", "latency", "issue", "step", "sequence", "request", "gap", "context", "workspace", "reread", "idle",
-                "price", "cached", "scale_bits", "recompute_layers", "zero", "fsdp_group", "tokens", "extra_params", "shared_width")
+_MAY_BE_ZERO = (
+    "prune",
+    "latency",
+    "issue",
+    "step",
+    "sequence",
+    "request",
+    "gap",
+    "context",
+    "workspace",
+    "reread",
+    "idle",
+    "price",
+    "cached",
+    "scale_bits",
+    "recompute_layers",
+    "zero",
+    "fsdp_group",
+    "tokens",
+    "extra_params",
+    "shared_width",
+    "offload",
+    "overlap",
+    "mtbf",
+    "lora_rank",
+)
 
 
 def _positive(path: str, value: Any) -> None:
@@ -219,5 +251,7 @@ def build_inference(
     check_degrees(scenario.model, scenario.mapping)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
     if np.any(longest > np.asarray(found.max_context)):
-        warnings.append(f"prompt + output is {_plain(longest)} tokens, beyond the {_plain(np.min(found.max_context))} that {found.name} was made for")
+        warnings.append(
+            f"prompt + output is {_plain(longest)} tokens, beyond the {_plain(np.min(found.max_context))} that {found.name} was made for"
+        )
     return Request(scenario, tuple(assumed), tuple(warnings))

@@ -69,7 +69,7 @@ def nudged(s: Scenario, listed: list[Knob]) -> Scenario:
 def elasticities(
     s: Scenario, read: Callable[[Scenario], Mapping[str, Any]]
 ) -> tuple[list[Knob], dict[str, dict[str, float]]]:
-    """Output -> knob -> per cent more of the output a per cent more of the knob. read: outputs of a scenario by name."""
+    """Output -> knob -> per cent more of the output a per cent more of the knob. read: a scenario's outputs by name."""
     listed = knobs(s)
     table: dict[str, dict[str, float]] = {}
     for name, value in read(nudged(s, listed)).items():
