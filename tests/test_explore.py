@@ -270,6 +270,7 @@ def test_money_and_energy_follow_the_time() -> None:
         (["grid", "llama-2-7b", "--phase", "infer", "--metric", "speed"], "metric is 'speed'"),
         (["split", "llama-2-7b", "--phase", "infer", "--method", "luck"], "method is 'luck'"),
         (["split", "llama-2-7b", "--phase", "infer", "--node", "n7,n5"], "one node, memory and network"),
+        (["grid", "llama-2-7b", "--phase", "infer", "--front", "time"], "--front names 'time'"),
         (["gemms", "mixtral-8x7b"], "has no layer of plain attention and MLP"),
     ],
 )
@@ -290,6 +291,10 @@ def test_the_command_line_gives_tables_json_and_files(tmp_path: Path, capsys: py
     assert (tmp_path / "t.csv").read_text().count("\n") == 5
     assert main(["explore", "gemms", "llama-2-13b", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["columns"]["bound"]) == 12
+    assert main([*base, "--front", "time_s,capital_usd", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["columns"]["node"]) == 2
+    assert main(["explore", "split", "llama-2-7b", "--phase", "infer", "--method", "exhaustive"]) == 0
+    assert "USD a device" in capsys.readouterr().out
     assert main(["explore", "dies"]) == 0
     assert "memory bandwidth" in capsys.readouterr().out
 

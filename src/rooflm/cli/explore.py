@@ -119,6 +119,37 @@ def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[str]:
     return [line[:WIDTH] for line in lines] + ([f"... {more} more: write them with --out"] if more > 0 else [])
 
 
+def _front(table: Columns, front: str | None) -> Columns:
+    """The rows on the Pareto front of the columns named, or all."""
+    if not front:
+        return table
+    from rooflm.errors import near_matches
+    from rooflm.explore_reports import pareto
+
+    goals = {}
+    for name in _names(front):
+        if name not in table or table[name].dtype.kind != "f":
+            near = " or ".join(map(repr, near_matches(name, list(table)) or ["time_s", "capital_usd", "tokens_per_j"]))
+            raise RooflmError(f"--front names {name!r}, which is no number of the table: did you mean {near}?")
+        goals[name] = -1.0 if name.startswith("tokens_per") else 1.0
+    keep = pareto(table, goals) & table["fits"]
+    return {k: v[keep] for k, v in table.items()}
+
+
+def _made(report: Columns) -> list[str]:
+    """What a design is made of and what it costs, in two lines."""
+    from rooflm.units import text
+
+    r = {k: float(v[0]) for k, v in report.items() if v.dtype.kind == "f"}
+    return [
+        f"{text(r['peak_flops'], 'FLOP/s')} in 16 bits; L2 {r['l2_bytes'] / 2**20:.0f} MiB at "
+        f"{text(r['l2_bandwidth'], 'B/s')}; memory {r['dram_bytes'] / 2**30:.0f} GiB at "
+        f"{text(r['dram_bandwidth'], 'B/s')}",
+        f"{1e6 * r['area_used_m2']:.0f} of {1e6 * r['die_m2']:.0f} mm2, {r['power_used_w']:.0f} of {r['tdp_w']:.0f} W; "
+        f"{r['device_usd']:.0f} USD a device; {r['tokens_per_j']:.3g} tokens/J; {r['tco_usd']:.3g} USD over its years",
+    ]
+
+
 NOTE = "No software overheads: bounds for comparing hardware, not predictions of a product."
 
 
@@ -128,6 +159,7 @@ def grid_command(
     network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
     batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
     dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
+    front: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Only the Pareto front of these.")] = None,
     json_: Json = False, out: Out = None, plot: Plot = None, on: On = "local",
 ) -> None:  # fmt: skip
     """Time, bottleneck and cost over nodes x memories x networks, each with its best parallel mapping."""
@@ -138,16 +170,18 @@ def grid_command(
                                 "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
     space = _space(die, node, dram, network, sets)
     table = grid(task, space, on=on)
+    table = _front(table, front)
     if plot:
         import numpy as np
 
         from rooflm.pictures import Bars, Scale
         from rooflm.plots import MOST_BARS, draw
 
-        if space.size > MOST_BARS:
-            raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {space.size}")
+        points = len(table["time_s"])
+        if points > MOST_BARS:
+            raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {points}")
         varied = [a for a in space.names if len(set(map(str, table[a]))) > 1]
-        labels = tuple(" ".join(str(table[a][i]) for a in varied) for i in range(space.size))
+        labels = tuple(" ".join(str(table[a][i]) for a in varied) for i in range(points))
         parts = {c: table[f"{c}_s"] for c in CAUSES if np.any(table[f"{c}_s"] > 0)}
         name = task.metric.replace("_", " ")
         draw(Bars(f"{model}: {name} by cause", labels, Scale(f"{name} (s)"), parts), plot)
@@ -187,7 +221,7 @@ def split_command(
         power = found.shares["watts"][name]
         rows.append((name, f"{100 * share:.1f} %", f"{100 * power:.1f} %", f"{100 * edge:.1f} %" if edge else ""))
     text = [f"{model}, {goal}: {unit(found.value)}, from {unit(found.start)} ({method}, {found.evaluations} designs)",
-            NOTE, "", *columns(rows, "lrrr"), "", *_rows(found.report, ())]  # fmt: skip
+            NOTE, "", *columns(rows, "lrrr"), "", *_rows(found.report, ()), "", *_made(found.report)]  # fmt: skip
     head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
             "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
     report = {k: v for k, v in found.report.items() if v.dtype != object}
