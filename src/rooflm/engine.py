@@ -30,7 +30,8 @@ class Engine:
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
     workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
     pipelined: pipeline stages work on different micro-batches at the same time;
-    pipeline_loss: share of a prefill's passes that run as if they did not. vocab_parallel: the embedding table
+    pipeline_loss: share of a prefill's passes that run as if they did not; stage_tokens: most
+    new tokens in one micro-batch of a pipeline; even_stages: layers and head are shared out by bytes, not by count. vocab_parallel: the embedding table
     is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
     and activation happen inside the products and cost no traffic of their own. rope_inside: the attention
     kernel (as measured) turns Q and K and writes the cache. alike: share of
@@ -84,6 +85,8 @@ class Engine:
     block: Num = 1
     pipelined: bool = True
     pipeline_loss: Num = 0.0
+    stage_tokens: Num = float("inf")
+    even_stages: bool = False
     vocab_parallel: bool = False
     merged: bool = True
     epilogue: bool = False

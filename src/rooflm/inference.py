@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -187,9 +187,10 @@ def running_sequences(s: Scenario) -> Num:
 
 
 def prefill_passes(s: Scenario) -> Num:
-    """Passes that the prompts of a rank take under the engine's token budget (chunked prefill)."""
+    """Passes that the prompts of a rank take under the engine's token budget (chunked prefill, pipeline stages)."""
     new = s.workload.prompt - s.workload.cached
-    return np.maximum(np.ceil(running_sequences(s) * new / s.engine.token_budget), 1)
+    most = np.where(np.asarray(s.mapping.pp) > 1, s.engine.stage_tokens, np.inf)
+    return np.maximum(np.ceil(running_sequences(s) * new / np.minimum(s.engine.token_budget, most)), 1)
 
 
 def graphs(s: Scenario) -> tuple[Context, Context]:
@@ -362,7 +363,8 @@ def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length."""
     e, m = s.engine, s.mapping
     sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
-    parts = {"weights": mem.weight_bytes(s.model, m, s.quant, style(s).half_bytes)}
+    held = replace(m, pp=1) if e.even_stages else m
+    parts = {"weights": mem.weight_bytes(s.model, held, s.quant, style(s).half_bytes) / (m.pp if e.even_stages else 1)}
     parts["kv_cache"] = sequences * sequence_bytes(s)
     parts["activations"] = pass_tokens(s, sequences) * token_bytes(s)
     parts["logits"] = sequences * logit_bytes(s)
