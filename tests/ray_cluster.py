@@ -1,0 +1,59 @@
+"""Run by test_ray.py in a process of its own: a sweep and a search on a real local cluster, a worker killed on the way.
+
+Two worker nodes of one core each; the driver has none. One node is killed (not stopped) while its blocks run.
+"""
+
+import threading
+import time
+
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+from rooflm import search_infer
+from rooflm.api import infer_flat
+from rooflm.axes import find_axes
+from rooflm.sweep import Job, Store, blocks, run
+from rooflm.workers import spread
+
+REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": list(range(1, 65)),
+           "output": list(range(16, 513, 16)), "tp": [1, 2, 4]}  # fmt: skip
+OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "memory_bytes", "fits")
+
+
+def slow_infer_flat(**arguments):
+    """As infer_flat, slow enough that a node dies with blocks in hand."""
+    time.sleep(0.3)
+    return infer_flat(**arguments)
+
+
+def main() -> None:
+    axes, fixed = find_axes(REQUEST)
+    expected = run(infer_flat, axes, fixed, OUTPUTS, block=400)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    first, _ = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    assert ray.cluster_resources()["CPU"] == 2
+    killer = threading.Timer(3.0, lambda: cluster.remove_node(first, allow_graceful=False))
+    killer.start()
+    store = Store(axes)
+    seen = 0
+    for block, values in spread(Job(slow_infer_flat, tuple(axes), fixed, OUTPUTS), blocks(axes, 400), "ray"):
+        store.put(block, values)
+        seen += 1
+    killer.join()
+    assert ray.cluster_resources()["CPU"] == 1, "the worker was not killed"
+    got = store.views()
+    assert seen == len(blocks(axes, 400)) > 20
+    for name in OUTPUTS:
+        assert np.array_equal(got[name], expected[name]), name
+    case = {"gpu": "a100-sxm-80gb", "gpus": 4, "batch": [1, 8, 64], "efficiency": "0.7,0.9"}
+    here, there = search_infer("llama-7b", **case), search_infer("llama-7b", on="ray", **case)
+    assert here == there
+    ray.shutdown()
+    cluster.shutdown()
+    print("the same to the bit")
+
+
+if __name__ == "__main__":
+    main()
