@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -51,12 +52,16 @@ def main() -> None:
         for model in ("llama-2-7b", "mixtral-8x7b", "deepseek-v3"):
             s = build_inference(model=model, gpu="h200-sxm-141gb", batch=8, efficiency=mode, engine="vllm").scenario
             infer_scenario(s)
-            rows.append((f"infer {model}, {mode}", seconds(lambda s=s: infer_scenario(s), 200), target))  # type: ignore[misc]
+            rows.append((f"infer {model}, {mode}", seconds(partial(infer_scenario, s), 200), target))
     rows.append(("python -c pass", cold("-c", "pass"), ""))
     rows.append(("import rooflm", cold("-c", "import rooflm"), ""))
-    rows.append(("rooflm infer llama-2-7b --gpu a100", cold("-m", "rooflm", "infer", "llama-2-7b", "--gpu", "a100"), "500 ms"))
+    rows.append(
+        ("rooflm infer llama-2-7b --gpu a100", cold("-m", "rooflm", "infer", "llama-2-7b", "--gpu", "a100"), "500 ms")
+    )
     for name, value, target in rows:
-        print(f"{name:42s} {value * 1e3:10.3f} ms {value / yardstick:9.2f} x yardstick  {target and 'target ' + target}")
+        print(
+            f"{name:42s} {value * 1e3:10.3f} ms {value / yardstick:9.2f} x yardstick  {target and 'target ' + target}"
+        )
 
 
 if __name__ == "__main__":

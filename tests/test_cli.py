@@ -10,7 +10,8 @@ import pytest
 from rooflm.cli.app import main
 
 CONTRACT = {
-    "ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "memory", "fits",
+    "ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "memory",
+    "fits",
     "max_batch", "comm_bytes", "prefill_parts_s", "decode_parts_s", "bound", "mfu", "mbu", "busy",
     "cost_usd_per_million_tokens", "energy_j_per_token",
 }  # fmt: skip
@@ -48,7 +49,8 @@ def test_tables_keep_to_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
         ("infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"),
         ("infer", "llama-7b,llama-13b", "--gpu", "rtx-3090,a100-sxm-80gb", "--batch", "1,256", "--output", "128,512"),
         ("list", "gpus"), ("list", "models"), ("list", "clusters"), ("list", "engines"), ("list", "quants"),
-        ("show", "gpu", "h100"), ("show", "model", "deepseek-v3"), ("show", "model", "gemma-3-27b"), ("show", "cluster", "dgx-h100"),
+        ("show", "gpu", "h100"), ("show", "model", "deepseek-v3"), ("show", "model", "gemma-3-27b"),
+        ("show", "cluster", "dgx-h100"),
         ("show", "engine", "vllm"),
     ):  # fmt: skip
         status, out, _ = _run(capsys, *words)

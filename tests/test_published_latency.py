@@ -1,4 +1,5 @@
-"""LLaMA on A100 against llm-analysis' published table (May 2023 release; A100-SXM-80GB, batch 1, prompt 512, output 32).
+"""LLaMA on A100 against llm-analysis' published table (May 2023 release; A100-SXM-80GB, batch 1, prompt 512, output
+32).
 
 Why our figures differ from that table's, line by line:
 * causal attention: we count the half of the scores that is computed, it counts the full square (prefill lower);
@@ -53,7 +54,8 @@ def test_sixteen_bits(model: str, efficiency: str, table: dict[str, tuple[float,
     prefill, decode = _predict(model, efficiency)
     theirs = table[model]
     print(
-        f"{model:10s} {efficiency:8s} prefill {prefill:7.2f} / {theirs[0]:7.2f} ms  decode {decode:6.2f} / {theirs[1]:6.2f} ms"
+        f"{model:10s} {efficiency:8s} prefill {prefill:7.2f} / {theirs[0]:7.2f} ms  "
+        f"decode {decode:6.2f} / {theirs[1]:6.2f} ms"
     )
     assert prefill == pytest.approx(theirs[0], rel=0.05)
     assert decode == pytest.approx(theirs[1], rel=0.03)
@@ -64,7 +66,8 @@ def test_sixteen_bits(model: str, efficiency: str, table: dict[str, tuple[float,
 def test_quantised(model: str, quant: str) -> None:
     prefill, decode = _predict(model, "ideal", quant=quant)
     print(
-        f"{model:10s} {quant:6s} prefill {prefill:7.2f} / {PREFILL[model][quant]:7.2f} ms  decode {decode:6.2f} / {DECODE[model][quant]:6.2f} ms"
+        f"{model:10s} {quant:6s} prefill {prefill:7.2f} / {PREFILL[model][quant]:7.2f} ms  "
+        f"decode {decode:6.2f} / {DECODE[model][quant]:6.2f} ms"
     )
     assert prefill == pytest.approx(PREFILL[model][quant], rel=0.06)
     assert decode == pytest.approx(DECODE[model][quant], rel=0.06)

@@ -112,7 +112,9 @@ def infer_request(arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] 
     return grid_request(arguments, INFER_KEYS)
 
 
-def make_grid(flat: Callable[..., dict[str, Any]], arguments: Point, keys: Mapping[str, tuple[str, str]]) -> Grid | None:
+def make_grid(
+    flat: Callable[..., dict[str, Any]], arguments: Point, keys: Mapping[str, tuple[str, str]]
+) -> Grid | None:
     """The grid of arguments with lists, or None where there are none."""
     axes, fixed, outputs = grid_request(arguments, keys)
     if not axes:
@@ -161,13 +163,14 @@ def train(model: str | Model, **arguments: Any) -> TrainingEstimate | xarray.Dat
       gpu, cluster, gpus; tp, pp, vp, dp, cp, ep: as in `infer`, vp virtual stages a device; sp: sequence parallelism.
       batch: sequences a step in all; seq: tokens a sequence; micro_batch: sequences a micro-batch; tokens: of the run.
       recompute: none, selective, full or block; recompute_layers: how many (0 all); zero: 0 to 3 or "fsdp".
-      schedule: gpipe, 1f1b, interleaved or zb-h1; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam8bit, sgd, muon.
+      schedule: gpipe, 1f1b, interleaved or zb-h1; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam8bit, sgd,
+      muon.
       lora_rank, lora_modules, base_bits: fine-tuning through adapters on a base of that many bits.
       engine: a training row; efficiency, sets, zip, outputs, on: as in `infer`.
 
     Returns a TrainingEstimate (SI units), or with axes an xarray.Dataset. Raises RooflmError for bad input.
 
-    >>> run = train("gpt3-175b", gpu="a100-sxm-80gb", gpus=1024, tp=8, pp=8, batch=1536, seq=2048, recompute="selective")
+    >>> run = train("gpt3-175b", gpu="a100", gpus=1024, tp=8, pp=8, batch=1536, seq=2048, recompute="selective")
     >>> bool(run.fits)
     True
     """

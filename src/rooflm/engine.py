@@ -18,42 +18,45 @@ class Engine:
     kernels: whose kernels (a key of the calibration tables). phase: "inference" or "training".
     fused: norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place,
     rotary embedding and cache write are one kernel; unfused: each is a chain of plain kernels.
-    flash: attention keeps its scores on chip; decode_flash: so does decoding (one kernel), whatever the prefill does. issue_prefill, issue_decode: host time a kernel launch (a CUDA graph
-    makes the second small). step: host time a forward pass; sequence: host time a sequence in a pass (sampling,
-    bookkeeping); request: once a request (tokenise, schedule, first response); overlap: the host prepares the next
-    step while the device runs, so that step and sequence costs show only when the device is done first.
+    flash: attention keeps its scores on chip; decode_flash: so does decoding (one kernel), whatever the prefill does.
+    issue_prefill, issue_decode: host time a kernel launch (a CUDA graph makes the second small). step: host time a
+    forward pass; sequence: host time a sequence in a pass (sampling, bookkeeping); request: once a request (tokenise,
+    schedule, first response); overlap: the host prepares the next step while the device runs, so that step and sequence
+    costs show only when the device is done first.
     gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
-    inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency alone. kv_reread: time of
-    query heads that read the KV cache each by itself, over that of 16-bit values at L2's rate; kv_shared: largest group
-    of query heads that shares one read instead (no group does within a sliding window, where kv_reread is above 0). kv_convert: vector operations that an
-    8-bit cached value costs where the device does not know fp8.
+    inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency
+    alone. kv_reread: time of query heads that read the KV cache each by itself, over that of 16-bit values at L2's
+    rate; kv_shared: largest group of query heads that shares one read instead (no group does within a sliding window,
+    where kv_reread is above 0). kv_convert: vector operations that an 8-bit cached value costs where the device does
+    not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
     workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
     pipelined: pipeline stages work on different micro-batches at the same time;
     pipeline_loss: share of a prefill's passes that run as if they did not; stage_tokens: most
-    new tokens in one micro-batch of a pipeline; even_stages: layers and head are shared out by bytes, not by count. vocab_parallel: the embedding table
-    is split over the tensor group. merged: Q, K, V and gate, up are one product each. epilogue: rotary embedding
-    and activation happen inside the products and cost no traffic of their own. rope_inside: the attention
-    kernel (as measured) turns Q and K and writes the cache. alike: share of
+    new tokens in one micro-batch of a pipeline; even_stages: layers and head are shared out by bytes, not by count.
+    vocab_parallel: the embedding table is split over the tensor group. merged: Q, K, V and gate, up are one product
+    each. epilogue: rotary embedding and activation happen inside the products and cost no traffic of their own.
+    rope_inside: the attention kernel (as measured) turns Q and K and writes the cache. alike: share of
     tokens that take the same experts as others, in benchmarks that repeat a prompt. gemv: own
-    kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights out
-    to 16 bits before the products of many rows. max_sequences: running limit.
+    kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights
+    out to 16 bits before the products of many rows. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
     "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
     stream_share: share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors;
-    zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated and reduced;
-    grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation); grad_overlap, param_overlap: gradient reduction
-    behind the backward pass, gathers of parameters behind the forward pass (FSDP: behind both); tp_overlap,
-    cp_overlap, ep_overlap: share of that communication that may hide behind compute; pp_overlap: sends between stages
-    hide behind compute where the schedule is interleaved; overlap_tax: compute time lost a second of hidden
-    communication; ring: context parallelism passes K and V around a ring; dedup: as in `graph.Style`; regather:
-    FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a logit at the loss's fullest moment
-    (16-bit and fp32 copies, and their gradients where these are not in place); dropout: the framework's
-    recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward, stream_factor, moe_factor:
-    time of a kernel in a training step over its calibrated (warm, alone) time; attention_backward: of the backward
-    pass a FLOP over the forward. dp_factor: the same for collectives of the data-parallel group.
+    zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated
+    and reduced; grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation);
+    grad_overlap, param_overlap: gradient reduction behind the backward pass, gathers of parameters behind the forward
+    pass (FSDP: behind both); tp_overlap, cp_overlap, ep_overlap: share of that communication that may hide behind
+    compute; pp_overlap: sends between stages hide behind compute where the schedule is interleaved; overlap_tax:
+    compute time lost a second of hidden communication; ring: context parallelism passes K and V around a ring; dedup:
+    as in `graph.Style`; regather: FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a
+    logit at the loss's fullest moment (16-bit and fp32 copies, and their gradients where these are not in place);
+    dropout: the framework's recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward,
+    stream_factor, moe_factor: time of a kernel in a training step over its calibrated (warm, alone) time;
+    attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
+    data-parallel group.
     fragmentation: memory that the framework holds over what its tensors need.
     """
 

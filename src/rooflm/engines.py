@@ -1,4 +1,5 @@
-"""Engines by name: a row of data/engines/*.toml or a TOML file of the user's own. A row may build on another (`base`)."""
+"""Engines by name: a row of data/engines/*.toml or a TOML file of the user's own. A row may build on another
+(`base`)."""
 
 from __future__ import annotations
 

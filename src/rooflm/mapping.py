@@ -1,4 +1,5 @@
-"""How the work is split over devices: the parallel degrees, and for training the schedule, recomputation and sharding."""
+"""How the work is split over devices: the parallel degrees, and for training the schedule, recomputation and
+sharding."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
             wide = 3 * mixer.heads * mixer.head_dim + 4 * mixer.key_heads * mixer.state
         else:
             wide = 0.0
-        dense, experts, width = local_ffn(b.ffn, mapping)
+        dense, _, width = local_ffn(b.ffn, mapping)
         feed: Num = dense * (3.0 if b.ffn is None or b.ffn.gated else 2.0)
         if isinstance(b.ffn, MoE):
             pairs = b.ffn.top_k * mapping.expert_dp / mapping.ep

@@ -17,16 +17,17 @@ class Op(NamedTuple):
     """One kind of kernel launch on one device, executed `count` times in a pass through the whole model.
 
     part: the row of the breakdown it belongs to. kind: "gemm", "bmm" (batched products of unfused attention in
-    training), "attention", "decode_attention", "mla_attention", "mla_decode", "moe", "scan" or a streaming kind ("norm", "rope", "activation", "add", "embedding", "kv_write",
-    "sample", "softmax", "conv", "route"). flops, read and written bytes are of one execution. shape: what the kernel
-    formula of that kind needs. widths: bytes a value of the operands. rate: "quant", "half" or "vector", which compute
-    rate applies. launches: kernels issued by the host for one execution.
+    training), "attention", "decode_attention", "mla_attention", "mla_decode", "moe", "scan" or a streaming kind
+    ("norm", "rope", "activation", "add", "embedding", "kv_write", "sample", "softmax", "conv", "route"). flops, read
+    and written bytes are of one execution. shape: what the kernel formula of that kind needs. widths: bytes a value of
+    the operands. rate: "quant", "half" or "vector", which compute rate applies. launches: kernels issued by the host
+    for one execution.
     """
 
     name: str
     part: str
     kind: str
-    count: Num
+    count: Num  # type: ignore[assignment]  # shadows tuple.count, which nobody calls here
     flops: Num
     bytes: Num
     shape: tuple[Num, ...] = ()
@@ -44,7 +45,7 @@ class Comm(NamedTuple):
     name: str
     part: str
     op: str
-    count: Num
+    count: Num  # type: ignore[assignment]  # shadows tuple.count, which nobody calls here
     bytes: Num
     ranks: Num
     stride: Num

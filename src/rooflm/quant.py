@@ -83,7 +83,14 @@ def parse_quant(name: str) -> Quant:
     >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits
     (8, 8)
     """
-    low = name.strip().lower().replace("_", "-").replace("q4-k-m", "q4_k_m").replace("q8-0", "q8_0").replace("q4-0", "q4_0")
+    low = (
+        name.strip()
+        .lower()
+        .replace("_", "-")
+        .replace("q4-k-m", "q4_k_m")
+        .replace("q8-0", "q8_0")
+        .replace("q4-0", "q4_0")
+    )
     if low in PRESETS:
         return PRESETS[low]
     preset, _, kv = low.rpartition("kv")

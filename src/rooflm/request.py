@@ -133,13 +133,15 @@ def check_degrees(model: Model, m: Mapping) -> None:
             heads = int(block.mixer.heads)
             if heads % int(m.tp):
                 raise RooflmError(
-                    f"tp is {m.tp}, but it must divide the {heads} attention heads of {model.name}: try {divisors(heads, int(m.tp))}"
+                    f"tp is {m.tp}, but it must divide the {heads} attention heads of {model.name}: "
+                    f"try {divisors(heads, int(m.tp))}"
                 )
         if isinstance(block.ffn, MoE) and not is_array(m.ep) and not is_array(block.ffn.experts):
             experts = int(block.ffn.experts)
             if experts % int(m.ep):
                 raise RooflmError(
-                    f"ep is {m.ep}, but it must divide the {experts} experts of {model.name}: try {divisors(experts, int(m.ep))}"
+                    f"ep is {m.ep}, but it must divide the {experts} experts of {model.name}: "
+                    f"try {divisors(experts, int(m.ep))}"
                 )
     if not is_array(m.ep) and m.ep > 1:
         if not any(isinstance(b.ffn, MoE) for b in scaled.blocks):
@@ -163,7 +165,8 @@ def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
 
 
 def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
-    """The scenario with every --set PATH=VALUE put in place. Paths: model., workload., mapping., cluster., engine., quant."""
+    """The scenario with every --set PATH=VALUE put in place. Paths: model., workload., mapping., cluster., engine.,
+    quant."""
     for path, value in sets.items():
         try:
             scenario = paths.put(scenario, path, value)
@@ -216,7 +219,8 @@ def _positive(path: str, value: Any) -> None:
 def build_inference(
     *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
     ep: Any = None, cp: Any = None, batch: Any = 1, prompt: Any = 512, output: Any = 128, cached: Any = 0,
-    logits: str = "last", quant: str | None = None, engine: str | None = None, efficiency: str | Efficiency | None = None,
+    logits: str = "last", quant: str | None = None, engine: str | None = None,
+    efficiency: str | Efficiency | None = None,
     cluster: str | None = None, sets: Dict[str, Any] | None = None,
 ) -> Request:  # fmt: skip
     """A Scenario for inference. Numbers may be arrays. Raises RooflmError for bad input."""
@@ -242,7 +246,8 @@ def build_inference(
         raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
     if np.any(np.asarray(work.cached) >= np.asarray(work.prompt)):
         raise RooflmError(
-            f"cached is {_plain(np.max(work.cached))}, but it must be below prompt ({_plain(np.min(work.prompt))}): at least one token is new"
+            f"cached is {_plain(np.max(work.cached))}, but it must be below prompt "
+            f"({_plain(np.min(work.prompt))}): at least one token is new"
         )
     mapping = Mapping(**degrees)
     if runner.pipelined:
@@ -252,6 +257,7 @@ def build_inference(
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
     if np.any(longest > np.asarray(found.max_context)):
         warnings.append(
-            f"prompt + output is {_plain(longest)} tokens, beyond the {_plain(np.min(found.max_context))} that {found.name} was made for"
+            f"prompt + output is {_plain(longest)} tokens, beyond the {_plain(np.min(found.max_context))} "
+            f"that {found.name} was made for"
         )
     return Request(scenario, tuple(assumed), tuple(warnings))

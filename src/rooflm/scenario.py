@@ -85,4 +85,4 @@ class Scenario:
     quant: Quant
     efficiency: Efficiency = Efficiency()
     axes: int = 0
-    training: Training = Training()
+    training: Training = Training()  # noqa: RUF009  frozen, so one for all is right

@@ -21,7 +21,8 @@ models = st.sampled_from(model_names())
 modes = st.sampled_from(MODES)
 points = st.fixed_dictionaries(
     {
-        "gpu": st.sampled_from(GPUS), "batch": st.integers(1, 512), "prompt": st.integers(1, 8192), "output": st.integers(1, 2048),
+        "gpu": st.sampled_from(GPUS), "batch": st.integers(1, 512),
+        "prompt": st.integers(1, 8192), "output": st.integers(1, 2048),
         "tp": st.sampled_from((1, 2, 4, 8)), "pp": st.sampled_from((1, 2)),
         "quant": st.sampled_from(("w16a16kv16", "fp8", "int8", "w4a16kv16", "w4a16kv8", "w8a8")),
     }
@@ -118,7 +119,8 @@ def test_a_sweep_equals_its_points(
     b, p = batch[-1], prompt[0]
     e = infer(model, **{**legal, "batch": b, "prompt": p}, efficiency=mode)
     at = grid.sel(batch=b, prompt=p)
-    for key, value in (("ttft_s", e.ttft), ("tpot_s", e.tpot), ("latency_s", e.latency), ("memory_bytes", e.memory.total),
+    for key, value in (("ttft_s", e.ttft), ("tpot_s", e.tpot), ("latency_s", e.latency),
+                       ("memory_bytes", e.memory.total),
                        ("max_batch", e.max_batch), ("energy_j_per_token", e.energy_per_token)):  # fmt: skip
         assert np.isclose(float(at[key]), float(value), rtol=1e-12), key
     assert bool(at["fits"]) == bool(e.fits)

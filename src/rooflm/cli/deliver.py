@@ -21,7 +21,14 @@ def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: 
 
 
 def deliver_point(
-    estimate: Any, values: dict[str, Any], text: str, *, json_: bool, out: str | None, plot: str | None, kind: str | None
+    estimate: Any,
+    values: dict[str, Any],
+    text: str,
+    *,
+    json_: bool,
+    out: str | None,
+    plot: str | None,
+    kind: str | None,
 ) -> None:
     """One prediction to where it was asked for."""
     for warning in estimate.warnings:

@@ -28,7 +28,8 @@ def _kind(word: str) -> str:
 def _gpu_row(name: str) -> tuple[str, ...]:
     d = catalogue.load_device(name)
     best = "bf16" if "bf16" in d.peak else next(iter(d.peak))
-    return (name, text(float(d.peak[best]), "FLOP/s"), best, gib(float(d.dram.size)), text(float(d.dram.bandwidth), "B/s"),
+    peak, rate = text(float(d.peak[best]), "FLOP/s"), text(float(d.dram.bandwidth), "B/s")
+    return (name, peak, best, gib(float(d.dram.size)), rate,
             text(float(d.tdp), "W"), f"{float(d.price):.2f}")  # fmt: skip
 
 
@@ -102,7 +103,8 @@ def _show_gpu(name: str) -> list[str]:
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
     rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
-             ("price", f"{float(d.price):.2f} USD/h", "price"), ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
+             ("price", f"{float(d.price):.2f} USD/h", "price"),
+             ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
     return [d.name, *render.columns([(a, b, _kind_of(found, c)) for a, b, c in rows], "lrl"), "", *_source_lines(found)]
 
 
@@ -131,8 +133,10 @@ def _show_model(name: str) -> list[str]:
     from rooflm.quant import PRESETS
 
     m = load_model(name)
-    rows = [("parameters", text(float(parameters(m)), "", 4)), ("  active for a token", text(float(parameters(m, True)), "", 4)),
-            ("layers", render.count(m.layers)), ("hidden", render.count(m.hidden)), ("vocabulary", render.count(m.vocab)),
+    rows = [("parameters", text(float(parameters(m)), "", 4)),
+            ("  active for a token", text(float(parameters(m, True)), "", 4)),
+            ("layers", render.count(m.layers)), ("hidden", render.count(m.hidden)),
+            ("vocabulary", render.count(m.vocab)),
             ("context", render.count(m.max_context) if m.max_context != float("inf") else "-"),
             ("KV cache a token, 16 bits", f"{float(kv_bytes_per_token(m, PRESETS['bf16'])) / 1024:g} KiB"),
             ("native type", m.quant or m.dtype)]  # fmt: skip

@@ -91,7 +91,8 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
     split = f" ({', '.join(degrees)})" if degrees else ""
     lines = [
         f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}{split}",
-        f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens; {s.engine.name}, {s.quant.name}",
+        f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens; "
+        f"{s.engine.name}, {s.quant.name}",
         *wrap("assumed", e.assumed),
         "",
     ]
@@ -118,9 +119,8 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
     right = ["Bytes sent by one GPU"]
     sent = [(k, text(float(v), "B")) for k, v in e.comm_bytes.items()]
     right += columns([("prefill", sent[0][1]), ("decode step", sent[1][1])], "lr")
-    right += ["", "Bound by"] + columns(
-        [("prefill", str(e.bound["prefill"])), ("decode", str(e.bound["decode"]))], "ll"
-    )
+    bounds = [("prefill", str(e.bound["prefill"])), ("decode", str(e.bound["decode"]))]
+    right += ["", "Bound by", *columns(bounds, "ll")]
     lines += beside(["Memory of the fullest GPU", *columns(memory, "lr")], right)
     lines += ["", verdict(e), ""]
     lines += beside(
@@ -220,7 +220,8 @@ MOST_ROWS = 200
 
 
 def grid_text(grid: Any) -> str:
-    """A grid for people: one row a point, OOM where it does not fit; columns that do not fit 80 columns are left out."""
+    """A grid for people: one row a point, OOM where it does not fit; columns that do not fit 80 columns are left
+    out."""
     shape = tuple(len(a.values) for a in grid.axes)
     names = [m.name.rsplit(".", 1)[-1] for a in grid.axes for m in a.members]
     places = list(np.ndindex(shape))[:MOST_ROWS]

@@ -16,9 +16,10 @@ def train_text(e: TrainingEstimate) -> str:
     degrees = [f"{k} {count(getattr(m, k))}" for k in ("tp", "pp", "vp", "dp", "cp", "ep") if getattr(m, k) != 1]
     kind = f"LoRA rank {count(t.lora_rank)}" if t.adapters else t.optimizer
     lines = [
-        f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}" + (f" ({', '.join(degrees)})" if degrees else ""),
-        f"{count(w.batch)} sequences of {count(w.seq)} tokens a step, micro-batch {count(m.micro_batch)}; {s.quant.name}, "
-        f"{kind}, ZeRO {count(m.zero)}",
+        f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}"
+        + (f" ({', '.join(degrees)})" if degrees else ""),
+        f"{count(w.batch)} sequences of {count(w.seq)} tokens a step, micro-batch {count(m.micro_batch)}; "
+        f"{s.quant.name}, {kind}, ZeRO {count(m.zero)}",
         f"recompute {m.recompute}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}; {s.engine.name}",
         *wrap("assumed", e.assumed),
         "",
@@ -88,4 +89,10 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     }  # fmt: skip
     values = train_values(e)
     values["reason"] = str(e.reason)
-    return {**values, "convention": e.convention, "scenario": asked, "assumed": list(e.assumed), "warnings": list(e.warnings)}
+    return {
+        **values,
+        "convention": e.convention,
+        "scenario": asked,
+        "assumed": list(e.assumed),
+        "warnings": list(e.warnings),
+    }

@@ -24,7 +24,9 @@ def train(
     dp: Annotated[str | None, typer.Option(help="Data parallel degree.")] = None,
     cp: Annotated[str | None, typer.Option(help="Context parallel degree.")] = None,
     ep: Annotated[str | None, typer.Option(help="Expert parallel degree.")] = None,
-    sp: Annotated[bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism (default: the engine's).")] = None,
+    sp: Annotated[
+        bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism (default: the engine's).")
+    ] = None,
     batch: Annotated[str | None, typer.Option(help="Sequences a step, in all.")] = None,
     seq: Annotated[str, typer.Option(help="Tokens a sequence.")] = "2048",
     micro_batch: Annotated[str, typer.Option(help="Sequences a micro-batch.")] = "1",
