@@ -13,7 +13,10 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.models import load_model
 from rooflm.units import gib, text
 
-KINDS = {"gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant"}
+KINDS = {
+    "gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant",
+    "nodes": "node", "drams": "dram", "links": "link", "dies": "die",
+}  # fmt: skip
 
 
 def _kind(word: str) -> str:
@@ -54,6 +57,23 @@ def _engine_row(name: str) -> tuple[str, ...]:
     return (name, e.version, e.phase)
 
 
+TECHNOLOGY = {
+    "node": ("nm", "year", "logic_area", "sram_area", "energy", "voltage"),
+    "dram": ("year", "pin_gbps", "pins", "capacity_gb", "energy_pj"),
+    "link": ("year", "gbps", "latency_us", "energy_pj"),
+    "die": ("device", "node", "dram", "area_mm2", "tdp_w"),
+}
+"""Fields of technology rows that a list shows; the unit is in the field's name (areas and energy: relative to 16 nm)."""
+
+
+def _technology_rows(kind: str, names: list[str]) -> list[str]:
+    """A table of nodes, memories, links or dies."""
+    rows = [catalogue.raw_row(kind, name)[0] for name in names]
+    shown = [f for f in TECHNOLOGY[kind] if any(f in row for row in rows)]
+    cells = [(name, *(str(row.get(f, "-")) for f in shown)) for name, row in zip(names, rows, strict=True)]
+    return render.columns([(kind, *(f.replace("_", " ") for f in shown)), *cells], "l" + "r" * len(shown), indent=0)
+
+
 HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "gpu": (("GPU", "peak", "type", "memory", "bandwidth", "TDP", "USD/h"), "lrlrrrr", _gpu_row),
     "model": (("model", "parameters", "active", "layers", "hidden", "KV B/token"), "lrrrrr", _model_row),
@@ -63,7 +83,7 @@ HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
 
 
 def list_rows(
-    kind: Annotated[str, typer.Argument(help="gpus, models, clusters, engines or quants.")],
+    kind: Annotated[str, typer.Argument(help="gpus, models, clusters, engines, quants, nodes, drams, links or dies.")],
     match: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print names as JSON.")] = False,
 ) -> None:
@@ -83,6 +103,9 @@ def list_rows(
     names = [n for n in catalogue.names(singular) if match.lower() in n]
     if json_:
         print(render.dumps({f"{singular}s": names}))
+        return
+    if singular in TECHNOLOGY:
+        print("\n".join(_technology_rows(singular, names)))
         return
     head, sides, make = HEADS[singular]
     print(
