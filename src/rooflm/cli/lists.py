@@ -63,7 +63,7 @@ TECHNOLOGY = {
     "link": ("year", "gbps", "latency_us", "energy_pj"),
     "die": ("device", "node", "dram", "area_mm2", "tdp_w"),
 }
-"""Fields of technology rows that a list shows; the unit is in the field's name (areas and energy: relative to 16 nm)."""
+"""Fields of technology rows that a list shows; units are in the names (a node's areas and energy: relative to 16 nm)."""
 
 
 def _technology_rows(kind: str, names: list[str]) -> list[str]:
@@ -204,8 +204,17 @@ def _show_cluster(name: str) -> list[str]:
     ]
 
 
+def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[str]:
+    """The values of a node, memory, link or die with their kind and date, then the sources."""
+    found = catalogue.provenance(kind, name)
+    rows = [
+        (k.replace("_", " "), str(v)[:40], _kind_of(found, k)) for k, v in row.items() if k not in ("aliases", "from")
+    ]
+    return [name, *render.columns(rows, "lrl"), "", *_source_lines(found)]
+
+
 def show_row(
-    kind: Annotated[str, typer.Argument(help="gpu, model, cluster or engine.")],
+    kind: Annotated[str, typer.Argument(help="gpu, model, cluster, engine, node, dram, link or die.")],
     name: Annotated[str, typer.Argument(help="Name, alias or path.")],
     json_: Annotated[bool, typer.Option("--json", help="Print the row as JSON.")] = False,
 ) -> None:
@@ -220,8 +229,12 @@ def show_row(
         "engine": load_engine,
     }
     shows = {"gpu": _show_gpu, "model": _show_model, "cluster": _show_cluster, "engine": _show_engine}
+    if singular in TECHNOLOGY:
+        row, canonical = catalogue.raw_row(singular, name)
+        print(render.dumps(row) if json_ else "\n".join(_show_technology(singular, canonical, row)))
+        return
     if singular not in shows:
-        raise RooflmError(f"there is nothing to show of {kind!r}: use gpu, model, cluster or engine")
+        raise RooflmError(f"there is nothing to show of {kind!r}: use one of {', '.join(KINDS.values())}")
     if json_:
         print(render.dumps(asdict(loaders[singular](name))))
         return
