@@ -63,7 +63,7 @@ TECHNOLOGY = {
     "link": ("year", "gbps", "latency_us", "energy_pj"),
     "die": ("device", "node", "dram", "area_mm2", "tdp_w"),
 }
-"""Fields of technology rows that a list shows; units are in the names (a node's areas and energy: relative to 16 nm)."""
+"""Fields of technology rows that a list shows; units are in their names (a node's areas, energy: over 16 nm's)."""
 
 
 def _technology_rows(kind: str, names: list[str]) -> list[str]:
