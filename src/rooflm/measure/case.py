@@ -1,0 +1,142 @@
+"""What is measured: a Case (one cell of the grid), and the grid made of lists."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from rooflm.errors import RooflmError, near_matches
+
+TASKS = ("infer", "train", "accuracy", "micro")
+DTYPES = ("fp32", "bf16", "fp16")
+QUANTS = ("none", "int8-wo", "int4-wo")
+ATTENTION = ("sdpa", "eager")
+SCHEMES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+"""Data type of the weights -> the scheme by which predictions know it."""
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+MAKES = {
+    "task": TASKS, "dtype": DTYPES, "quant": QUANTS, "attention": ATTENTION, "device": ("auto", "cpu", "cuda"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement. Degrees, sizes and counts are whole numbers; texts are names from the tuples above.
+
+    model: a Hugging Face folder, a .gguf file, `gguf:PACKAGE` (the one inside an installed package), a config.json or a
+    catalogue name (random weights). layers: keep so many (0: all); width_prune: share of heads and feed-forward width
+    removed, as in `Model`. prompt, output: tokens a sequence (train: prompt is the sequence). quant: weight-only scheme
+    on top of dtype. compiled: torch.compile; graphs: CUDA graphs. repeats: timed runs after `warmup` ones. threads: CPU
+    threads of one rank. text: file for perplexity ("" for a text of the standard library), tokens and context of it.
+    """
+
+    task: str = "infer"
+    model: str = ""
+    layers: int = 0
+    width_prune: float = 0.0
+    dtype: str = "fp32"
+    quant: str = "none"
+    attention: str = "sdpa"
+    compiled: bool = False
+    graphs: bool = False
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    batch: int = 1
+    prompt: int = 32
+    output: int = 8
+    repeats: int = 5
+    warmup: int = 1
+    threads: int = 1
+    device: str = "auto"
+    text: str = ""
+    tokens: int = 2044
+    context: int = 512
+    seed: int = 0
+    size: str = "small"
+
+    @property
+    def world(self) -> int:
+        """Processes that the case needs (a micro-benchmark of collectives takes tp ranks)."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def key(self) -> str:
+        """Twelve hex digits that name the case in a results file; equal cases have equal keys.
+
+        >>> Case(batch=2).key == Case(batch=2).key, Case(batch=2).key == Case(batch=4).key
+        (True, False)
+        """
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def scheme(self) -> str:
+        """The quantisation scheme by which predictions know the case.
+
+        >>> Case(dtype="fp32").scheme, Case(dtype="bf16", quant="int8-wo").scheme
+        ('fp32', 'int8-wo')
+        """
+        return {"none": SCHEMES[self.dtype], "int8-wo": "int8-wo", "int4-wo": "int4"}[self.quant]
+
+    @property
+    def label(self) -> str:
+        """The case in a few words, for progress and tables."""
+        split = [f"{n}{v}" for n, v in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp)) if v > 1]
+        extra = [self.quant] * (self.quant != "none") + ["compiled"] * self.compiled + ["graphs"] * self.graphs
+        extra += [self.attention] * (self.attention != "sdpa")
+        name = self.model.rstrip("/").rsplit("/", 1)[-1] or self.size
+        sizes = "" if self.task in ("micro", "accuracy") else f"b{self.batch} {self.prompt}+{self.output}"
+        return " ".join([self.task, name, self.dtype, *split, *extra, sizes]).strip()
+
+
+def check(case: Case) -> Case:
+    """The case, if it makes sense; RooflmError names the field, the value and the rule otherwise."""
+    for field, known in MAKES.items():
+        value = getattr(case, field)
+        if value not in known:
+            near = near_matches(str(value), known)
+            tail = f"did you mean {near[0]!r}?" if near else f"it must be one of {', '.join(known)}"
+            raise RooflmError(f"{field} is {value!r}: {tail}")
+    least = {"layers": 0, "warmup": 0, "seed": 0}
+    for f in fields(Case):
+        value = getattr(case, f.name)
+        if f.type == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < least.get(f.name, 1)):
+            raise RooflmError(
+                f"{f.name} is {value!r}, but it must be a whole number of at least {least.get(f.name, 1)}"
+            )
+    if not 0 <= case.width_prune < 1:
+        raise RooflmError(f"width_prune is {case.width_prune!r}, but it must be at least 0 and below 1")
+    if case.task != "micro" and not case.model:
+        raise RooflmError("model is missing: a folder, a .gguf, a config.json or a catalogue name")
+    if case.batch % case.dp:
+        raise RooflmError(f"batch is {case.batch}, but it must be a multiple of dp {case.dp}")
+    if case.quant != "none" and case.dtype == "fp32":
+        raise RooflmError(f"quant is {case.quant!r} with dtype fp32, but weight-only products take bf16 or fp16")
+    if case.quant != "none" and case.world > 1:
+        raise RooflmError("a quantised model is measured in one process: leave tp, pp and dp at 1")
+    if case.tp > 1 and case.pp > 1:
+        raise RooflmError("tp and pp are measured one at a time: leave one of them at 1")
+    if case.task == "train" and (case.quant != "none" or case.pp > 1 or case.tp > 1):
+        raise RooflmError("a training step is measured with dp alone, without quantisation: leave tp, pp and quant out")
+    if (case.compiled or case.graphs) and case.world > 1:
+        raise RooflmError("compiled is measured in one process: leave tp, pp and dp at 1")
+    return case
+
+
+def grid(given: Mapping[str, Any]) -> list[Case]:
+    """Every combination of the lists among the fields, the first list outermost.
+
+    >>> [(c.batch, c.tp) for c in grid({"model": "smollm2-135m", "batch": [1, 8], "tp": [1, 2]})]
+    [(1, 1), (1, 2), (8, 1), (8, 2)]
+    """
+    names = {f.name for f in fields(Case)}
+    for name in given:
+        if name not in names:
+            near = near_matches(name, sorted(names))
+            raise RooflmError(f"a case has no field {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+    lists = [v if isinstance(v, Sequence) and not isinstance(v, str) else [v] for v in given.values()]
+    return [check(Case(**dict(zip(given, point, strict=True)))) for point in itertools.product(*lists)]

@@ -1,0 +1,79 @@
+"""What the project's own graph says of a measured case, without any device: FLOPs of products, bytes sent, KV cache."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.collectives import volume
+from rooflm.graph import Context, Decode, Pass, Prefill, Style, build
+from rooflm.mapping import Mapping
+from rooflm.measure.case import BYTES, Case
+from rooflm.memory import weight_bytes
+from rooflm.model import Model
+from rooflm.ops import Comm, Op
+from rooflm.quant import parse_quant
+
+PRODUCTS = ("gemm", "attention", "decode_attention")
+
+
+class Expected(NamedTuple):
+    """FLOPs of matrix products of one rank with scores counted in full squares (as eager attention computes them), and
+    bytes that a rank sends: {name of the collective: bytes}."""
+
+    flops: float
+    sent: dict[str, float]
+
+
+def style(case: Case) -> Style:
+    """How PyTorch runs the case: nothing fused, the embedding split over the tensor group, flash attention with SDPA."""
+    flash = case.attention == "sdpa"
+    half = float(BYTES[case.dtype])
+    return Style(fused=False, flash=flash, half_bytes=half, vocab_parallel=True, merged=False, decode_flash=flash)
+
+
+def expected(case: Case, model: Model, context: int = 0) -> Expected:
+    """The prefill (context 0), or a decode step that attends to `context` tokens."""
+    sequences = case.batch // case.dp
+    work = Pass(None, Decode(sequences, context), sequences) if context else (
+        Pass(Prefill(sequences, case.prompt), None, sequences)
+    )  # fmt: skip
+    mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp)
+    scheme, st = parse_quant(case.scheme), style(case)
+    full = build(Context(model, work, mapping, scheme, st._replace(flash=False, decode_flash=False)))
+    flops = sum(float(n.count * n.flops) for n in full if isinstance(n, Op) and n.kind in PRODUCTS)
+    sent: dict[str, float] = {}
+    for node in build(Context(model, work, mapping, scheme, st)):
+        if isinstance(node, Comm):
+            each = float(node.count * volume(node.op, node.bytes, node.ranks))
+            sent[node.name] = sent.get(node.name, 0.0) + each
+    return Expected(flops, sent)
+
+
+def by_rank(case: Case, model: Model, sent: dict[str, float], stage: int) -> dict[str, float]:
+    """Bytes that a rank of pipeline stage `stage` sends, by kind of operation: its layers' reductions, the embedding's
+    on the first stage, the logits' on the last, and one message to the next stage."""
+    layers = float(np.asarray(model.layers))
+    own = stage_layers(int(layers), case.pp)[stage]
+    first, last = stage == 0, stage == case.pp - 1
+    out = {"all_reduce": sent.get("tp_all_reduce", 0.0) * own / layers}
+    out["all_reduce"] += sent.get("embedding_all_reduce", 0.0) * first
+    out["all_gather"] = sent.get("logits_all_gather", 0.0) * last
+    out["p2p"] = 0.0 if last else sent.get("pp_send", 0.0) / max(case.pp - 1, 1)
+    return {k: v for k, v in out.items() if v}
+
+
+def stage_layers(layers: int, stages: int) -> list[int]:
+    """Layers of each pipeline stage, the first ones fuller.
+
+    >>> stage_layers(30, 4)
+    [8, 8, 7, 7]
+    """
+    return [layers // stages + (i < layers % stages) for i in range(stages)]
+
+
+def weights(case: Case, model: Model) -> float:
+    """Bytes of weights on the fullest rank."""
+    mapping: Any = Mapping(tp=case.tp, pp=case.pp, dp=case.dp)
+    return float(weight_bytes(model, mapping, parse_quant(case.scheme), float(BYTES[case.dtype])))

@@ -1,0 +1,75 @@
+"""Figures of measurements: the measured cells as a grid, drawn by the same code as predictions, OOM cells included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rooflm.api import InferGrid
+from rooflm.axes import Axis
+from rooflm.errors import RooflmError
+from rooflm.measure.case import Case
+from rooflm.measure.results import Row
+
+NUMERIC = ("batch", "prompt", "output")
+
+
+def strategy_of(case: Case) -> str:
+    """The split of a case by name.
+
+    >>> strategy_of(Case(tp=2)), strategy_of(Case())
+    ('tp2', 'none')
+    """
+    names = [f"{n}{v}" for n, v in (("tp", case.tp), ("pp", case.pp), ("dp", case.dp)) if v > 1]
+    return "+".join(names) or "none"
+
+
+def optimisation_of(case: Case) -> str:
+    """The optimisations of a case by name.
+
+    >>> optimisation_of(Case(dtype="bf16", quant="int8-wo"))
+    'int8-wo'
+    """
+    names = [case.quant] * (case.quant != "none") + ["compile"] * case.compiled + ["graphs"] * case.graphs
+    return "+".join(names + ["eager-attention"] * (case.attention != "sdpa")) or "none"
+
+
+def coordinates(case: Case) -> dict[str, Any]:
+    """What may vary from case to case, by axis name."""
+    numbers: dict[str, Any] = {name: getattr(case, name) for name in NUMERIC}
+    name = case.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("gguf:")
+    texts = {"model": name, "layers": str(case.layers), "dtype": case.dtype, "strategy": strategy_of(case)}
+    return numbers | texts | {"optimisation": optimisation_of(case)}
+
+
+def as_grid(rows: Sequence[Row], task: str = "infer") -> InferGrid:
+    """Medians over the axes that vary; a cell without a value says why (out of memory, failed, not measured).
+
+    Bytes and memory are those of the rank with the most. Raises RooflmError when nothing of the task was measured.
+    """
+    mine = [r for r in rows if r.case.task == task]
+    if not mine:
+        raise RooflmError(f"there is nothing to draw: no case of task {task!r} was measured")
+    points = {r.case: coordinates(r.case) for r in mine}
+    axes, fixed = [], {}
+    for name in next(iter(points.values())):
+        values = list(dict.fromkeys(p[name] for p in points.values()))
+        if len(values) > 1:
+            axes.append(Axis(name, tuple(sorted(values) if name in NUMERIC else values)))
+        else:
+            fixed[name] = values[0]
+    if not axes:
+        axes.append(Axis("batch", (fixed.pop("batch"),)))
+    shape = tuple(len(a.values) for a in axes)
+    arrays: dict[str, Any] = {"fits": np.zeros(shape, bool), "reason": np.full(shape, "not measured", dtype=object)}
+    for r in mine:
+        place = tuple(a.values.index(points[r.case][a.name]) for a in axes)
+        if r.status != "ok":
+            arrays["reason"][place] = "out of memory" if r.status == "oom" else "failed"
+            continue
+        arrays["fits"][place], arrays["reason"][place] = True, ""
+        cells = arrays.setdefault(r.metric, np.full(shape, np.nan))
+        cells[place] = np.fmax(cells[place], r.stat.value)
+    return InferGrid(axes, fixed, arrays)

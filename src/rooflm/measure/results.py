@@ -1,0 +1,213 @@
+"""The tidy table of measurements: one row a case and metric, in SI units, with the environment beside it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm import __version__
+from rooflm.errors import RooflmError
+from rooflm.files import check_target, table, write_whole
+from rooflm.measure.case import Case
+
+FORMATS = ("csv", "parquet")
+STATUS = ("ok", "oom", "failed")
+
+
+class Stat(NamedTuple):
+    """What N repeats gave: median, percentiles, and N."""
+
+    value: float
+    p10: float
+    p90: float
+    p99: float
+    n: int
+
+    def times(self, factor: float) -> Stat:
+        """The same statistics in another unit."""
+        return Stat(self.value * factor, self.p10 * factor, self.p90 * factor, self.p99 * factor, self.n)
+
+
+def stat(samples: Sequence[float]) -> Stat:
+    """The statistics of repeats.
+
+    >>> stat([3.0, 1.0, 2.0]).value
+    2.0
+    """
+    p10, p50, p90, p99 = np.percentile(np.asarray(samples, float), (10, 50, 90, 99))
+    return Stat(float(p50), float(p10), float(p90), float(p99), len(samples))
+
+
+def one(value: float) -> Stat:
+    """A value that does not vary."""
+    return Stat(float(value), float(value), float(value), float(value), 1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric of one case. rank -1: over all ranks. m, n, k, ranks: sizes of a micro-benchmark (0 elsewhere).
+
+    status: ok, oom or failed (then metric is "status" and reason says why). shape: of the model, as `Shape.text`.
+    """
+
+    case: Case
+    metric: str
+    unit: str
+    stat: Stat
+    shape: str = ""
+    rank: int = -1
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    status: str = "ok"
+    reason: str = ""
+
+
+CASE_FIELDS = tuple(f.name for f in fields(Case))
+COLUMNS = ("key", *CASE_FIELDS, "shape", "rank", "m", "n", "k", "metric", "unit", "value", "p10", "p90", "p99",
+           "samples", "status", "reason")  # fmt: skip
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """A row by column name."""
+    s = row.stat
+    return {
+        "key": row.case.key, **asdict(row.case), "shape": row.shape, "rank": row.rank, "m": row.m, "n": row.n,
+        "k": row.k, "metric": row.metric, "unit": row.unit, "value": s.value, "p10": s.p10, "p90": s.p90, "p99": s.p99,
+        "samples": s.n, "status": row.status, "reason": row.reason,
+    }  # fmt: skip
+
+
+_KINDS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def _typed(kind: str, value: Any) -> Any:
+    if kind == "bool":
+        return value in (True, "True", "true", "1", 1)
+    return _KINDS[kind](value if value is not None else "")
+
+
+def unflat(record: dict[str, Any], label: str) -> Row:
+    """A row back from its columns; RooflmError names the column that is missing or wrong."""
+    try:
+        case = Case(**{f.name: _typed(str(f.type), record[f.name]) for f in fields(Case)})
+        numbers = [float(record[c]) for c in ("value", "p10", "p90", "p99")]
+        sizes = {c: int(record[c]) for c in ("rank", "m", "n", "k")}
+        return Row(case, record["metric"], record["unit"], Stat(*numbers, int(record["samples"])),
+                   record["shape"] or "", status=record["status"], reason=record["reason"] or "", **sizes)  # fmt: skip
+    except KeyError as error:
+        raise RooflmError(f"{label}: column {error} is missing: it is no table of `rooflm measure`") from error
+    except (TypeError, ValueError) as error:
+        raise RooflmError(f"{label}: {error}") from error
+
+
+def read(path: str | Path) -> list[Row]:
+    """The rows of a results file."""
+    file = Path(path)
+    if not file.is_file():
+        raise RooflmError(f"cannot read {str(path)!r}: there is no such file")
+    if file.suffix.lower() == ".parquet":
+        from pyarrow import parquet
+
+        records = parquet.read_table(file).to_pylist()
+    else:
+        try:
+            with file.open(encoding="utf-8", newline="") as handle:
+                records = list(csv.DictReader(handle))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise RooflmError(f"cannot read {str(path)!r}: {error}") from error
+    return [unflat(r, f"{path}, row {i}") for i, r in enumerate(records, start=2)]
+
+
+def write(path: str | Path, rows: Iterable[Row]) -> None:
+    """All rows to a csv or parquet file, whole or not at all."""
+    target = check_target(str(path), FORMATS)
+    records = [flat(r) for r in rows]
+    columns = {c: [r[c] for r in records] for c in COLUMNS}
+    if target.suffix.lower() == ".csv":
+        write_whole(target, lambda name: _save(name, table(columns)))
+        return
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise RooflmError("writing parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
+    write_whole(target, lambda name: parquet.write_table(pyarrow.table(columns), name))
+
+
+def _save(name: str, text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
+
+
+def environment_file(path: str | Path) -> Path:
+    """Where the environment of a results file is kept."""
+    return Path(path).with_suffix(".environment.json")
+
+
+PACKAGES = ("torch", "transformers", "numpy", "torchao", "gguf", "safetensors", "psutil", "nvidia-ml-py")
+
+
+def environment() -> dict[str, Any]:
+    """Hardware, clocks, drivers, library versions and commit."""
+    found: dict[str, Any] = {"rooflm": __version__, "python": platform.python_version(), "system": platform.platform()}
+    found["cpu"] = _cpu()
+    found["cores"] = _cores()
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    found["memory_bytes"] = _memory()
+    found["commit"] = _said("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,power.limit,memory.total",
+                 "--format=csv,noheader")  # fmt: skip
+    if gpus:
+        found["gpus"] = gpus.splitlines()
+    return {k: v for k, v in found.items() if v}
+
+
+def _said(*command: str) -> str:
+    """What a command prints, or nothing where it cannot run."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def _memory() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0
+
+
+def write_environment(path: str | Path) -> None:
+    """The environment beside a results file."""
+    text = json.dumps(environment(), indent=1) + "\n"
+    write_whole(environment_file(path), lambda name: _save(name, text))

@@ -1,0 +1,68 @@
+"""The shape of a Llama-like decoder as a short text: what a results file keeps of a model, enough to predict it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rooflm.errors import RooflmError
+from rooflm.model import MLP, Attention, Block, Model
+
+
+class Shape(NamedTuple):
+    """Sizes of a decoder of equal layers with gated feed-forward, rotary embedding and RMS norms."""
+
+    hidden: int
+    vocab: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    width: int
+    tied: int = 0
+    qkv_bias: int = 0
+    qk_norm: int = 0
+
+    def text(self) -> str:
+        """The shape as `name=value` pairs.
+
+        >>> Shape(576, 49152, 30, 9, 3, 64, 1536, 1).text()
+        'hidden=576 vocab=49152 layers=30 heads=9 kv_heads=3 head_dim=64 width=1536 tied=1 qkv_bias=0 qk_norm=0'
+        """
+        return " ".join(f"{k}={v}" for k, v in self._asdict().items())
+
+    def model(self, name: str = "measured") -> Model:
+        """The model that predictions take.
+
+        >>> from rooflm.model import parameters
+        >>> int(parameters(Shape(576, 49152, 30, 9, 3, 64, 1536, 1).model()))
+        134515008
+        """
+        mixer = Attention(
+            self.heads, self.kv_heads, self.head_dim, bias=bool(self.qkv_bias), qk_norm=bool(self.qk_norm)
+        )
+        block = Block(self.layers, mixer, MLP(self.width))
+        return Model(name, self.hidden, self.vocab, (block,), tied=bool(self.tied))
+
+
+def parse(text: str) -> Shape:
+    """A Shape from its text.
+
+    >>> parse(Shape(64, 100, 2, 4, 2, 16, 128).text()).kv_heads
+    2
+    """
+    try:
+        return Shape(**{k: int(v) for k, v in (pair.split("=") for pair in text.split())})
+    except (TypeError, ValueError) as error:
+        raise RooflmError(f"shape is {text!r}, but it must be pairs such as hidden=576 layers=30") from error
+
+
+def of_model(model: Model) -> Shape:
+    """The Shape of a catalogue model, if it is Llama-like; RooflmError otherwise."""
+    m = model.scaled()
+    block = m.blocks[0]
+    mixer, ffn = block.mixer, block.ffn
+    plain = len(m.blocks) == 1 and isinstance(mixer, Attention) and isinstance(ffn, MLP)
+    if not plain or not isinstance(mixer, Attention) or not isinstance(ffn, MLP) or not ffn.gated or m.norm != "rms":
+        raise RooflmError(f"{model.name} is no plain Llama-like decoder: give a Hugging Face folder or config.json")
+    numbers: list[Any] = [m.hidden, m.vocab, block.count, mixer.heads, mixer.kv_heads, mixer.head_dim, ffn.width]
+    return Shape(*(int(x) for x in numbers), int(m.tied), int(mixer.bias), int(mixer.qk_norm))
