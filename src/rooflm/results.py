@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.bands import around, band
 from rooflm.errors import RooflmError, near_matches
 from rooflm.inference import InferenceEstimate
 
@@ -38,8 +39,22 @@ INFER_KEYS: dict[str, tuple[str, str]] = {
     "power_w": ("mean power per GPU", "W"),
     "cost_usd_per_million_tokens": ("cost per million output tokens", "USD"),
     "gpus": ("GPUs used", "1"),
+    "error_band": ("ends of the error band (10 to 90 % of measurements like it) and rows behind it", ""),
 }
 """Key -> (meaning, unit), for nested keys of the group."""
+
+
+def error_band(e: InferenceEstimate) -> dict[str, dict[str, Any]]:
+    """Ends of the error band of each time (s) and the number of published rows behind it; not-a-number and 0 rows
+    where nothing was calibrated."""
+    s, device = e.scenario, e.scenario.cluster.device
+    asked = {"ttft_s": ("prefill", e.ttft), "tpot_s": ("decode", e.tpot), "latency_s": ("request", e.latency)}
+    bands: dict[str, dict[str, Any]] = {}
+    for key, (phase, value) in asked.items():
+        found = band(phase, s.engine.name, device.architecture) if s.efficiency.mode == "calibrated" else None
+        low, high = around(value, found) if found else (value * np.nan, value * np.nan)
+        bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
+    return bands
 
 
 _READ: dict[str, Callable[[InferenceEstimate], Any]] = {
@@ -70,6 +85,7 @@ _READ: dict[str, Callable[[InferenceEstimate], Any]] = {
     "power_w": lambda e: e.power,
     "cost_usd_per_million_tokens": lambda e: e.cost_per_million_tokens,
     "gpus": lambda e: e.gpus,
+    "error_band": lambda e: error_band(e),
 }
 """JSON key -> how an estimate gives it. Costly ones (bound, reason) are worked out only when read."""
 

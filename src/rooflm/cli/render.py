@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflm.inference import InferenceEstimate
 from rooflm.ops import Op
-from rooflm.results import infer_values, plain
+from rooflm.results import error_band, infer_values, plain
 from rooflm.roofline import BOUNDS, Timed
 from rooflm.units import gib, text
 
@@ -96,13 +96,14 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
         *wrap("assumed", e.assumed),
         "",
     ]
+    bands = error_band(e)
     speed = [
-        ("time to first token", seconds(e.ttft)),
-        ("time per output token", seconds(e.tpot)),
-        ("  at the end", seconds(e.tpot_end)),
-        ("request latency", seconds(e.latency)),
-        ("output tokens/s", count(e.output_tokens_per_s)),
-        ("  per GPU", count(e.output_tokens_per_s_per_gpu)),
+        ("time to first token", seconds(e.ttft), banded(e.ttft, bands["ttft_s"])),
+        ("time per output token", seconds(e.tpot), banded(e.tpot, bands["tpot_s"])),
+        ("  at the end", seconds(e.tpot_end), ""),
+        ("request latency", seconds(e.latency), banded(e.latency, bands["latency_s"])),
+        ("output tokens/s", count(e.output_tokens_per_s), ""),
+        ("  per GPU", count(e.output_tokens_per_s_per_gpu), ""),
     ]
     cost = [
         ("MFU (prefill)", percent(e.prefill_mfu)),
@@ -112,8 +113,7 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
         ("energy per output token", text(float(e.energy_per_token), "J")),
         ("USD per million tokens", f"{float(e.cost_per_million_tokens):.2f}"),
     ]
-    lines += beside(["Speed", *columns(speed, "lr")], ["Efficiency and cost", *columns(cost, "lr")])
-    lines.append("")
+    lines += ["Speed", *columns(speed, "lrl"), ""]
     memory = [(k.replace("_", " "), gib(float(v))) for k, v in e.memory.parts.items() if float(v) > 0]
     memory += [("total", gib(float(e.memory.total))), ("usable", gib(float(e.memory.capacity)))]
     right = ["Bytes sent by one GPU"]
@@ -121,7 +121,8 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
     right += columns([("prefill", sent[0][1]), ("decode step", sent[1][1])], "lr")
     bounds = [("prefill", str(e.bound["prefill"])), ("decode", str(e.bound["decode"]))]
     right += ["", "Bound by", *columns(bounds, "ll")]
-    lines += beside(["Memory of the fullest GPU", *columns(memory, "lr")], right)
+    left = ["Memory of the fullest GPU", *columns(memory, "lr")]
+    lines += beside(left, ["Efficiency and cost", *columns(cost, "lr"), "", *right])
     lines += ["", verdict(e), ""]
     lines += beside(
         [f"Prefill, {seconds(e.ttft)}", *columns(shares(e.prefill_parts), "lrr")],
@@ -130,6 +131,23 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
     if ops:
         lines += ["", *op_lines(e)]
     return "\n".join(lines)
+
+
+SCALES = {"ns": 1e9, "µs": 1e6, "ms": 1e3, "s": 1.0, "ks": 1e-3}
+"""Unit of a time as printed -> what seconds are multiplied by."""
+
+
+def banded(value: Any, found: dict[str, Any]) -> str:
+    """An error band for people, in brackets and in the unit in which the value is printed; "" where there is none.
+
+    >>> banded(0.0124, {"low": 0.0112, "high": 0.0141, "rows": 214})
+    '(11.2 to 14.1, 214 like rows)'
+    """
+    scale = SCALES.get(seconds(value).split()[-1])
+    if not found["rows"] or scale is None:
+        return ""
+    low, high = (f"{float(found[k]) * scale:#.3g}".rstrip(".") for k in ("low", "high"))
+    return f"({low} to {high}, {found['rows']} like rows)"
 
 
 def verdict(e: InferenceEstimate) -> str:

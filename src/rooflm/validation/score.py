@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm import catalogue
+from rooflm.bands import around, band
 from rooflm.engines import load_engine
 from rooflm.errors import RooflmError
 from rooflm.inference import InferenceEstimate, infer_scenario
@@ -178,11 +179,10 @@ OPTIONS = ("gpus", "tp", "pp", "dp", "cp", "ep", "vp", "sp", "batch", "seq", "mi
 def training_scenario(request: Request) -> Scenario:
     """The training scenario of a request; RooflmError where there is none."""
     k = request.kwargs
-    name, _, version = str(k["framework"]).partition(" ")
     zero = {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0))
     options = {o: k[o] for o in OPTIONS if o in k}
     options["fsdp_group"] = request.facts.get("fsdp_group", 0)
-    built = build_training(model=model_argument(k["model"]), zero=zero, engine=engine_row(name, version),
+    built = build_training(model=model_argument(k["model"]), zero=zero, engine=trainer_of(request),
                            efficiency="calibrated", sets=training_facts.inputs(request), **options)  # fmt: skip
     return built.scenario
 
@@ -217,7 +217,51 @@ def score(requests: Iterable[Request]) -> list[Scored]:
         chosen = [listed[i] for i in members]
         results = score_inference(chosen) if chosen[0].task == "infer" else [score_training(chosen[0])]
         done |= dict(zip(members, results, strict=True))
-    return [done[i] for i in range(len(listed))]
+    return [banded(done[i]) for i in range(len(listed))]
+
+
+def is_rate(metric: str) -> bool:
+    """True for what is inverse to a time.
+
+    >>> is_rate("decode_tokens_per_s"), is_rate("ttft")
+    (True, False)
+    """
+    return "per_s" in metric
+
+
+PHASES = {
+    "ttft": "prefill", "prefill_tokens_per_s": "prefill", "tpot": "decode", "decode_tokens_per_s": "decode",
+    "latency_s": "request", "output_tokens_per_s": "request", "memory_bytes": "memory",
+}  # fmt: skip
+"""Metric -> phase of an error band; the others are of a training step."""
+
+
+def band_phase(metric: str) -> str:
+    """The phase whose error band a metric has.
+
+    >>> band_phase("ttft"), band_phase("tokens_per_s_per_gpu")
+    ('prefill', 'step')
+    """
+    return PHASES.get(metric, "step")
+
+
+def trainer_of(request: Request) -> str:
+    """The engine row of a training request."""
+    name, _, version = str(request.kwargs["framework"]).partition(" ")
+    return engine_row(name, version)
+
+
+def banded(x: Scored) -> Scored:
+    """A scored row with the ends of its error band, where there is one."""
+    r = x.request
+    if x.reason or r.metric == "oom":
+        return x
+    engine = engine_of(r) if r.task == "infer" else trainer_of(r)
+    found = band(band_phase(r.metric), engine, catalogue.load_device(str(r.kwargs["gpu"])).architecture)
+    if found is None:
+        return x
+    low, high = around(x.predicted, found, is_rate(r.metric))
+    return x._replace(low=float(low), high=float(high))
 
 
 def generic(reason: str) -> str:

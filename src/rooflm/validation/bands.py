@@ -1,0 +1,141 @@
+"""Error bands out of scored rows, and their coverage: python -m rooflm.validation.bands --rows ROWS.csv ...
+
+ROWS.csv comes from `rooflm.fitting.engines --rows`: each row with its prediction by a fit that never saw its group.
+Training comes from --tables (predicted by the shipped constants, so its bands are in sample and widened a little).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm import catalogue
+from rooflm.bands import FEWEST, asked, family
+from rooflm.errors import RooflmError
+from rooflm.fitting.common import held_out
+from rooflm.kernels.constants import ANY
+from rooflm.validation.request import Request
+from rooflm.validation.rows import read_rows
+from rooflm.validation.score import band_phase, engine_of, is_rate, score, trainer_of
+
+IN_SAMPLE = 1.15
+"""Power by which the band of rows is widened that had a part in the fit."""
+
+
+class Ratio(NamedTuple):
+    """One row: what it is like, measured over predicted time, and its group."""
+
+    phase: str
+    engine: str
+    architecture: str
+    ratio: float
+    group: tuple[str, str]
+
+
+class BandRow(NamedTuple):
+    """A row of bands.toml."""
+
+    phase: str
+    engine: str
+    architecture: str
+    low: float
+    high: float
+    rows: int
+
+
+def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
+    """Ratios out of the rows that a fit wrote; in-sample ones (widened) where a row was in no fold."""
+    done = []
+    with path.open(newline="", encoding="utf-8") as handle:
+        for row in csv.DictReader(handle):
+            r = requests[row["id"]]
+            outside = float(row["outside"])
+            wide = 1.0 if np.isfinite(outside) else IN_SAMPLE
+            predicted = outside if np.isfinite(outside) else float(row["inside"])
+            ratio = (r.measured / predicted) ** (wide * (-1.0 if is_rate(r.metric) else 1.0))
+            device = catalogue.load_device(r.group[1])
+            done.append(Ratio(band_phase(r.metric), engine_of(r), device.architecture, ratio, r.group))
+    return done
+
+
+def from_tables(paths: Iterable[Path]) -> list[Ratio]:
+    """Ratios of rows as the shipped constants predict them: training, and memory."""
+    requests = [r for p in paths for r in read_rows(p) if isinstance(r, Request)]
+    done = []
+    for x in score([r for r in requests if r.task == "train" or r.metric == "memory_bytes"]):
+        r = x.request
+        if x.reason or not x.predicted > 0 or r.metric == "oom":
+            continue
+        ratio = (r.measured / x.predicted) ** (IN_SAMPLE * (-1.0 if is_rate(r.metric) else 1.0))
+        try:
+            engine = engine_of(r) if r.task == "infer" else trainer_of(r)
+        except RooflmError:
+            continue
+        device = catalogue.load_device(r.group[1])
+        done.append(Ratio(band_phase(r.metric), engine, device.architecture, ratio, r.group))
+    return done
+
+
+def percentiles(ratios: Sequence[Ratio]) -> list[BandRow]:
+    """10th and 90th percentile of every set that has enough rows, and of each phase as a whole."""
+    sets: dict[tuple[str, str, str], list[float]] = {}
+    for r in ratios:
+        kin = f"{family(r.engine)}{ANY}"
+        for engine in (r.engine, kin, ANY):
+            for architecture in (r.architecture, ANY):
+                sets.setdefault((r.phase, engine, architecture), []).append(r.ratio)
+    return [
+        BandRow(*key, *(float(q) for q in np.percentile(values, (10, 90))), len(values))
+        for key, values in sorted(sets.items())
+        if len(values) >= FEWEST or key[1:] == (ANY, ANY)
+    ]
+
+
+def coverage(ratios: Sequence[Ratio]) -> tuple[int, float]:
+    """Rows, and the share of them inside a band made from the other two thirds of the groups."""
+    first = held_out([r.group[0] for r in ratios], [r.group[1] for r in ratios], share=1 / 3, seed=1)
+    second = held_out([r.group[0] for r in ratios], [r.group[1] for r in ratios], share=2 / 3, seed=1)
+    fold = np.where(first, 0, np.where(second, 1, 2))
+    hits: list[bool] = []
+    for k in range(3):
+        rest = percentiles([r for r, f in zip(ratios, fold, strict=True) if f != k])
+        known = {(b.phase, b.engine, b.architecture): b for b in rest}
+        for r in (r for r, f in zip(ratios, fold, strict=True) if f == k):
+            found = next((known[r.phase, *a] for a in asked(r.engine, r.architecture) if (r.phase, *a) in known), None)
+            if found:
+                hits.append(found.low <= r.ratio <= found.high)
+    return len(hits), float(np.mean(hits)) if hits else float("nan")
+
+
+HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time on published rows (rooflm.bands), by
+# python -m rooflm.validation.bands. engine "x*" is every release of x, "*" every engine. Inference: of predictions by
+# fits that never saw the row's model on that machine; training and memory: in sample, widened by a power of 1.15."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Make the file; print the coverage on rows kept aside."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="the table that --rows was made from")
+    parser.add_argument("--tables", type=Path, nargs="*", default=[])
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args(argv)
+    requests = {r.id: r for r in read_rows(args.data) if isinstance(r, Request)}
+    ratios = from_fit(args.rows, requests) + from_tables(args.tables)
+    lines = [HEADER]
+    for b in percentiles(ratios):
+        names = [f'{n} = "{getattr(b, n)}"' for n in ("phase", "engine", "architecture")]
+        lines += ["", "[[band]]", *names, f"low = {b.low:.4g}", f"high = {b.high:.4g}", f"rows = {b.rows}"]
+    args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for phase in sorted({r.phase for r in ratios}):
+        rows, share = coverage([r for r in ratios if r.phase == phase])
+        print(f"{phase:8s} {rows:5d} rows, {100 * share:.0f} % of those kept aside in their band")
+
+
+if __name__ == "__main__":
+    main()
