@@ -53,7 +53,7 @@ class Constants(NamedTuple):
     """Fitted constants under load: overrides of engine fields, front end (s a request), time factor of the card (speed)
     and of what prompt tokens add to a pass (prefill)."""
 
-    engine: dict[str, float]
+    engine: dict[str, Any]
     front: float = 0.0
     speed: float = 1.0
     prefill: float = 1.0
@@ -65,7 +65,7 @@ def fitted(s: Scenario) -> Constants:
     if row is None:
         return Constants({})
     names = {f.name for f in fields(s.engine)}
-    engine = {k: float(v) for k, v in row.items() if k in names}
+    engine: dict[str, Any] = {k: float(v) for k, v in row.items() if k in names}
     gpu = s.cluster.device.name
     speed, prefill = (float(row.get(k, {}).get(gpu, 1.0)) for k in ("speed", "prefill"))
     return Constants(engine, float(row.get("front", 0.0)), speed, prefill * float(row.get("prompt", 1.0)))
@@ -79,7 +79,9 @@ def make_server(options: Dict[str, Any]) -> Server:
             near = near_matches(name, known)
             raise RooflmError(f"unknown server option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
         if isinstance(value, int | float) and not isinstance(value, bool):
-            least = 1 if name in ("budget", "max_sequences", "stream_interval", "receive_interval", "cache_block") else 0
+            least = (
+                1 if name in ("budget", "max_sequences", "stream_interval", "receive_interval", "cache_block") else 0
+            )
             if not (math.isfinite(value) and value >= least):
                 raise RooflmError(f"{name} is {value}, but it must be at least {least}")
     server = Server(**options)
@@ -123,12 +125,20 @@ def make_pool(
     build = components(s, Reach(tokens, local, context), server.speculative, server.draft)
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
-    return Pool(StepTable(build, engine, c.speed, c.prefill), limited, kv, replicas, role, gpus, float(np.max(s.model.max_context)))
+    return Pool(
+        StepTable(build, engine, c.speed, c.prefill),
+        limited,
+        kv,
+        replicas,
+        role,
+        gpus,
+        float(np.max(s.model.max_context)),
+    )
 
 
 @dataclass(frozen=True)
 class Served:
-    """A simulated deployment: its summary (numbers of --json), per-request table, timeline and steady-state estimate."""
+    """A simulated deployment: summary (numbers of --json), per-request table, timeline, steady-state estimate."""
 
     run: Run
     limits: tuple[metrics.Limit, ...]
@@ -210,8 +220,8 @@ def make_requests(
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
     limit: int | None = None, cache_block: int = 512,
 ) -> Requests:  # fmt: skip
-    """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it at
-    that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
+    """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
+    at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
     if concurrency is not None and (rate is not None or trace is not None):
         raise RooflmError("concurrency is a closed loop: give it, or a rate, or a trace, not two of them")
     if trace is not None:
@@ -255,14 +265,18 @@ def deploy(
     if math.isfinite(most):
         documented.setdefault("max_sequences", int(most))
     server = make_server({**defaults, **documented, **(options or {})})
-    assumed = [f"{server.scheduler} scheduler", f"token budget {server.budget}", f"at most {server.max_sequences} sequences"]
+    assumed = [
+        f"{server.scheduler} scheduler",
+        f"token budget {server.budget}",
+        f"at most {server.max_sequences} sequences",
+    ]
     longest = int(np.max(load.prompt + load.output))
     share = load.concurrency or load.count
     sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
     network = Transfer()
     if prefill_replicas:
         first = prefill or request
-        pools = (
+        pools: tuple[Pool, ...] = (
             make_pool(first.scenario, server, longest, sequences, prefill_replicas, "prefill"),
             make_pool(s, server, longest, sequences, replicas, "decode"),
         )
@@ -300,9 +314,10 @@ def serve(
     block = (options or {}).get("cache_block", 512)
     load = make_requests(prompt, output, **load_arguments, cache_block=block)
     longest_prompt = int(np.max(load.prompt))
-    common = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt, "output": int(np.max(load.output))}
-    request = build_inference(**common, **arguments)
-    first = build_inference(**common, **{**arguments, "gpu": prefill_gpu}) if prefill_gpu else None
+    common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
+    common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
+    request = build_inference(**common)
+    first = build_inference(**{**common, "gpu": prefill_gpu}) if prefill_gpu else None
     d = deploy(request, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)

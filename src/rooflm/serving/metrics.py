@@ -224,7 +224,12 @@ def timeline(run: Run) -> dict[str, Array]:
     times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
     if times.size > 2000:
         times = times[np.linspace(0, times.size - 1, 2000).astype(int)]
-    out = {"time_s": times, "waiting": np.zeros(times.size), "running": np.zeros(times.size), "kv": np.zeros(times.size)}
+    out = {
+        "time_s": times,
+        "waiting": np.zeros(times.size),
+        "running": np.zeros(times.size),
+        "kv": np.zeros(times.size),
+    }
     for samples, r in zip(lists, run.replicas, strict=True):
         if not len(samples) or not times.size:
             continue
@@ -238,15 +243,16 @@ def timeline(run: Run) -> dict[str, Array]:
 def queue_growth(run: Run) -> tuple[float, float] | None:
     """(time from which it grows, requests a second) when an open loop's queue grows without bound, else None.
 
-    The queue counts as growing when, over the second half of the arrivals, a straight line through it rises by more
-    than a tenth of the requests that came meanwhile (and by more than 20).
+    Requests inside count as growing when, over the second half of the arrivals, a straight line through their number
+    rises by more than a tenth of the requests that came meanwhile (and by more than 20); from: when the queue was last
+    empty.
     """
     requests = run.requests
     if requests.concurrency or requests.count < 50 or not requests.rate < math.inf:
         return None
     last = float(requests.arrival[-1])
     line = timeline(run)
-    time, waiting = line["time_s"], line["waiting"]
+    time, waiting = line["time_s"], line["waiting"] + line["running"]
     half = (time >= last / 2) & (time <= last)
     if half.sum() < 5:
         return None
@@ -254,7 +260,7 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
     came = requests.count - int(np.searchsorted(requests.arrival, last / 2))
     if slope * last / 2 < max(0.1 * came, 20):
         return None
-    empty = time[(waiting <= 0) & (time <= last)]
+    empty = time[(line["waiting"] <= 0) & (time <= last)]
     return (float(empty[-1]) if empty.size else 0.0), slope
 
 

@@ -1,7 +1,7 @@
 """One engine instance: its queue, its running sequences, its KV memory, and the pass that runs next.
 
-Between two events (an arrival, a completion, a full cache) every decode step is alike but for one more token of context,
-so the steps in between are summed in closed form: work a request, not a token.
+Between two events (an arrival, a completion, a full cache) every decode step is alike but for one more token of
+context, so the steps in between are summed in closed form: work a request, not a token.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class PrefixCache:
 class Records:
     """Results of all requests, filled while the simulation runs. Times in s from its start."""
 
-    def __init__(self, arrival: Sequence[float], prompt: Sequence[int], output: Sequence[int], hashes: Any = None,
+    def __init__(self, arrival: Any, prompt: Sequence[int], output: Sequence[int], hashes: Any = None,
                  priority: Any = None) -> None:  # fmt: skip
         size = len(prompt)
         empty = array("d", [math.nan]) * size
@@ -122,7 +122,7 @@ class Records:
 
 
 class Replica:
-    """See the module. role: "both", or "prefill" or "decode" of a disaggregated deployment. Times in s, KV in tokens."""
+    """See the module. role: "both", or "prefill" or "decode" when disaggregated. Times in s, KV in tokens."""
 
     def __init__(self, number: int, records: Records, table: StepTable, server: Server, capacity: Capacity,
                  select: Continuous, role: str = "both") -> None:  # fmt: skip
@@ -400,7 +400,9 @@ class Replica:
         while heap and heap[0][0] <= steps:
             ends, _, request = heapq.heappop(heap)
             self.ends -= ends
-            base, left = self.resumed.pop(request, None) or (records.prompt[request], records.output[request] - 1)
+            base, left = records.prompt[request], records.output[request] - 1
+            if self.resumed and request in self.resumed:
+                base, left = self.resumed.pop(request)
             held = base + math.ceil(left / self.growth - 1e-9) * self.growth
             self.stored -= held
             self.used -= held - (self.shared.pop(request, 0) if self.shared else 0) + self.each

@@ -97,10 +97,10 @@ class Continuous:
             if not self.room(r, request):
                 break
             waiting.take()
-            entry = r.admit(request)
-            if entry is not None:
-                new = min(entry[2], budget)
-                chunks.append((entry, new))
+            admitted = r.admit(request)
+            if admitted is not None:
+                new = min(admitted[2], budget)
+                chunks.append((admitted, new))
                 budget -= new
         return chunks, self.mixes
 

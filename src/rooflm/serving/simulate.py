@@ -92,10 +92,9 @@ def simulate(
     replicas: list[Replica] = []
     for pool in pools:
         for _ in range(pool.replicas):
-            replicas.append(
-                Replica(len(replicas), records, pool.table, pool.server, pool.capacity, scheduler(pool.server.scheduler),
-                        pool.role)
-            )  # fmt: skip
+            chosen = scheduler(pool.server.scheduler)
+            number = len(replicas)
+            replicas.append(Replica(number, records, pool.table, pool.server, pool.capacity, chosen, pool.role))
     loop = Loop(requests, records, replicas, pools, router, transfer or Transfer(), horizon, progress)
     interrupted = False
     try:
@@ -136,12 +135,17 @@ class Loop:
     def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
         r = self.requests
-        longest = min(min(p.longest for p in self.pools), min(p.capacity.tokens / p.table.ranks - p.capacity.each for p in self.pools))
+        longest = min(
+            min(p.longest for p in self.pools),
+            min(p.capacity.tokens / p.table.ranks - p.capacity.each for p in self.pools),
+        )
         both = self.pools[0].role == "both"
         if both:
             bad = np.flatnonzero(r.prompt + r.output > longest)
         else:
-            bad = np.array([i for i in range(r.count) if not fits(self.pools, int(r.prompt[i]), int(r.output[i]))], dtype=int)
+            bad = np.array(
+                [i for i in range(r.count) if not fits(self.pools, int(r.prompt[i]), int(r.output[i]))], dtype=int
+            )
         keep = np.ones(r.count, dtype=bool)
         keep[bad] = False
         for i in bad.tolist():
@@ -249,7 +253,9 @@ class Loop:
         return (bool(r.waiting) and r.server.policy == "fcfs") or len(r.heap) >= r.most
 
 
-def visible(arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def visible(
+    arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: float
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """When requests leave a serial front end of `front` s each: v_i = max(v_(i-1), a_i) + front (Lindley), in order.
 
     >>> visible(np.array([0.0, 0.0, 10.0]), 1.0).tolist()
@@ -258,7 +264,9 @@ def visible(arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: float)
     if front <= 0:
         return np.asarray(arrival, dtype=float) + 0.0
     index = np.arange(len(arrival))
-    out: np.ndarray[tuple[int], np.dtype[np.float64]] = np.maximum.accumulate(arrival - index * front) + (index + 1) * front
+    out: np.ndarray[tuple[int], np.dtype[np.float64]] = (
+        np.maximum.accumulate(arrival - index * front) + (index + 1) * front
+    )
     return out
 
 

@@ -1,4 +1,4 @@
-"""Steady state without simulating: fixed-point formulas of a replica under load. Milliseconds, and a check on the other.
+"""Steady state without simulating: fixed-point formulas of a replica under load, and a check on the other.
 
 Little's law ties throughput X, running sequences D and the step time: D = X n tau(D, X) with n steps a request, where
 tau is a decode step, the share of passes that carry prompts being those that arrive meanwhile (X tau a step).
@@ -120,7 +120,7 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None) -> Steady:
 
 
 def _with_first_wave(requests: Requests, pool: Pool, ttft: float, p: float, limit: float, constant: float) -> float:
-    """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled a full pass after another."""
+    """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
     clients = requests.concurrency
     here = min(clients, limit)
     a_pass = min(max(pool.server.budget * pool.table.ranks / p, 1e-9), here)

@@ -113,7 +113,7 @@ def components(s: Scenario, reach: Reach, speculative: int = 0, draft: float = 0
     """
     tokens, sequences = ladder(reach.tokens), ladder(reach.sequences)
     pasts = reach.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
-    contexts = np.arange(CELLS + 1) * (reach.context / CELLS)
+    contexts: Array = np.arange(CELLS + 1, dtype=float) * (reach.context / CELLS)
     contexts[0] = 1.0
     model, st, m = s.model.scaled(), style(s), s.mapping
     column = tokens[:, None]
@@ -129,18 +129,23 @@ def components(s: Scenario, reach: Reach, speculative: int = 0, draft: float = 0
     dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
     _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))
-    mixed = [Timed(n, 0.0, 0) for n in build(Context(model, both, m, s.quant, st))]
+    mixed = [Timed(n, 0.0) for n in build(Context(model, both, m, s.quant, st))]
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
     parts = Parts(dense, attention_p, decoding, attention_d)
-    return Components(s, tokens, pasts, sequences, contexts, parts, (counts[0], counts[1], counts[2]), speculative * draft)
+    kernels = (counts[0], counts[1], counts[2])
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft)
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
     """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`)."""
     out = np.zeros(shape)
     for name, value in parts.items():
-        if name != "joules":
-            out += value * (getattr(engine, name) / (base.collective_factor if name == "collective_factor" else 1.0) if fitted else 1.0)
+        if name == "joules":
+            continue
+        factor = getattr(engine, name) if fitted else 1.0
+        if name == "collective_factor":
+            factor = engine.collective_factor / base.collective_factor
+        out += value * factor
     return out
 
 
@@ -182,7 +187,8 @@ class StepTable:
         self._decode, self._attention = decode, attention
         counts = c.launches
         self._gaps = [n * float(e.gap) for n in counts]
-        self._issued = [counts[0] * float(e.issue_prefill), counts[1] * float(e.issue_decode), counts[2] * float(e.issue_prefill)]
+        issue = (e.issue_prefill, e.issue_decode, e.issue_prefill)
+        self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         self._step, self._sequence, self._overlap = float(e.step), float(e.sequence), e.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}
@@ -348,5 +354,5 @@ def _least(values: Array, columns: list[Array]) -> Array:
     matrix = np.stack([np.broadcast_to(x, values.shape).ravel() for x in columns], axis=1)
     flat = values.ravel()
     scale = 1.0 / np.maximum(flat, 1e-300)
-    found: Array = np.linalg.lstsq(matrix * scale[:, None], flat * scale, rcond=None)[0]
-    return found
+    found = np.linalg.lstsq(matrix * scale[:, None], flat * scale, rcond=None)[0]
+    return np.asarray(found, dtype=np.float64)

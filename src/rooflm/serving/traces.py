@@ -16,7 +16,7 @@ from rooflm.errors import RooflmError
 from rooflm.serving.workload import Requests
 
 TIME = ("timestamp", "arrival", "arrival_time", "arrived_at", "start_time", "time", "request_start")
-PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input_tokens", "num_prefill_tokens", "prompt",
+PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input_tokens", "num_prefill_tokens",
           "input_len", "prompt_tokens_count")  # fmt: skip
 OUTPUT = ("generatedtokens", "output_length", "output_len", "output_tokens", "completion_tokens", "num_decode_tokens",
           "output", "expected_output_len", "output_tokens_count")  # fmt: skip

@@ -1,0 +1,89 @@
+"""Capacity: the highest rate or concurrency within limits, and the fewest replicas for a rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rooflm.errors import RooflmError
+from rooflm.serving.deploy import Served
+
+Trial = Callable[[float], Served]
+"""A run at a load (or with a number of replicas)."""
+CLOSE = 1.02
+"""The search ends when the best load that holds and the least that fails are 2 % apart."""
+MOST = 2.0**24
+
+
+class Found(NamedTuple):
+    """The highest load that meets the limits (0: none does), its run, and the limits that break just above it."""
+
+    load: float
+    served: Served | None
+    broken: tuple[str, ...]
+
+
+def broken(served: Served) -> tuple[str, ...]:
+    """Which limits a run breaks, in words."""
+    summary = served.summary
+    out = [
+        f"{m.name} is {summary.measure(m) * 1e3:.4g} ms, above {m.seconds * 1e3:.4g} ms"
+        for m in served.limits
+        if not summary.measure(m) <= m.seconds
+    ]
+    if summary.queue_grows:
+        out.append(f"the queue grows by {summary.queue_growth_per_s:.3g} requests/s")
+    if summary.rejected:
+        out.append(f"{summary.rejected} requests are longer than the KV memory or the context")
+    return tuple(out)
+
+
+def highest(trial: Trial, start: float = 1.0, whole: bool = False) -> Found:
+    """The highest load whose run meets its limits: doubling, then halving the gap (in log).
+
+    Latency is taken as rising with load, which holds but for chance; the same seed keeps chance the same.
+    """
+    low, high = 0.0, math.inf
+    best: Served | None = None
+    why: tuple[str, ...] = ()
+    load = start
+    while high / max(low, 1e-12) > CLOSE and MOST > load > 1e-4 and not (whole and high - low <= 1):
+        served = trial(load)
+        if served.summary.meets(served.limits):
+            low, best = load, served
+        else:
+            high, why = load, broken(served)
+        if whole and high <= 1:
+            break
+        load = 2 * low if math.isinf(high) else high / 4 if low == 0 else math.sqrt(low * high)
+        if whole:
+            load = float(max(round(load), 1))
+            if load in (low, high):
+                load = low + 1 if low + 1 < high else low
+                if load == low:
+                    break
+    return Found(low, best, why)
+
+
+def fewest(trial: Trial, most: int = 4096) -> Found:
+    """The fewest replicas with which the limits hold."""
+    low, high = 0, 1
+    best: Served | None = None
+    why: tuple[str, ...] = ()
+    while high <= most:
+        served = trial(float(high))
+        if served.summary.meets(served.limits):
+            best = served
+            break
+        low, why, high = high, broken(served), high * 2
+    if best is None:
+        raise RooflmError(f"even {most} replicas do not hold the limits: {'; '.join(why)}")
+    while high - low > 1:
+        middle = (low + high) // 2
+        served = trial(float(middle))
+        if served.summary.meets(served.limits):
+            high, best = middle, served
+        else:
+            low, why = middle, broken(served)
+    return Found(float(high), best, why)
