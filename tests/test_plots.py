@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from rooflm import plots
-from rooflm.api import infer_grid, infer_point
+import rooflm
+from rooflm import plots, plots_point
+from rooflm.api import infer_grid, infer_point, train_grid
 from rooflm.errors import RooflmError
 from rooflm.pictures import Bars, Front, HeatMap, Lines, Roofline, Side, scale_of
 from rooflm.plots_mpl import figure_of
@@ -84,7 +85,7 @@ def test_pareto_leaves_out_what_cannot_run(mapped):
 
 
 def test_roofline_points_lie_under_their_roofs(single):
-    picture = plots.estimate_roofline(single)
+    picture = plots_point.roofline(single)
     assert isinstance(picture, Roofline)
     top = max(float(r.y.max()) for r in picture.roofs)
     bandwidth = float(single.scenario.cluster.device.dram.bandwidth)
@@ -94,7 +95,7 @@ def test_roofline_points_lie_under_their_roofs(single):
 
 
 def test_breakdown_shares_sum_to_a_hundred(single):
-    assert np.allclose(sum(plots.estimate_parts(single).parts.values()), 100)
+    assert np.allclose(sum(plots_point.parts(single).parts.values()), 100)
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
@@ -159,3 +160,33 @@ def test_scales_choose_units():
     assert scale_of("busy", np.array([0.5])).percent
     assert scale_of("ttft_s", np.array([0.001, 5.0])).log
     assert not Side("gpu", ("a", "b")).numeric and Side("batch", (1, 64)).spread
+
+
+@pytest.fixture(scope="module")
+def step():
+    return rooflm.train("llama-7b", gpu="a100-sxm-80gb", gpus=8, tp=2, batch=16, efficiency="0.6,0.8")
+
+
+@pytest.mark.parametrize("kind", plots.POINT_KINDS)
+def test_every_kind_of_a_training_step_is_written(tmp_path, step, kind):
+    plots.plot_estimate(step, str(tmp_path / "a.png"), kind)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_training_breakdown_and_grid(step):
+    bars = plots_point.parts(step)
+    assert bars.labels[0].startswith("step") and np.allclose(sum(bars.parts.values()), 100)
+    made = train_grid(
+        {
+            "model": "llama-7b",
+            "gpu": "a100-sxm-80gb",
+            "gpus": 8,
+            "tp": 2,
+            "batch": 16,
+            "efficiency": "0.6,0.8",
+            "recompute": ["none", "full"],
+        }
+    )
+    picture = plots.grid_picture(made)
+    assert isinstance(picture, Bars)
+    assert np.allclose(sum(picture.parts.values()), made.arrays["step_time_s"] * picture.scale.factor)

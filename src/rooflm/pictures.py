@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.results import INFER_KEYS
+from rooflm.results_training import TRAIN_KEYS
 
 Array = NDArray[Any]
 
@@ -180,6 +181,10 @@ def number(value: Any) -> str:
     return f"{float(value):.4g}" if size >= 1000 or float(value) == int(float(value)) else f"{float(value):.3g}"
 
 
+SHARES = ("mfu", "mfu_causal", "hfu", "mbu", "prefill_mfu", "decode_mbu", "busy", "bubble_fraction", "goodput")
+"""Outputs that people read in per cent."""
+
+
 def scale_of(key: str, values: Array) -> Scale:
     """How to write the values of an output: milliseconds, GiB, per cent, and a logarithmic axis where they span much.
 
@@ -187,7 +192,7 @@ def scale_of(key: str, values: Array) -> Scale:
     'time per output token, mean over the output (ms)'
     """
     root = key.split(".")[0]
-    meaning, unit = INFER_KEYS.get(root, (key.replace("_", " "), ""))
+    meaning, unit = {**TRAIN_KEYS, **INFER_KEYS}.get(root, (key.replace("_", " "), ""))
     if "." in key:
         meaning = f"{meaning}: {key.split('.', 1)[1].replace('_', ' ')}"
     real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)
@@ -200,7 +205,7 @@ def scale_of(key: str, values: Array) -> Scale:
     if unit == "B":
         factor, word = (2.0**-30, "GiB") if top >= 0.1 * 2**30 else (2.0**-20, "MiB")
         return Scale(f"{meaning} ({word})", factor, log)
-    if root in ("mfu", "mbu", "prefill_mfu", "decode_mbu", "busy"):
+    if root in SHARES:
         return Scale(f"{meaning} (%)", 100.0, False, True)
     word = {"1/s": "1/s", "1": "", "": ""}.get(unit, unit)
     return Scale(f"{meaning} ({word})" if word else meaning, 1.0, log)

@@ -7,7 +7,7 @@ two, stacked bars (`parts`, `memory`) over names, the `pareto` front of throughp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ import numpy as np
 from rooflm.axes import Axis, shape_of
 from rooflm.errors import RooflmError
 from rooflm.files import check_target, write_whole
-from rooflm.inference import InferenceEstimate
-from rooflm.ops import Op
 from rooflm.pareto import front
 from rooflm.pictures import (
     Array,
@@ -28,8 +26,6 @@ from rooflm.pictures import (
     Lines,
     Panel,
     Picture,
-    Roof,
-    Roofline,
     Scale,
     Series,
     Side,
@@ -37,9 +33,10 @@ from rooflm.pictures import (
     number,
     scale_of,
 )
+from rooflm.plots_point import POINTS, Estimate, largest
 
 FORMATS = ("png", "svg", "html")
-POINT_KINDS = ("parts", "memory", "roofline")
+POINT_KINDS = tuple(POINTS)
 GRID_KINDS = ("lines", "heatmap", "parts", "memory", "pareto")
 MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
 NAMES = {
@@ -81,15 +78,10 @@ def check_plot(path: str, kind: str | None, grid: bool) -> Path:
     return target
 
 
-def plot_estimate(estimate: InferenceEstimate, path: str, kind: str | None = None) -> None:
+def plot_estimate(estimate: Estimate, path: str, kind: str | None = None) -> None:
     """Draw one prediction: its breakdown (default), its memory, or its operations under the roofline."""
     check_plot(path, kind, grid=False)
-    make: dict[str, Callable[[InferenceEstimate], Picture]] = {
-        "parts": estimate_parts,
-        "memory": estimate_memory,
-        "roofline": estimate_roofline,
-    }
-    draw(make[kind or "parts"](estimate), path)
+    draw(POINTS[kind or "parts"](estimate), path)
 
 
 def plot_grid(grid: Any, path: str, kind: str | None = None, value: str | None = None) -> None:
@@ -261,7 +253,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
     if total > MOST_BARS:
         raise RooflmError(f"stacked bars show at most {MOST_BARS} points, but the grid has {total}: fix some axes")
     full = {k: np.broadcast_to(v, shape).reshape(-1) for k, v in grid.arrays.items()}
-    group = "memory" if kind == "memory" else (value or "decode_parts_s")
+    usual = "decode_parts_s" if any(k.startswith("decode_parts_s.") for k in grid.arrays) else "parts_s"
+    group = "memory" if kind == "memory" else (value or usual)
     parts = {k.split(".", 1)[1]: np.nan_to_num(v.astype(float)) for k, v in full.items() if k.startswith(f"{group}.")}
     if not parts:
         raise RooflmError(
@@ -276,19 +269,11 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
         title,
         labels,
         scale,
-        _largest({k: v * scale.factor for k, v in parts.items()}),
+        largest({k: v * scale.factor for k, v in parts.items()}),
         limits,
         "usable memory",
         tuple(why.reshape(-1)),
     )
-
-
-def _largest(parts: dict[str, Array], most: int = 7) -> dict[str, Array]:
-    """The largest parts by name, the rest as "other"; parts that are zero everywhere left out."""
-    ranked = sorted(((k, v) for k, v in parts.items() if np.any(v > 0)), key=lambda kv: -float(np.sum(kv[1])))
-    shown = {k.replace("_", " "): v for k, v in ranked[:most]}
-    rest = [v for _, v in ranked[most:]]
-    return shown | ({"other": np.sum(rest, axis=0)} if rest else {})
 
 
 def pareto(grid: Any) -> Front:
@@ -324,68 +309,3 @@ def pareto(grid: Any) -> Front:
         tuple(clouds),
         tuple(fronts),
     )
-
-
-def estimate_subject(e: InferenceEstimate) -> str:
-    """What a prediction is about."""
-    s, w = e.scenario, e.scenario.workload
-    sizes = f"batch {number(w.batch)}, prompt {number(w.prompt)}, output {number(w.output)}"
-    return f"{s.model.name} on {number(e.gpus)} x {s.cluster.device.name}: {sizes}, {s.engine.name}, {s.quant.name}"
-
-
-def estimate_parts(e: InferenceEstimate) -> Bars:
-    """Prefill and decode by part: both as shares of their own time, so that each is legible."""
-    names = dict.fromkeys((*e.prefill_parts, *e.decode_parts))
-    steps = max(float(e.scenario.workload.output) - 1, 0)
-    request = {n: float(e.prefill_parts.get(n, 0)) + steps * float(e.decode_parts.get(n, 0)) for n in names}
-    columns: list[dict[str, Any]] = [e.prefill_parts, e.decode_parts, request]
-    totals = [float(e.ttft), float(e.tpot), float(e.latency)]
-    parts = {n: np.array([100 * float(c.get(n, 0.0)) / t for c, t in zip(columns, totals, strict=True)]) for n in names}
-    labels = tuple(f"{word}\n{_time(t)}" for word, t in zip(("prefill", "decode step", "request"), totals, strict=True))
-    scale = Scale("share of the time (%)", percent=True)
-    return Bars(f"Where the time goes\n{estimate_subject(e)}", labels, scale, _largest(parts, 9))
-
-
-def _time(seconds: float) -> str:
-    from rooflm.units import text
-
-    return text(seconds, "s")
-
-
-def estimate_memory(e: InferenceEstimate) -> Bars:
-    """Memory of the fullest GPU by part, with the capacity line."""
-    scale = Scale("memory of the fullest GPU (GiB)", 2.0**-30)
-    parts = {k: np.array([float(v) * scale.factor]) for k, v in e.memory.parts.items()}
-    limit = np.array([float(e.memory.capacity) * scale.factor])
-    mark = "" if bool(e.fits) else "OOM"
-    device = e.scenario.cluster.device.name
-    return Bars(f"Memory\n{estimate_subject(e)}", (device,), scale, _largest(parts), limit, "usable memory", (mark,))
-
-
-def estimate_roofline(e: InferenceEstimate) -> Roofline:
-    """Every operation of both phases as a point: FLOP/s over FLOP a byte, under compute and memory roofs."""
-    device = e.scenario.cluster.device
-    clouds, types = [], set()
-    low, high = 1.0, 1000.0
-    for phase, timed in e.timed.items():
-        rows = [(t.node, float(np.mean(t.time)), float(np.mean(t.total))) for t in timed if isinstance(t.node, Op)]
-        kept = [(o, t, total) for o, t, total in rows if float(np.mean(o.flops)) > 0 and t > 0]
-        x = np.array([float(np.mean(o.flops) / np.mean(o.bytes)) for o, _, _ in kept])
-        y = np.array([float(np.mean(o.flops)) / t for o, t, _ in kept])
-        share = np.array([total for *_, total in kept]) / float(np.mean(e.passes[phase].total))
-        clouds.append(Cloud(phase, x, y, tuple(o.name.replace("_", " ") for o, *_ in kept), share))
-        types |= {"quant" if o.rate == "quant" else "half" for o, *_ in kept}
-        low, high = min(low, *x) if len(x) else low, max(high, *x) if len(x) else high
-    x = np.geomspace(low / 2, high * 4, 200)
-    roofs = []
-    from rooflm.roofline import rates
-
-    r = rates(e.scenario)
-    peaks = {r.dtype[k]: float(np.mean(device.peak[r.dtype[k]])) for k in sorted(types)}
-    top = max(peaks.values())
-    for level, memory in (("device memory", device.dram), ("L2", device.l2)):
-        speed = float(np.mean(memory.bandwidth))
-        roofs.append(Roof(f"{level} {number(speed)}B/s", x, np.minimum(speed * x, top)))
-    for dtype, peak in peaks.items():
-        roofs.append(Roof(f"{dtype} {number(peak)}FLOP/s", x, np.full_like(x, peak)))
-    return Roofline(f"Roofline\n{estimate_subject(e)}", tuple(roofs), tuple(clouds))
