@@ -25,6 +25,7 @@ _HOMES = {
     "load_model": "models",
     "search_infer": "infer_search",
     "search_train": "train_search",
+    "serve": "serving.deploy",
     "train": "api",
     "TrainingEstimate": "training",
 }
@@ -46,6 +47,7 @@ __all__ = [
     "load_model",
     "search_infer",
     "search_train",
+    "serve",
     "train",
 ]
 
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from rooflm.model import Model
     from rooflm.models import load_model
     from rooflm.scenario import Scenario, Workload
+    from rooflm.serving.deploy import serve
     from rooflm.train_search import search_train
     from rooflm.training import TrainingEstimate
 
