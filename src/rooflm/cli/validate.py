@@ -21,6 +21,7 @@ MOST = 24
 
 def validate(
     files: Files = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Print the errors by source only.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every row and its prediction.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg).")] = None,
@@ -48,6 +49,9 @@ def validate(
 
         draw(scored, plot)
         print(f"rooflm: wrote {plot}", file=sys.stderr)
+    if brief and not json_:
+        print("\n".join([*table("all", {"all": result["all"]}), "", *table("by source", result["by_source"])]))
+        return
     print(dumps(result) if json_ else text(result, scored))
 
 
