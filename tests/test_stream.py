@@ -116,3 +116,32 @@ def test_bad_targets(tmp_path):
         stream(job(), str(tmp_path / "grid.json"))
     with pytest.raises(RooflmError, match="nothing to sweep"):
         api.infer_stream({"model": "llama-7b", "gpu": "a100"}, str(tmp_path / "grid.parquet"))
+
+
+def test_command_line_streams_a_large_grid(tmp_path, monkeypatch, capsys):
+    from rooflm.cli import main, streams
+
+    monkeypatch.setattr(streams, "STREAM_FROM", 10)
+    path = tmp_path / "grid.parquet"
+    assert main(["infer", "llama-7b", "--gpu", "a100,h100", "--batch", "1..8", "--out", str(path)]) == 0
+    told = capsys.readouterr()
+    assert "16 points" in told.out and len(pandas.read_parquet(path)) == 16
+    words = [
+        "train",
+        "llama-7b",
+        "--gpu",
+        "a100",
+        "--gpus",
+        "8",
+        "--tp",
+        "1,2,4,8",
+        "--batch",
+        "8..64*2",
+        "--out",
+        str(path),
+    ]
+    assert main([*words, "--json"]) == 0
+    import json
+
+    assert json.loads(capsys.readouterr().out)["points"] == 16
+    assert {"step_time_s", "mfu", "tp", "batch"} <= set(pandas.read_parquet(path).columns)

@@ -193,10 +193,33 @@ STREAMED = (
 
 def infer_stream(arguments: Point, path: str, progress: Progress | None = None) -> Streamed:
     """A grid of any size into a parquet, nc or csv file, block by block; an interrupted run carries on."""
+    return stream_grid(infer_flat, arguments, INFER_KEYS, STREAMED, path, progress)
+
+
+STREAMED_TRAINING = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits")
+"""Outputs of a streamed grid of training unless others are named."""
+
+
+def train_stream(arguments: Point, path: str, progress: Progress | None = None) -> Streamed:
+    """As `infer_stream`, of training."""
+    from rooflm.results_training import TRAIN_KEYS
+
+    return stream_grid(train_flat, arguments, TRAIN_KEYS, STREAMED_TRAINING, path, progress)
+
+
+def stream_grid(
+    flat: Callable[..., dict[str, Any]],
+    arguments: Point,
+    keys: Mapping[str, tuple[str, str]],
+    usual: tuple[str, ...],
+    path: str,
+    progress: Progress | None,
+) -> Streamed:
+    """The grid of arguments with lists into a file; `usual`: its outputs unless others are named."""
     from rooflm.stream import stream
 
-    axes, fixed, outputs = infer_request(arguments)
+    axes, fixed, outputs = grid_request(arguments, keys)
     if not axes:
         raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
-    job = Job(infer_flat, tuple(axes), fixed, outputs or STREAMED)
+    job = Job(flat, tuple(axes), fixed, outputs or usual)
     return stream(job, path, arguments.get("on") or "local", progress=progress)

@@ -131,6 +131,8 @@ def label(axis: Axis) -> str:
     return " and ".join([NAMES.get(axis.name, own), *(NAMES.get(p.name, p.name) for p in axis.partners)])
 
 
+NAMELESS = ("model", "gpu", "cluster", "engine", "quant", "schedule")
+"""Axes whose values say themselves what they are."""
 NEUTRAL = {"width_prune": 0, "depth_prune": 0, "width_scale": 1, "depth_scale": 1}
 """Changes to a model that change nothing at this value, which therefore need no word."""
 
@@ -148,7 +150,7 @@ def words(axis: Axis, place: int) -> str:
         if short in NEUTRAL and value == NEUTRAL[short]:
             continue
         short = short.replace("_", " ")
-        plain = isinstance(value, str) and not value.replace(".", "").replace(",", "").isdigit()
+        plain = isinstance(value, str) and member.name in NAMELESS
         texts.append(value if plain else f"{short} {number(value) if not isinstance(value, str | bool) else value}")
     return ", ".join(texts) or "original"
 
@@ -204,7 +206,7 @@ def heatmap(grid: Any, key: str) -> HeatMap:
     values, why = _masked(grid, key)
     order = _order(axes, pair)
     values, why = np.transpose(values, order), np.transpose(why, order)
-    scale = scale_of(key, values)
+    scale = scale_of(key, values, grid.keys)
     y, x = pair
     panels = tuple(Panel(name, values[place] * scale.factor, why[place]) for place, name in others)
     title = f"{scale.heading}\n{subject(grid)}"
@@ -227,7 +229,7 @@ def lines(grid: Any, key: str) -> Lines:
     if count > MOST_PANELS:
         raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
     values, why = _masked(grid, key)
-    scale = scale_of(key, values)
+    scale = scale_of(key, values, grid.keys)
     drawn = [a for a in rest if a not in pages]
     order = [axes.index(a) for a in (*pages, *drawn, x)]
     values, why = np.transpose(values, order) * scale.factor, np.transpose(why, order)
@@ -262,7 +264,7 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
         )
     labels = tuple("\n".join(words(a, i) for a, i in zip(axes, p, strict=True)) for p in np.ndindex(*shape))
     _, why = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")
-    scale = scale_of(group, np.asarray(sum(parts.values())))
+    scale = scale_of(group, np.asarray(sum(parts.values())), grid.keys)
     limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else None
     title = f"{scale.heading}\n{subject(grid)}"
     return Bars(

@@ -323,17 +323,26 @@ def _roofline(p: Roofline) -> Figure:
 
 
 def _spaced(axes: Any, texts: list[tuple[float, float, str, str]]) -> None:
-    """Labels beside their points, pushed down where they would lie on each other."""
+    """Labels beside their points: one for points that lie on each other, pushed down where two labels would."""
+    groups: list[tuple[float, float, list[str], str]] = []
+    for x, y, name, colour in sorted(texts, key=lambda t: (-t[1], t[0])):
+        lx, ly = math.log10(x), math.log10(y)
+        near = next((g for g in groups if g[3] == colour and abs(lx - g[0]) < 0.15 and abs(ly - g[1]) < 0.15), None)
+        if near is None:
+            groups.append((lx, ly, [name], colour))
+        elif name not in near[2]:
+            near[2].append(name)
     placed: list[tuple[float, float]] = []
-    for x, y, text, colour in sorted(texts, key=lambda t: (-t[1], t[0])):
-        lx, ly, shift = math.log10(x), math.log10(y), 0.0
-        while any(abs(lx - px) < 0.7 and abs(ly + shift - py) < 0.14 for px, py in placed):
+    for lx, ly, names, colour in groups:
+        shift = 0.0
+        while any(abs(lx - px) < 0.9 and abs(ly + shift - py) < 0.14 for px, py in placed):
             shift -= 0.15
         placed.append((lx, ly + shift))
+        told = ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
         axes.annotate(
-            text,
-            (x, y),
-            xytext=(10 ** (lx + 0.09), 10 ** (ly + shift)),
+            told,
+            (10**lx, 10**ly),
+            xytext=(10 ** (lx + 0.12), 10 ** (ly + shift)),
             fontsize=8,
             color=INK,
             va="center",

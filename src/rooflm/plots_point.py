@@ -42,7 +42,7 @@ def columns(e: Estimate) -> dict[str, dict[str, Any]]:
     """What is broken down: each bar's name, and its seconds by part."""
     if isinstance(e, InferenceEstimate):
         return {"prefill": e.prefill_parts, "decode step": e.decode_parts, "request": e.parts}
-    phases = {f"layer {k}" if k != "recompute" else k: v for k, v in e.detail.items()}
+    phases = {f"{k} of a\nmicro-batch": v for k, v in e.detail.items()}
     return {"step": e.parts} | {k: v for k, v in phases.items() if sum(map(float, v.values())) > 0}
 
 

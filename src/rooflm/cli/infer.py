@@ -11,9 +11,6 @@ from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
 
-STREAM_FROM = 2_000_000
-"""Points above which a grid goes to its file block by block."""
-
 
 def infer(
     model: Annotated[
@@ -54,8 +51,7 @@ def infer(
     on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
 ) -> None:
     """Predict inference: time, memory and fit, what bounds it, communication, energy and cost."""
-    from rooflm.api import infer_grid, infer_point, infer_request
-    from rooflm.axes import size_of
+    from rooflm.api import infer_grid, infer_point, infer_request, infer_stream
 
     arguments: dict[str, Any] = {
         "model": texts(model), "gpu": texts(gpu), "gpus": numbers(gpus, "gpus"), "cluster": texts(cluster),
@@ -71,8 +67,8 @@ def infer(
         arguments["outputs"] = [name.strip() for name in outputs.split(",")]
     axes, _, _ = infer_request(arguments)
     check_files(out, plot, plot_kind, bool(axes))
-    if out and size_of(axes) > STREAM_FROM and not out.endswith(".json"):
-        print(streams.run(arguments, out, axes, json_))
+    if out and streams.wanted(out, axes):
+        print(streams.run(infer_stream, arguments, out, axes, json_))
         return
     grid = infer_grid(arguments)
     if grid is None:

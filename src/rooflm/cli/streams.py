@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rooflm.axes import Axis, size_of
 from rooflm.cli import render
+from rooflm.stream import Streamed
+
+STREAM_FROM = 2_000_000
+"""Points above which a grid goes to its file block by block."""
+
+Work = Callable[[dict[str, Any], str, Callable[[int], None]], Streamed]
 
 
-def run(arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
-    """Work out a grid block by block and say what was done."""
+def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
+    """Work out a grid block by block (work: infer_stream or train_stream) and say what was done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from rooflm.api import infer_stream
 
     start = time.perf_counter()
     bars = (TextColumn("points"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*bars, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("points", total=size_of(axes))
-        done = infer_stream(arguments, out, lambda points: progress.advance(task, points))
+        done = work(arguments, out, lambda points: progress.advance(task, points))
     seconds = time.perf_counter() - start
     if json_:
         return render.dumps(
@@ -29,3 +33,8 @@ def run(arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) 
         )
     kept = f", {done.kept} of them from the run before" if done.kept else ""
     return f"{done.points} points{kept} in {seconds:.1f} s: {out}"
+
+
+def wanted(out: str | None, axes: Sequence[Axis]) -> bool:
+    """Whether a grid is large enough, and its file of a kind, to be written block by block."""
+    return out is not None and size_of(axes) > STREAM_FROM and not out.endswith(".json")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rooflm.cli import streams
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
@@ -60,7 +61,7 @@ def train(
     on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
 ) -> None:
     """Predict training: step time, memory and fit, communication, MFU, GPU-hours, energy and cost."""
-    from rooflm.api import grid_request, train_grid, train_point
+    from rooflm.api import grid_request, train_grid, train_point, train_stream
     from rooflm.cli.render_training import train_json, train_text
     from rooflm.results_training import TRAIN_KEYS
 
@@ -81,6 +82,9 @@ def train(
         arguments["outputs"] = [name.strip() for name in outputs.split(",")]
     axes, _, _ = grid_request(arguments, TRAIN_KEYS)
     check_files(out, plot, plot_kind, bool(axes))
+    if out and streams.wanted(out, axes):
+        print(streams.run(train_stream, arguments, out, axes, json_))
+        return
     grid = train_grid(arguments)
     if grid is not None:
         if sensitivity:
