@@ -1,0 +1,120 @@
+"""Engine rows and the mechanisms behind them: each makes a step slower in the way that it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rooflm import catalogue
+from rooflm.engines import engine_names, load_engine
+from rooflm.fitting.engines import JOBS, updated
+from rooflm.inference import infer_scenario
+from rooflm.kernels.cards import Reach, card, few_rows_time, forced
+from rooflm.ops import distinct_experts
+from rooflm.request import build_inference
+from rooflm.scenario import Scenario
+
+
+def scenario(
+    model: str = "llama-3-8b", gpu: str = "h100-sxm-80gb", engine: str = "trtllm-0.9", **more: object
+) -> Scenario:  # fmt: skip
+    given = {"batch": 16, "prompt": 1024, "output": 64, "quant": "fp16"} | more
+    return build_inference(model=model, gpu=gpu, engine=engine, **given).scenario  # type: ignore[arg-type]
+
+
+def tpot(s: Scenario, **engine: object) -> float:
+    return float(infer_scenario(replace(s, engine=replace(s.engine, **engine))).tpot)  # type: ignore[arg-type]
+
+
+def ttft(s: Scenario, **engine: object) -> float:
+    return float(infer_scenario(replace(s, engine=replace(s.engine, **engine))).ttft)  # type: ignore[arg-type]
+
+
+def test_every_row_loads_and_says_its_source() -> None:
+    for name in engine_names():
+        row, _ = catalogue.raw_row("engine", name)
+        assert load_engine(name).name == name
+        assert row.get("source") or row.get("note"), name
+
+
+def test_every_fitted_engine_has_a_row() -> None:
+    assert {e for job in JOBS.values() for e in job.engines} <= set(engine_names())
+
+
+def test_grouped_queries_that_share_no_read_are_slower() -> None:
+    s = scenario()  # 32 heads, 8 KV heads
+    assert tpot(s, kv_reread=2.0, kv_shared=1) > tpot(s, kv_reread=2.0, kv_shared=16)
+    assert tpot(s, kv_reread=2.0, kv_shared=16) == tpot(s, kv_reread=0.0)
+    mha = scenario("llama-2-7b")  # one head a group: nothing to share
+    assert tpot(mha, kv_reread=2.0, kv_shared=1) == tpot(mha, kv_reread=0.0)
+    window = scenario("mistral-7b-v0.1")  # no sharing within a window
+    assert tpot(window, kv_reread=2.0, kv_shared=16) > tpot(window, kv_reread=0.0)
+
+
+def test_an_fp8_cache_is_converted_where_the_device_does_not_know_it() -> None:
+    a100, h100 = (scenario(gpu=g, quant="w16a16kv8", engine="vllm-2024") for g in ("a100-sxm-80gb", "h100-sxm-80gb"))
+    assert tpot(a100) > tpot(a100, kv_convert=0.0)
+    assert tpot(h100) == tpot(h100, kv_convert=0.0)
+
+
+def test_latency_of_collectives_scales_alone() -> None:
+    s = scenario(tp=8, batch=1)
+    low, high = (infer_scenario(replace(s, engine=replace(s.engine, collective_floor=f))) for f in (1.0, 3.0))
+    decode = high.decode_parts["tp_comm"] / low.decode_parts["tp_comm"]
+    assert 2.0 < decode <= 3.0  # a decode step's messages are nearly all latency
+    assert high.prefill_parts["tp_comm"] / low.prefill_parts["tp_comm"] < decode
+
+
+def test_one_prompt_many_times_touches_fewer_experts() -> None:
+    assert float(distinct_experts(8, 2, 64)) > 7.9
+    assert float(distinct_experts(8, 2, 64, 1.0)) == pytest.approx(2.0)
+    s = scenario("mixtral-8x7b", tp=4, engine="trtllm-2024")
+    assert tpot(s, alike=1.0) < 0.8 * tpot(s, alike=0.0)
+
+
+def test_vector_kernels_stream_narrow_weights() -> None:
+    s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1)
+    assert tpot(s, gemv=True) < tpot(s, gemv=False)
+    assert ttft(s, dequant=4.0) > ttft(s, dequant=0.0)
+
+
+def test_pipelined_prompts_overlap_in_part() -> None:
+    s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1, prompt=4096, pp=4)
+    none, all_ = ttft(s, pipeline_loss=1.0), ttft(s, pipeline_loss=0.0)
+    assert none / all_ == pytest.approx(8 * 4 / (4 + 7), rel=0.02)  # 8 passes: 8 in turn, or (4 + 7) / 4 of one
+    assert all_ < ttft(s, pipeline_loss=0.3) < none
+
+
+def test_products_of_few_rows() -> None:
+    m = np.array([1.0, 64.0, 4096.0])
+    slow = few_rows_time(np.ones(3), np.ones(3), m, 30.0)
+    assert slow[0] == pytest.approx(30.0, rel=1e-3)
+    assert slow[2] == pytest.approx(1.0, rel=0.1)
+    assert few_rows_time(1.0, 1.0, 1.0, 0.0) == 1.0
+
+
+def test_cards() -> None:
+    assert card("a100-sxm-80gb", "ampere", "no-such-engine") == Reach()
+    assert card("mi300x", "cdna3", "vllm-2024-rocm").few > 10
+    assert card("mi300x", "cdna3", "no-such-engine").few == 0
+    s = scenario(engine="vllm")
+    with forced(Reach(bandwidth=0.5)):
+        halved = tpot(s)
+    assert halved > 1.5 * tpot(s)
+
+
+def test_ideal_is_untouched_by_cards_and_engines() -> None:
+    s = build_inference(model="llama-7b", gpu="mi300x", efficiency="ideal").scenario
+    with forced(Reach(0.1, 0.1)):
+        slow = float(infer_scenario(s).tpot)
+    assert slow == float(infer_scenario(s).tpot)
+
+
+def test_numbers_are_put_into_their_row() -> None:
+    text = '[a]\nstep = "1 us"\n\n["b.c"]\nbase = "a"\n'
+    assert updated(text, "b.c", {"step": 0.0123, "gap": 1e-6}) == (
+        '[a]\nstep = "1 us"\n\n["b.c"]\nbase = "a"\nstep = "12300 us"\ngap = "1 us"\n'
+    )
+    assert updated(text, "none", {"step": 1.0}) == text
