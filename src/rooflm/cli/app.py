@@ -13,7 +13,9 @@ from rooflm.cli import explore as explore_command
 from rooflm.cli import infer as infer_command
 from rooflm.cli import train as train_command
 from rooflm.cli import lists
+from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
+from rooflm.cli import serve as serve_command
 from rooflm.cli import validate as validate_command
 from rooflm.errors import RooflmError
 
@@ -26,6 +28,8 @@ app.command("train")(train_command.train)
 app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
 app.add_typer(search_command.app, name="search")
+app.command("measure")(measure_command.measure)
+app.command("serve")(serve_command.serve)
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 
