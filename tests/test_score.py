@@ -29,8 +29,10 @@ from rooflm.validation.score import (
     why,
 )
 
-KWARGS = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, 
-          "batch": 4, "prompt": 128, "output": 32, "quant": "w16a16kv16", "engine": "trtllm", "engine_version": "0.9.0"}  # fmt: skip
+KWARGS = {
+    "model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "batch": 4,
+    "prompt": 128, "output": 32, "quant": "w16a16kv16", "engine": "trtllm", "engine_version": "0.9.0",
+}  # fmt: skip
 
 
 def request(metric: str = "latency_s", measured: float = 1.0, **kwargs: object) -> Request:

@@ -24,6 +24,7 @@ from rooflm.kernels.attention import (
     decode_attention_time,
     prefill_attention_time,
 )
+from rooflm.kernels import measured as own_machine
 from rooflm.kernels.cards import card, few_rows_time
 from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
@@ -98,12 +99,7 @@ def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[
             continue
         if found.row.engine == w.kernels or not any(mark in kernel for mark in SPECIAL):
             return typed(kind, found.row)
-    if family == "attention" and kind is DecodeConstants:
-        try:
-            return constants(family, kind, w, dtype, kernels[-1])
-        except UnknownNameError:
-            return DecodeConstants(6e-6, 0.88, 4e-6, 2.0, 2.0, 1.5e-6, 5e-6, 0.5, 0, 0, 128, 32, 16, 1)
-    return constants(family, kind, w, dtype, kernels[-1])
+    return typed(kind, lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernels[-1]).row)
 
 
 SPECIAL = ("-hd", "-mha", "-wide")
@@ -122,6 +118,8 @@ MIXED = 5e-6
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
     """Seconds of ops of one broadcast shape, (ops, *shape). floor: their roofline, which no kernel beats."""
+    if s.cluster.device.measured is not None:
+        return own_machine.times(ops, floor, s.cluster.device.measured, r)
     w = where(s, r)
     reach = card(w.gpu, w.architecture, w.engine)
     r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
@@ -134,7 +132,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         times = EVALUATE[family](chosen, shape, rate, w, s, r)
         for index, time in zip(members, times, strict=True):
             out[index] = time
-    return np.maximum(out, floor)
+    return np.asarray(np.maximum(out, floor))
 
 
 def _stack(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -164,13 +162,15 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
     """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
     share of the bandwidth as in a product, and the vector units do the arithmetic."""
     stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
-    return c.t0 + np.maximum(stream + c.ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
+    t: Num = c.t0 + np.maximum(stream + c.ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
+    return t
 
 
 def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
     narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
-    return s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
+    t: Num = s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
+    return t
 
 
 VECTOR_ROWS = 8.0
@@ -191,7 +191,8 @@ def _sized(kernel: str, size: Num) -> tuple[str, ...]:
 def _unfused(op: Op, rate: str, s: Scenario, r: Any) -> Num:
     """Plain batched products: a share of the roofline and a floor a kernel."""
     roof = np.maximum(op.flops / (UNFUSED * r.peak[rate]), op.bytes / (UNFUSED * r.dram))
-    return roof + MIXED * op.launches
+    t: Num = roof + MIXED * op.launches
+    return t
 
 
 def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
@@ -329,6 +330,8 @@ EVALUATE: dict[str, Any] = {
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
     """The constants of a collective on every tier of the cluster."""
     device, library = s.cluster.device, "nccl"
+    if device.measured is not None:  # the links' own latency and bandwidth are measured ones
+        return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce" and s.engine.all_reduce == "custom":
         library = s.engine.kernels
     return [

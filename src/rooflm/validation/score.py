@@ -106,9 +106,9 @@ def family(request: Request) -> tuple[Any, ...]:
 def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
     first = requests[0].kwargs
-    arrays = {k: np.array([float(r.kwargs[k]) for r in requests]) for k in NUMBERS}
-    if all(np.all(arrays[k] == 1) for k in ("ep",)):
-        arrays["ep"] = 1  # type: ignore[assignment]  # a plain 1 leaves expert parallelism out of the graph
+    arrays: dict[str, Any] = {k: np.array([float(r.kwargs[k]) for r in requests]) for k in NUMBERS}
+    if np.all(arrays["ep"] == 1):
+        arrays["ep"] = 1  # a plain 1 leaves expert parallelism out of the graph
     row = engine or engine_of(requests[0])
     built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
                             efficiency="calibrated", **arrays)  # fmt: skip

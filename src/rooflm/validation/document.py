@@ -1,0 +1,134 @@
+"""The tables of docs/accuracy.md: python -m rooflm.validation.document --rows ROWS.csv --data TABLE.csv --page FILE.md
+
+ROWS.csv comes from `rooflm.fitting.engines --rows`. What stands between the marks of a table is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rooflm.validation.request import Request
+from rooflm.validation.rows import published_tables, read_rows
+from rooflm.validation.score import Scored, requests_of, score, verdicts
+
+SOURCES = {
+    "argonne": "Argonne LLM-Inference-Bench, NVIDIA",
+    "argonne-amd": "Argonne LLM-Inference-Bench, AMD",
+    "trtllm05": "TensorRT-LLM 0.5",
+    "trtllm06": "TensorRT-LLM 0.6",
+    "trtllm09": "TensorRT-LLM 0.9",
+    "nemo-infer": "NeMo, Llama 2",
+    "ft": "FasterTransformer",
+    "ft-megatron": "Megatron-LM, inference",
+    "llamacpp": "llama.cpp, one GPU",
+    "llamacpp-multi": "llama.cpp, several GPUs",
+    "llamacpp-apple": "llama.cpp, Apple",
+    "tinychat": "TinyChat",
+    "tinychat-other": "TinyChat's rivals",
+    "ninehills": "TGI",
+}
+"""Key of a source -> its name on the page."""
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: names to the left, numbers to the right.
+
+    >>> print(markdown(("a", "b"), [("x", "1")]))
+    | a | b |
+    | --- | ---: |
+    | x | 1 |
+    """
+    lines = [header, ("---", *("---:" for _ in header[1:])), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def figures(predicted: Sequence[float], measured: Sequence[float]) -> tuple[str, str, str]:
+    """Mean, median and 90th percentile of the absolute error in per cent; dashes where nothing was predicted."""
+    pairs = [(p, m) for p, m in zip(predicted, measured, strict=True) if np.isfinite(p)]
+    if not pairs:
+        return "-", "-", "-"
+    ape = np.array([abs(p / m - 1) * 100 for p, m in pairs])
+    return f"{ape.mean():.1f}", f"{np.median(ape):.1f}", f"{np.percentile(ape, 90):.1f}"
+
+
+def by_source(path: Path) -> str:
+    """Errors of every source and phase, by the shipped fit and by fits that never saw the row's group."""
+    groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    with path.open(newline="", encoding="utf-8") as handle:
+        for row in csv.DictReader(handle):
+            name = SOURCES.get(row["source"], row["source"])
+            if row["source"].startswith("llamacpp") and row["source"] != "llamacpp-apple":
+                name += ", decode" if row["metric"].startswith("decode") else ", prefill"
+            groups[name].append((float(row["measured"]), float(row["inside"]), float(row["outside"])))
+    rows = []
+    for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
+        measured, inside, outside = zip(*items, strict=True)
+        mean, median, p90 = figures(inside, measured)
+        out_mean, out_median, _ = figures(outside, measured)
+        rows.append((name, str(len(items)), mean, median, p90, out_mean, out_median))
+    return markdown(("source", "rows", "mean", "median", "p90", "mean, out", "median, out"), rows)
+
+
+def own(scored: Sequence[Scored]) -> str:
+    """Errors on the project's own table, by source."""
+    groups: dict[str, list[Scored]] = defaultdict(list)
+    for x in scored:
+        if not x.reason and x.request.metric != "oom":
+            groups[x.request.source].append(x)
+    rows = []
+    for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
+        mean, median, p90 = figures([x.predicted for x in items], [x.request.measured for x in items])
+        rows.append((SOURCES.get(name, name), str(len(items)), mean, median, p90))
+    return markdown(("source", "rows", "mean", "median", "p90"), rows)
+
+
+def put(page: str, tables: Mapping[str, str]) -> str:
+    """The page with each table between its marks.
+
+    >>> put("<!-- x -->old<!-- end x -->", {"x": "new"})
+    '<!-- x -->\\nnew\\n<!-- end x -->'
+    """
+    for name, text in tables.items():
+        mark = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->", re.DOTALL)
+        page = mark.sub(lambda _, n=name, t=text: f"<!-- {n} -->\n{t}\n<!-- end {n} -->", page)  # type: ignore[misc]
+    return page
+
+
+def verdict_text(scored: Sequence[Scored]) -> str:
+    """Verdicts on memory in a sentence and two lists."""
+    found = verdicts(scored)
+    lists = [", ".join(f"{i} ({100 * m:+.1f} %)" for i, m in found[k].items()) or "none" for k in ("wrong", "borderline")]
+    total = found["right"] + len(found["wrong"]) + len(found["borderline"])
+    return f"{found['right']} of {total} right. Wrong: {lists[0]}. Within 5 % of the capacity: {lists[1]}."
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the tables into the page."""
+    from rooflm.validation.score import queues
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--page", type=Path, required=True)
+    args = parser.parse_args(argv)
+    mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
+    all_rows = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    memory = score([r for r in all_rows if not queues(r)])
+    tables = {
+        "inference": by_source(args.rows),
+        "own": own(score(mine)),
+        "memory": own([x for x in memory if x.request.metric == "memory_bytes"]),
+        "verdicts": verdict_text(memory),
+    }
+    args.page.write_text(put(args.page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
