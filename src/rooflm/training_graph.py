@@ -13,6 +13,7 @@ from rooflm import backward as rules
 from rooflm import graph
 from rooflm import training_memory as tm
 from rooflm.graph import Context, Pass, Prefill, Style
+from rooflm.graph_context import absent_group
 from rooflm.mapping import Mapping
 from rooflm.model import MoE
 from rooflm.ops import Comm, Op, attended, distinct_ranks, stream
@@ -237,7 +238,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> dict[str, Nodes]:
         add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, sharded)
     tied: Nodes = []
     model = s.model
-    if model.tied and s.training.embeddings and not s.training.adapters and not graph._one(m.pp):
+    if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
         size = np.ceil(model.vocab / m.tp) * model.scaled().hidden * g
         tied.append(
             Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")
@@ -249,12 +250,12 @@ def send_nodes(c: Context) -> Nodes:
     """One message between neighbouring stages: the hidden states, of which a tensor rank sends its share; without
     sequence parallelism they are then gathered in the node (Narayanan et al. 2021, section 4.1)."""
     m = c.mapping
-    if graph._one(m.pp):
+    if absent_group(m.pp):
         return []
     size = c.tokens * c.model.hidden * c.style.half_bytes
     ranks = np.minimum(m.pp, 2)
     nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
-    if not m.sp and not graph._one(m.tp):
+    if not m.sp and not absent_group(m.tp):
         nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, np.where(ranks > 1, m.tp, 1), 1, "tp"))
     return nodes
 

@@ -1,0 +1,105 @@
+"""Feed-forward layers as ops: dense, and mixtures of experts with the exchange of their tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflm.graph_context import Context, absent_group
+from rooflm.model import MLP, MoE
+from rooflm.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, stream
+from rooflm.units import Num
+
+
+def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
+    """Up (and gate), activation, down, with columns split over the tensor group."""
+    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    width = np.ceil(f.width / c.mapping.tp)
+    widths, rate = c.dense_widths, c.dense_rate
+    nodes: list[Op | Comm] = []
+    if f.gated and not c.style.merged:
+        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate))
+        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate))
+    else:
+        nodes.append(gemm(f"{name}gate_up" if f.gated else f"{name}up", part, count, tokens, width * (1 + f.gated), h,
+                          widths, rate))  # fmt: skip
+    values = (3 if f.gated else 2) * tokens * width * b
+    if c.style.fused and not c.style.epilogue:
+        nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
+    elif not c.style.fused:
+        extra = 2 * tokens * width * b * f.gated
+        nodes.append(stream(f"{name}activation", part, "activation", count, values + extra, 1 + f.gated))
+    nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate))
+    return nodes
+
+
+def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """Router, dispatch, experts, combine, and the shared expert.
+
+    With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
+    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
+    """
+    m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.style.half_bytes
+    inner = f.inner(h)
+    gathered = tokens * m.expert_dp
+    local = f.experts / m.ep
+    width = np.ceil(f.width / m.expert_tp)
+    pairs = gathered * f.top_k / m.ep
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.style.alike) / m.ep
+    mats = 3 if f.gated else 2
+    w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
+    moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
+    has_latent = not (isinstance(f.latent, int | float) and f.latent == 0)
+    nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
+    nodes.append(stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3))
+    if has_latent:
+        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.dense_widths, c.dense_rate))
+    nodes += exchange_nodes(c, count, f)
+    if c.style.training:
+        nodes += grouped_ops(c, count, pairs, local, inner, width, f.gated)
+    else:
+        nodes.append(
+            Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
+               touched * mats * inner * width * w + moved,
+               (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 3)
+        )  # fmt: skip
+    nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
+    if has_latent:
+        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
+    if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
+        nodes += mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
+    return nodes
+
+
+def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, gated: bool) -> list[Op | Comm]:
+    """Experts in training: two grouped products over all pairs of token and expert of this rank (every expert is busy),
+    the activation between them, and three sorts of the pairs' rows (by rank, by expert, and back), each read and
+    written.
+    """
+    w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
+    wide = width * (1 + gated)
+    values = (3 if gated else 2) * pairs * width * b
+    return [
+        stream("permute", "moe", "route", count, 6 * pairs * h * b, 3, rows=pairs),
+        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant"),
+        stream("experts_activation", "moe", "activation", count, values, rows=pairs),
+        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant"),
+    ]
+
+
+def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp).
+
+    A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits;
+    the ranks of a tensor group share their tokens out among them.
+    """
+    m = c.mapping
+    if absent_group(m.ep):
+        return []
+    each = distinct_ranks(m.ep, f.top_k) if c.style.dedup else f.top_k
+    ranks = np.where(m.expert_dp > 1, m.ep, 1)
+    rows = c.tokens / m.tp * each * c.model.hidden
+    sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)
+    return [
+        Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),
+        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.style.half_bytes, ranks, m.stride("ep"), "ep"),
+    ]
