@@ -55,7 +55,7 @@ def test_labelled_arrays_are_the_grid(tmp_path):
         assert got["latency_s"].attrs["units"] == "s" and list(got["gpu"].values) == REQUEST["gpu"]
 
 
-class Stop(Exception):
+class StopError(Exception):
     pass
 
 
@@ -67,7 +67,7 @@ def breaking(after):
         nonlocal count
         count += 1
         if count > after:
-            raise Stop
+            raise StopError
         return infer_flat(**arguments)
 
     return evaluate
@@ -76,7 +76,7 @@ def breaking(after):
 @pytest.mark.parametrize("suffix", ["parquet", "nc", "csv"])
 def test_an_interrupted_run_carries_on(tmp_path, suffix):
     path = tmp_path / f"grid.{suffix}"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         stream(job(evaluate=breaking(6)), str(path), block=4)
     assert not path.exists()
     parts = sorted(p.name for p in (tmp_path / f"grid.{suffix}.parts").iterdir() if p.name != "manifest.json")
@@ -96,7 +96,7 @@ def test_an_interrupted_run_carries_on(tmp_path, suffix):
 
 def test_parts_of_another_request_are_left_alone(tmp_path):
     path = tmp_path / "grid.parquet"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         stream(job(evaluate=breaking(3)), str(path), block=4)
     with pytest.raises(RooflmError, match="another run"):
         stream(job(REQUEST | {"model": "llama-13b"}), str(path), block=4)

@@ -333,8 +333,10 @@ def _spaced(axes: Any, texts: list[tuple[float, float, str, str]]) -> None:
         elif name not in near[2]:
             near[2].append(name)
     placed: list[tuple[float, float]] = []
+    low, high = (math.log10(v) for v in axes.get_xlim())
     for lx, ly, names, colour in groups:
-        shift = 0.0
+        left = lx > low + 0.7 * (high - low)  # no room at its right
+        shift = -0.22 if left else 0.0
         while any(abs(lx - px) < 0.9 and abs(ly + shift - py) < 0.14 for px, py in placed):
             shift -= 0.15
         placed.append((lx, ly + shift))
@@ -342,10 +344,12 @@ def _spaced(axes: Any, texts: list[tuple[float, float, str, str]]) -> None:
         axes.annotate(
             told,
             (10**lx, 10**ly),
-            xytext=(10 ** (lx + 0.12), 10 ** (ly + shift)),
+            xytext=(10 ** (lx - 0.02 if left else lx + 0.12), 10 ** (ly + shift)),
             fontsize=8,
             color=INK,
             va="center",
+            ha="right" if left else "left",
+            bbox=HALO,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
         )
 

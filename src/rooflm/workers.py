@@ -6,6 +6,7 @@ block is a task; the scheduler retries it when its worker dies. Few blocks are i
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -73,7 +74,7 @@ def connect(on: str) -> Any:
         raise RooflmError("--on ray needs Ray: pip install 'rooflm[ray]'") from error
     if not ray.is_initialized():
         try:
-            ray.init(address="auto" if on == "ray" else on, log_to_driver=False, logging_level="ERROR")
+            ray.init(address="auto" if on == "ray" else on, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             where = "on this machine or at RAY_ADDRESS" if on == "ray" else f"at {on}"
             raise RooflmError(f"no Ray cluster answers {where}: start one with `ray start --head`") from error
