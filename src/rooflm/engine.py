@@ -56,7 +56,8 @@ class Engine:
     dropout: the framework's recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward,
     stream_factor, moe_factor: time of a kernel in a training step over its calibrated (warm, alone) time;
     attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
-    data-parallel group.
+    data-parallel group. speed: factor of all device times when serving; prompt: further factor of what prompt tokens
+    add to a pass (both fitted under load, by card and weight type: see `under_load`).
     fragmentation: memory that the framework holds over what its tensors need.
     """
 
@@ -125,6 +126,8 @@ class Engine:
     attention_backward: Num = 1.0
     stream_factor: Num = 1.0
     moe_factor: Num = 1.0
+    speed: Num = 1.0
+    prompt: Num = 1.0
     dp_factor: Num = 1.0
     fragmentation: Num = 1.0
 

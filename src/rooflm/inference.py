@@ -255,7 +255,8 @@ FACTORS = {
 
 def kernel_factor(t: Timed, s: Scenario) -> Num:
     """Time of a kernel in this engine over the calibrated one's; a collective's factor is in its time already."""
-    return getattr(s.engine, FACTORS.get(t.node.kind, "stream_factor")) if isinstance(t.node, Op) else 1.0
+    own = getattr(s.engine, FACTORS.get(t.node.kind, "stream_factor")) if isinstance(t.node, Op) else 1.0
+    return own * s.engine.speed
 
 
 class Speed(NamedTuple):
@@ -280,7 +281,7 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     # passes follow each other through the stages: pp + passes - 1 stage times
     overlapped = (m.pp + passes - 1) / m.pp if e.pipelined else passes
     repeat = overlapped + e.pipeline_loss * (passes - overlapped)
-    prefill_parts = {k: v * repeat for k, v in one.parts.items()}
+    prefill_parts = {k: v * repeat * e.prompt for k, v in one.parts.items()}
     prefill_parts["request"] = e.request + 0.0
     ttft = add_up(prefill_parts.values())
     tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))

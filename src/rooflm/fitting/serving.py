@@ -1,25 +1,35 @@
 """Constants under load: published runs at a concurrency against the simulator, and a fit with priors.
 
+    python -m rooflm.fitting.serving PUBLISHED.csv --out src/rooflm/data/calibration/serving.toml
+
 A run is one measurement (TTFT and TPOT together). Constants are those of an engine, and one factor of all device times
 and one of prompts a card; never of a row. Groups (model, card) are kept aside by a stable hash of their name.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+import time
+import tomllib
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.engine import Engine
-from rooflm.serving.deploy import Constants, make_pool, make_server
-from rooflm.serving.published import Case, load, means, options, scenario
+from rooflm.engines import load_engine
+from rooflm.errors import RooflmError
+from rooflm.serving.deploy import make_pool, make_server
+from rooflm.serving.published import Case, cases, load, means, options, scenario, scored
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
+from rooflm.under_load import weight_type
 
 Array = NDArray[np.float64]
 
@@ -46,22 +56,25 @@ class Prepared(NamedTuple):
 
 def prepare(case: Case, extra: dict[str, Any] | None = None, requests: int | None = None) -> Prepared:
     """Evaluate the steps of a case, before any constant."""
-    s = scenario(case)
+    s = replace(scenario(case), engine=load_engine(case.engine))
     server = make_server({**options(case), **(extra or {})})
     longest = case.kwargs["prompt"] + case.kwargs["output"]
-    return Prepared(
-        case, make_pool(s, server, longest, case.concurrency, constants=Constants({})), load(case, requests)
-    )
+    return Prepared(case, make_pool(s, server, longest, case.concurrency), load(case, requests))
+
+
+class Constants(NamedTuple):
+    """Fields of the engine, and serial seconds a request of the front end."""
+
+    engine: dict[str, Any]
+    front: float
 
 
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
-    overrides: dict[str, Any] = {k: v for k, v in c.engine.items() if k != "request"}
-    engine = replace(parts.scenario.engine, **overrides)
-    server = replace(p.pool.server, request=c.engine.get("request", 0.0), front=c.front)
-    pool = replace(p.pool, table=StepTable(parts, engine, c.speed, c.prefill), server=server)
-    return means(pool, p.requests)
+    table = StepTable(parts, replace(parts.scenario.engine, **c.engine))
+    server = replace(p.pool.server, request=c.engine["request"], front=c.front)
+    return means(replace(p.pool, table=table, server=server), p.requests)
 
 
 class Prior(NamedTuple):
@@ -88,7 +101,7 @@ PRIORS = {
     "prompt": Prior(1.0, 0.3),
 }  # fmt: skip
 """Constants of an engine. gap may be negative: kernels measured alone carry launch time that a CUDA graph hides."""
-CARD = {"speed": Prior(1.0, 0.08), "prefill": Prior(1.0, 0.15)}
+CARD = {"speed": Prior(1.0, 0.08), "prompt": Prior(1.0, 0.15)}
 """Constants of a card, beside the engine's."""
 RELEASE = {"request": Prior(1.0, 0.5), "prompt": Prior(1.0, 0.3), "speed": Prior(1.0, 0.1)}
 """Constants of a release, beside the engine's."""
@@ -96,39 +109,59 @@ RELEASES = ("1.0.0rc3",)
 """Releases with enough groups of their own."""
 
 
+TYPE = {"speed": Prior(1.0, 0.1), "prompt": Prior(1.0, 0.2)}
+"""Constants of a weight type (fp8, mxfp4, ...), beside the engine's: which kernels the engine has for it."""
+
+
 def prior_of(name: str) -> Prior:
-    """The prior of an engine's constant, of `kind:card` or of `kind@release`."""
-    kind, at, _ = name.partition("@")
-    return RELEASE[kind] if at else PRIORS[name] if name in PRIORS else CARD[name.partition(":")[0]]
+    """The prior of an engine's constant, of `kind:card`, `kind@release` or `kind/type`."""
+    for mark, priors in (("@", RELEASE), (":", CARD), ("/", TYPE)):
+        kind, found, _ = name.partition(mark)
+        if found:
+            return priors[kind]
+    return PRIORS[name]
+
+
+def applies(name: str, case: Case) -> bool:
+    """True when a constant has a part in a case."""
+    own = {":": case.kwargs["gpu"], "@": case.version, "/": weight_type(case.kwargs["quant"] or "")}
+    return all(name.partition(mark)[2] in ("", value) for mark, value in own.items())
 
 
 class Theta(NamedTuple):
-    """What is fitted: names (an engine's constant, or kind:card) and logs of value over prior."""
+    """What is fitted: names (an engine's constant, kind:card, kind@release, kind/type), and how far each is from its
+    prior."""
 
     names: tuple[str, ...]
     logs: Array
 
-    def constants(self, gpu: str, release: str = "") -> Constants:
-        """The constants of a card and a release."""
+    def of(self, case: Case) -> Constants:
+        """The constants of a case."""
+        return self.constants(case.kwargs["gpu"], case.version, weight_type(case.kwargs["quant"] or ""))
+
+    def constants(self, gpu: str, release: str = "", kind: str = "") -> Constants:
+        """The constants of a card, a release and a weight type."""
         moves = dict(zip(self.names, self.logs.tolist(), strict=True))
         own = {n: PRIORS[n].at(v) for n, v in moves.items() if n in PRIORS}
         value = {n: float(np.exp(v)) for n, v in moves.items() if n not in PRIORS}
         known = {f.name for f in fields(Engine)}
-        engine: dict[str, Any] = {k: v for k, v in own.items() if k in known}
-        engine["request"] *= value.get(f"request@{release}", 1.0)
-        prefill = own.get("prompt", 1.0) * value.get(f"prefill:{gpu}", 1.0) * value.get(f"prompt@{release}", 1.0)
-        speed = value.get(f"speed:{gpu}", 1.0) * value.get(f"speed@{release}", 1.0)
-        return Constants(engine, own.get("front", 0.0), speed, prefill)
+        engine: dict[str, Any] = {"speed": 1.0} | {k: v for k, v in own.items() if k in known}
+        for name in engine:
+            for part in (f"{name}:{gpu}", f"{name}@{release}", f"{name}/{kind}"):
+                engine[name] *= value.get(part, 1.0)
+        return Constants(engine, own["front"])
 
 
 def start(items: Sequence[Prepared]) -> Theta:
     """All constants at their priors."""
     cards = sorted({p.case.kwargs["gpu"] for p in items})
+    types = sorted({weight_type(p.case.kwargs["quant"] or "") for p in items})
     releases = sorted({p.case.version for p in items} & set(RELEASES))
     names = (
         *PRIORS,
         *(f"{kind}:{card}" for card in cards for kind in CARD),
         *(f"{kind}@{release}" for release in releases for kind in RELEASE),
+        *(f"{kind}/{own}" for own in types for kind in TYPE),
     )
     return Theta(names, np.zeros(len(names)))
 
@@ -141,56 +174,200 @@ def residuals(items: Sequence[Prepared], theta: Theta) -> Array:
     """log(predicted / measured), (cases, 2)."""
     out = np.zeros((len(items), 2))
     for i, p in enumerate(items):
-        ttft, tpot = predict(p, theta.constants(p.case.kwargs["gpu"], p.case.version))
+        ttft, tpot = predict(p, theta.of(p.case))
         out[i] = np.log(ttft / p.case.ttft), np.log(tpot / p.case.tpot)
     return out
 
 
-def fit(items: Sequence[Prepared], rounds: int = 4, tell: Any = None) -> Theta:
-    """Gauss-Newton with priors and soft-L1 weights; groups count by the root of their size."""
+def fit(items: Sequence[Prepared], rounds: int = 5, begin: Theta | None = None, tell: Any = None) -> Theta:
+    """Gauss-Newton with priors and soft-L1 weights; groups count by the root of the root of their size.
+
+    The derivatives are taken anew every third round; begin: constants to start from (those of the same names).
+    """
     theta = start(items)
+    if begin is not None:
+        known = dict(zip(begin.names, begin.logs.tolist(), strict=True))
+        theta = Theta(theta.names, np.array([known.get(n, 0.0) for n in theta.names]))
     size: dict[Any, int] = {}
     for p in items:
         size[p.case.group] = size.get(p.case.group, 0) + 1
-    base = np.array([[w / size[p.case.group] ** 0.25 for w in WEIGHTS] for p in items])
-    sigma = np.array([prior_of(n).sigma for n in theta.names])
-    noise = 0.12
-    bump = 0.08
+    base = np.array([[w / size[p.case.group] ** 0.25 for w in WEIGHTS] for p in items]) / NOISE
+    base *= float(np.mean(list(size.values()))) ** 0.25
     now = residuals(items, theta)
-    for _ in range(rounds):
-        jacobian = np.zeros((*now.shape, len(theta.names)))
-        for j, name in enumerate(theta.names):
-            logs = theta.logs.copy()
-            logs[j] += bump
-            moved = Theta(theta.names, logs)
-            card, release = name.partition(":")[2], name.partition("@")[2]
-            for i, p in enumerate(items):
-                if (card and p.case.kwargs["gpu"] != card) or (release and p.case.version != release):
-                    continue
-                ttft, tpot = predict(p, moved.constants(p.case.kwargs["gpu"], p.case.version))
-                jacobian[i, :, j] = (np.log([ttft / p.case.ttft, tpot / p.case.tpot]) - now[i]) / bump
-        theta, now = _improve(items, theta, now, jacobian, base / noise, sigma)
+    slopes = np.zeros(0)
+    for turn in range(rounds):
+        if turn % 3 == 0:
+            slopes = derivatives(items, theta, now)
+        theta, now, moved = improve(items, theta, now, slopes, base)
         if tell is not None:
             tell(theta, now)
+        if not moved and turn % 3:
+            break
     return theta
 
 
-def _improve(
-    items: Sequence[Prepared], theta: Theta, now: Array, jacobian: Array, base: Array, sigma: Array
-) -> tuple[Theta, Array]:
-    """The best of a full, half and quarter Gauss-Newton step."""
+NOISE = 0.12
+"""Scatter (log) that a residual is taken to have."""
+BUMP = 0.1
+"""Step of the derivatives (log, or units)."""
 
-    def cost(r: Array, logs: Array) -> float:
-        return float(np.sum(2 * (np.sqrt(1 + (np.clip(r, -2, 2) * base) ** 2) - 1)) + np.sum((logs / sigma) ** 2))
+
+def derivatives(items: Sequence[Prepared], theta: Theta, now: Array) -> Array:
+    """d residual / d constant, (cases, 2, constants), by one-sided differences."""
+    slopes = np.zeros((*now.shape, len(theta.names)))
+    for j, name in enumerate(theta.names):
+        moves = theta.logs.copy()
+        moves[j] += BUMP
+        moved = Theta(theta.names, moves)
+        for i, p in enumerate(items):
+            if not applies(name, p.case):
+                continue
+            ttft, tpot = predict(p, moved.of(p.case))
+            slopes[i, :, j] = (np.log([ttft / p.case.ttft, tpot / p.case.tpot]) - now[i]) / BUMP
+    return slopes
+
+
+def improve(
+    items: Sequence[Prepared], theta: Theta, now: Array, slopes: Array, base: Array
+) -> tuple[Theta, Array, bool]:
+    """The best of a full, half and quarter Gauss-Newton step, and whether any was better than none."""
+    sigma = np.array([prior_of(n).sigma for n in theta.names])
+
+    def cost(r: Array, moves: Array) -> float:
+        soft = np.sum(2 * (np.sqrt(1 + (np.clip(r, -2, 2) * base) ** 2) - 1))
+        return float(soft + np.sum((moves / sigma) ** 2))
 
     weight = base / (1 + (now * base) ** 2) ** 0.25
-    a = np.concatenate([(jacobian * weight[..., None]).reshape(-1, len(sigma)), np.diag(1 / sigma)])
-    b = np.concatenate([-(now * weight).ravel(), -theta.logs / sigma])
-    move = np.clip(np.linalg.lstsq(a, b, rcond=None)[0], -0.7, 0.7)
-    best, value = (theta, now), cost(now, theta.logs)
+    a = np.concatenate([(slopes * weight[..., None]).reshape(-1, len(sigma)), np.diag(1 / sigma)])
+    b = np.concatenate([-(np.clip(now, -2, 2) * weight).ravel(), -theta.logs / sigma])
+    move = np.linalg.lstsq(a, b, rcond=None)[0]
+    limit = np.where([bool(prior_of(n).unit) for n in theta.names], 3.0, 0.6)
+    move = np.clip(move, -limit, limit)
+    value = cost(now, theta.logs)
     for share in (1.0, 0.5, 0.25):
         tried = Theta(theta.names, theta.logs + share * move)
         r = residuals(items, tried)
         if cost(r, tried.logs) < value:
-            return tried, r
-    return best
+            return tried, r, True
+    return theta, now, False
+
+
+def errors(r: Array) -> dict[str, float]:
+    """Mean and median absolute error in per cent of TPOT and TTFT."""
+    e = 100 * np.abs(np.exp(r) - 1)
+    return {
+        "tpot_mean": float(e[:, 1].mean()), "tpot_median": float(np.median(e[:, 1])),
+        "ttft_mean": float(e[:, 0].mean()), "ttft_median": float(np.median(e[:, 0])),
+    }  # fmt: skip
+
+
+def said(label: str, r: Array) -> str:
+    """A line of the report."""
+    e = errors(r)
+    return (
+        f"{label:22} {len(r):4} runs  TPOT {e['tpot_mean']:5.1f}/{e['tpot_median']:4.1f} %  "
+        f"TTFT {e['ttft_mean']:5.1f}/{e['ttft_median']:4.1f} %"
+    )
+
+
+def unique(items: Iterable[Case]) -> list[Case]:
+    """Runs less those filed twice (the same figures of one model and card under two names)."""
+    seen: set[Any] = set()
+    out = []
+    for c in items:
+        key = (c.group, round(c.ttft, 5), round(c.tpot, 6))
+        if key not in seen:
+            seen.add(key)
+            out.append(c)
+    return out
+
+
+def prepared(items: Iterable[Case]) -> list[Prepared]:
+    """The cases that can run; the others are said on standard error."""
+    out = []
+    for c in items:
+        try:
+            out.append(prepare(c))
+        except RooflmError as error:
+            print(f"{c.id}: {error}", file=sys.stderr)
+    return out
+
+
+def row_of(engine: str, theta: Theta, report: dict[str, float], count: int) -> str:
+    """The constants of an engine as TOML."""
+    c = theta.constants("")
+    own = {k: v for k, v in {**c.engine, "front": c.front}.items() if k != "speed"}
+    lines = [f"[fit.{engine}]", *(f"{k} = {v:.4g}" for k, v in own.items()), f"rows = {count}"]
+    lines += [f"{k} = {v:.1f}" for k, v in report.items()]
+    moves = dict(zip(theta.names, np.exp(theta.logs).tolist(), strict=True))
+    for mark, section in ((":", "cards"), ("/", "types"), ("@", "releases")):
+        for which in sorted({n.partition(mark)[2] for n in theta.names} - {""}):
+            lines.append(f'[fit.{engine}.{section}."{which}"]')
+            lines += [f"{n.partition(mark)[0]} = {v:.4g}" for n, v in moves.items() if n.partition(mark)[2] == which]
+    return "\n".join(lines) + "\n"
+
+
+def by_group(items: Sequence[Prepared], r: Array, aside: set[tuple[str, str, str]]) -> list[str]:
+    """The report by release, model and card."""
+    keys = sorted({(p.case.version, *p.case.group) for p in items})
+    out = []
+    for key in keys:
+        mask = np.array([(p.case.version, *p.case.group) == key for p in items])
+        p = next(q for q in items if (q.case.version, *q.case.group) == key)
+        label = "aside " if (p.case.engine, *p.case.group) in aside else "      "
+        bias = 100 * (np.exp(np.median(r[mask], axis=0)) - 1)
+        out.append(f"  {label}{said(' '.join(key)[:44].ljust(44), r[mask])}  bias {bias[1]:+.0f}, {bias[0]:+.0f}")
+    return out
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit every engine on its groups less those kept aside, report, then fit on all from there and write the file."""
+    from rooflm.validation.rows import read_rows  # a leaf above this layer: only when run as a script
+
+    parser = argparse.ArgumentParser(prog="python -m rooflm.fitting.serving", description=main.__doc__)
+    parser.add_argument("published", help="table of published figures")
+    parser.add_argument("--out", help="serving.toml to rewrite below its [server] part")
+    parser.add_argument("--engines", default="vllm,trtllm,sglang")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args(arguments)
+    every = unique(scored(cases(read_rows(given.published))))
+    aside = kept_aside(every)
+    rows: dict[str, str] = {}
+    for engine in given.engines.split(","):
+        began = time.time()
+        items = prepared(c for c in every if c.engine == engine)
+        out = np.array([(engine, *p.case.group) in aside for p in items])
+        inside = [p for p, o in zip(items, out, strict=True) if not o]
+
+        def tell(theta: Theta, now: Array, began: float = began) -> None:
+            print(f"  {time.time() - began:4.0f} s", said("fitting", now), file=sys.stderr, flush=True)
+
+        theta = fit(inside, given.rounds, tell=tell)
+        r = residuals(items, theta)
+        print(said(f"{engine} in sample", r[~out]))
+        print(said(f"{engine} kept aside", r[out]))
+        print("\n".join(by_group(items, r, aside)), flush=True)
+        report = {f"{k}_in": v for k, v in errors(r[~out]).items()} | {f"{k}_out": v for k, v in errors(r[out]).items()}
+        final = fit(items, min(given.rounds, 2), begin=theta, tell=tell)
+        print(said(f"{engine} fitted on all", residuals(items, final)), flush=True)
+        rows[engine] = row_of(engine, final, report, len(items))
+        if given.out:
+            rewrite(Path(given.out), rows)
+    return 0
+
+
+def rewrite(path: Path, rows: dict[str, str]) -> None:
+    """Put new [fit.*] rows into the file; rows of other engines and everything above them stay."""
+    text = path.read_text(encoding="utf-8")
+    head, _, rest = text.partition("\n[fit.")
+    kept: dict[str, str] = {}
+    for block in ("\n[fit." + rest).split("\n[fit.")[1:] if rest else []:
+        kept.setdefault(block.partition("]")[0].partition(".")[0], "")
+        kept[block.partition("]")[0].partition(".")[0]] += f"[fit.{block.strip()}\n"
+    whole = head.rstrip() + "\n\n" + "\n".join({**kept, **rows}.values())
+    tomllib.loads(whole)
+    path.write_text(whole, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

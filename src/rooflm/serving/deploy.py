@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
-from importlib import resources
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,18 +23,11 @@ from rooflm.serving.steady import Steady, steady
 from rooflm.serving.steps import Reach, StepTable, capacity, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+from rooflm.under_load import front_end, settings
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit")  # fmt: skip
 """Arguments of `serve` that describe the load."""
-
-
-@lru_cache
-def settings() -> dict[str, Any]:
-    """data/calibration/serving.toml: documented server options, and constants fitted to measurements under load."""
-    text = resources.files("rooflm").joinpath("data/calibration/serving.toml").read_text(encoding="utf-8")
-    found: dict[str, Any] = tomllib.loads(text)
-    return found
 
 
 def server_options(engine: str, gpu: str = "") -> dict[str, Any]:
@@ -47,28 +38,6 @@ def server_options(engine: str, gpu: str = "") -> dict[str, Any]:
         if isinstance(extra, dict) and gpu.startswith(tuple(key.split())):
             options |= extra
     return options
-
-
-class Constants(NamedTuple):
-    """Fitted constants under load: overrides of engine fields, front end (s a request), time factor of the card (speed)
-    and of what prompt tokens add to a pass (prefill)."""
-
-    engine: dict[str, Any]
-    front: float = 0.0
-    speed: float = 1.0
-    prefill: float = 1.0
-
-
-def fitted(s: Scenario) -> Constants:
-    """The constants of an engine and card, none for engines and modes that were not fitted."""
-    row = settings().get("fit", {}).get(s.engine.name.split("-")[0]) if s.efficiency.mode == "calibrated" else None
-    if row is None:
-        return Constants({})
-    names = {f.name for f in fields(s.engine)}
-    engine: dict[str, Any] = {k: float(v) for k, v in row.items() if k in names}
-    gpu = s.cluster.device.name
-    speed, prefill = (float(row.get(k, {}).get(gpu, 1.0)) for k in ("speed", "prefill"))
-    return Constants(engine, float(row.get("front", 0.0)), speed, prefill * float(row.get("prompt", 1.0)))
 
 
 def make_server(options: Dict[str, Any]) -> Server:
@@ -102,15 +71,12 @@ def attention_dp(model: Model) -> bool:
 
 def make_pool(
     s: Scenario, server: Server, longest: int, sequences: int, replicas: int = 1, role: str = "both",
-    constants: Constants | None = None,
 ) -> Pool:  # fmt: skip
     """Equal replicas of a scenario. longest: most tokens of a request; sequences: most that may run at once."""
-    c = constants if constants is not None else fitted(s)
     if not attention_dp(s.model) and s.mapping.dp != 1:
         replicas *= int(s.mapping.dp)
         s = replace(s, mapping=replace(s.mapping, dp=1))
-    engine = replace(s.engine, **c.engine, token_budget=server.budget)
-    s = replace(s, engine=engine)
+    s = replace(s, engine=replace(s.engine, token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(s, min(server.budget, context * sequences), context)
     if kv.tokens <= 0:
@@ -126,7 +92,7 @@ def make_pool(
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(
-        StepTable(build, engine, c.speed, c.prefill),
+        StepTable(build),
         limited,
         kv,
         replicas,
@@ -255,8 +221,9 @@ def deploy(
     if replicas < 1 or prefill_replicas < 0:
         raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
     name, gpu = s.engine.name, s.cluster.device.name
-    constants = fitted(s)
-    defaults = {"request": constants.engine.get("request", float(s.engine.request)), "front": constants.front}
+    defaults = {"request": float(s.engine.request)}
+    if s.efficiency.mode == "calibrated":
+        defaults["front"] = front_end(name)
     documented = server_options(name, gpu)
     budget = float(s.engine.token_budget)
     if math.isfinite(budget):

@@ -6,16 +6,19 @@ Options come from the engines' documentation and the published benchmark scripts
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from rooflm.engines import load_engine
 from rooflm.request import build_inference
 from rooflm.scenario import Scenario
-from rooflm.serving.deploy import fitted, make_pool, make_server, server_options
+from rooflm.serving.deploy import make_pool, make_server, server_options
+from rooflm.serving.replica import Server
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests, closed_loop, open_loop
+from rooflm.under_load import front_end, tuned
 
 APART = ("mtp-suspect", "anomalous", "precision-unstated", "layout-doubtful")
 """Flags of rows that are scored apart and never fitted."""
@@ -101,9 +104,10 @@ def cache_type(case: Case) -> str | None:
 
 
 def scenario(case: Case) -> Scenario:
-    """The scenario of a run."""
+    """The scenario of a run, with the constants of its release."""
     kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
-    return build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=case.engine).scenario
+    s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=case.engine).scenario
+    return replace(s, engine=tuned(load_engine(case.engine), s.cluster.device.name, s.quant.name, case.version))
 
 
 def load(case: Case, requests: int | None = None) -> Requests:
@@ -127,13 +131,15 @@ def means(pool: Pool, requests: Requests) -> tuple[float, float]:
     return float(np.nanmean(first - sent)), float(np.nanmean((end - first) / steps))
 
 
+def server_of(case: Case, s: Scenario) -> Server:
+    """The server of a run."""
+    return make_server({"request": float(s.engine.request), "front": front_end(case.engine), **options(case)})
+
+
 def predict_case(case: Case) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a run with the shipped constants. Raises RooflmError where it cannot run."""
     s = scenario(case)
-    c = fitted(s)
-    server = make_server(
-        {"request": c.engine.get("request", float(s.engine.request)), "front": c.front, **options(case)}
-    )
+    server = server_of(case, s)
     longest = case.kwargs["prompt"] + case.kwargs["output"]
     return means(make_pool(s, server, longest, case.concurrency), load(case))
 
@@ -160,10 +166,7 @@ def predict_row(request: Any) -> float:
             return ttft if request.metric == "ttft" else tpot
         return case.concurrency * kwargs["output"] / (ttft + tpot * (kwargs["output"] - 1))
     s = scenario(case)
-    c = fitted(s)
-    server = make_server(
-        {"request": c.engine.get("request", float(s.engine.request)), "front": c.front, **options(case)}
-    )
+    server = server_of(case, s)
     pool = make_pool(s, server, kwargs["prompt"] + kwargs["output"], MOST)
     if request.rate:
         count = int(request.requests or 500)

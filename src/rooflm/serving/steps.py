@@ -154,14 +154,14 @@ class StepTable:
 
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
-    flight: micro-batches in a pipeline, each with its share of the sequences. speed: factor of all device times;
-    prefill: further factor of what prompt tokens add to a pass (fitted under load, 1 otherwise).
+    flight: micro-batches in a pipeline, each with its share of the sequences.
     """
 
-    def __init__(self, c: Components, engine: Engine | None = None, speed: float = 1.0, prefill: float = 1.0) -> None:
+    def __init__(self, c: Components, engine: Engine | None = None) -> None:
         s = c.scenario
         e = engine if engine is not None else s.engine
         fitted = s.efficiency.mode == "calibrated"
+        speed, prompt = (float(e.speed), float(e.prompt)) if fitted else (1.0, 1.0)
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
         self.flight = int(min(float(np.max(s.mapping.in_flight)), float(np.max(s.mapping.pp))))
@@ -183,7 +183,7 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._more, self._prefill = prefill - 1.0, prefill
+        self._prompt = prompt
         self._decode, self._attention = decode, attention
         counts = c.launches
         self._gaps = [n * float(e.gap) for n in counts]
@@ -282,9 +282,8 @@ class StepTable:
         if every > self.reach.tokens:
             every = self.reach.tokens
         dense = self._dense
-        device = dense[every] + self._over[here] + attention * self._prefill + floor
-        if self._more:
-            device += self._more * (dense[every] - dense[here])
+        before = dense[here] if here else 0.0
+        device = before + self._over[here] + (dense[every] - before + attention + floor) * self._prompt
         kind = 0
         if here:
             kind = 2
@@ -294,7 +293,7 @@ class StepTable:
             cell = self._cell
             i = min(int(context / cell), CELLS - 1)
             device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
-        device += self._gaps[kind]
+        device += self._gaps[kind] * (self._prompt if kind == 0 else 1.0)
         fixed = self._step + self._sequence * (here + len(chunks))
         issued = self._issued[kind]
         if self._overlap:

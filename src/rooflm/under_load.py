@@ -1,0 +1,62 @@
+"""Constants of the newest engines, fitted to measurements under load: data/calibration/serving.toml, [fit.*].
+
+An engine's row, times a factor of all device times and one of prompts for the card, the weight type and the release.
+They serve `infer` and the serving simulator alike, so that one client alone sees what `infer` says.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import fields, replace
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from rooflm.engine import Engine
+
+
+@lru_cache
+def settings() -> dict[str, Any]:
+    """data/calibration/serving.toml: documented server options, and constants fitted to measurements under load."""
+    text = resources.files("rooflm").joinpath("data/calibration/serving.toml").read_text(encoding="utf-8")
+    found: dict[str, Any] = tomllib.loads(text)
+    return found
+
+
+def weight_type(quant: str) -> str:
+    """A scheme's weight type: its name without the cache's.
+
+    >>> weight_type("fp8kv8"), weight_type("fp8-block")
+    ('fp8', 'fp8-block')
+    """
+    return re.sub(r"-?kv\d+$", "", quant)
+
+
+def tuned(engine: Engine, gpu: str, quant: str, release: str = "") -> Engine:
+    """The engine with its constants for a card, a scheme and a release; itself where none was fitted.
+
+    >>> tuned(Engine("nobody"), "h100-sxm-80gb", "fp8") == Engine("nobody")
+    True
+    """
+    row = settings().get("fit", {}).get(engine.name)
+    if row is None:
+        return engine
+    known = {f.name for f in fields(engine)}
+    own: dict[str, Any] = {k: float(v) for k, v in row.items() if k in known}
+    kind = weight_type(quant)
+    parts = (
+        row.get("cards", {}).get(gpu, {}),
+        row.get("types", {}).get(kind, {}),
+        row.get("releases", {}).get(release, {}),
+    )
+    for name in ("speed", "prompt", "request"):
+        for part in parts:
+            if name in part:
+                own[name] = own.get(name, getattr(engine, name)) * float(part[name])
+    return replace(engine, **own)
+
+
+def front_end(engine: str) -> float:
+    """Serial seconds a request of an engine's front end (0 where none was fitted)."""
+    return float(settings().get("fit", {}).get(engine, {}).get("front", 0.0))
