@@ -104,7 +104,8 @@ def put(page: str, tables: Mapping[str, str]) -> str:
 def verdict_text(scored: Sequence[Scored]) -> str:
     """Verdicts on memory in a sentence and two lists."""
     found = verdicts(scored)
-    lists = [", ".join(f"{i} ({100 * m:+.1f} %)" for i, m in found[k].items()) or "none" for k in ("wrong", "borderline")]
+    named = {k: [f"{i} ({100 * m:+.1f} %)" for i, m in found[k].items()] for k in ("wrong", "borderline")}
+    lists = [", ".join(v) or "none" for v in named.values()]
     total = found["right"] + len(found["wrong"]) + len(found["borderline"])
     return f"{found['right']} of {total} right. Wrong: {lists[0]}. Within 5 % of the capacity: {lists[1]}."
 
