@@ -44,6 +44,12 @@ def test_no_cluster_is_one_sentence():
     assert "no Ray cluster answers on this machine" in done.stdout, done.stderr[-2000:]
 
 
+def test_a_cluster_that_is_gone_is_one_sentence():
+    pytest.importorskip("ray", reason="the extra rooflm[ray] is not installed")
+    with pytest.raises(RooflmError, match=r"no Ray cluster answers at ray://127\.0\.0\.1:1"):
+        rooflm.infer("llama-7b", gpu="a100", batch=[1, 2], on="ray://127.0.0.1:1")
+
+
 def test_no_ray_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RooflmError, match=r"rooflm\[ray\]"):

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rooflm.errors import RooflmError
@@ -66,6 +69,15 @@ def _threads(job: Callable[[Part], Answer], parts: Sequence[Part]) -> Iterator[t
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _answers(on: str) -> None:
+    """Try the cluster's address for a few seconds: Ray itself waits for minutes on one that is gone. Raises OSError."""
+    known = Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    address = on if on != "ray" else os.environ.get("RAY_ADDRESS") or (known.read_text() if known.exists() else "")
+    host, colon, port = address.strip().removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
 def connect(on: str) -> Any:
     """The ray module, joined to a running cluster. Raises RooflmError when it is not installed or none answers."""
     try:
@@ -74,6 +86,7 @@ def connect(on: str) -> Any:
         raise RooflmError("--on ray needs Ray: pip install 'rooflm[ray]'") from error
     if not ray.is_initialized():
         try:
+            _answers(on)
             ray.init(address="auto" if on == "ray" else on, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             where = "on this machine or at RAY_ADDRESS" if on == "ray" else f"at {on}"
