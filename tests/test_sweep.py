@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflm
-from rooflm.api import infer_flat, infer_grid
+from rooflm.api import infer_flat, infer_grid, train_flat
 from rooflm.axes import Axis, find_axes, size_of
 from rooflm.errors import RooflmError
 from rooflm.sweep import blocks, run
@@ -144,3 +144,45 @@ def test_size_of_a_grid_with_a_zip():
 def test_an_unknown_place_is_refused():
     with pytest.raises(RooflmError, match="local, ray"):
         rooflm.infer("llama-7b", gpu="a100", batch=[1, 2], on="moon")
+
+
+TRAIN_POOL = {
+    "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"],
+    "recompute": ["none", "selective", "full"],
+    "schedule": ["1f1b", "gpipe"],
+    "batch": [8, 16, 64],
+    "seq": [512, 2048],
+    "tp": [1, 2, 4],
+    "pp": [1, 2, 4],
+    "dp": [1, 2],
+    "micro_batch": [1, 2, 4],
+    "zero": [0, 1, 2, 3],
+    "cluster.device.dram.bandwidth": [1e12, 2.5e12],
+}
+TRAIN_CORE = ("step_time_s", "mfu", "memory_bytes", "fits", "bubble_fraction", "comm_bytes", "parts_s")
+
+
+@st.composite
+def train_requests(draw: st.DrawFn) -> dict[str, list[object]]:
+    """One to four axes of training, each a few distinct values."""
+    names = draw(st.lists(st.sampled_from(sorted(TRAIN_POOL)), min_size=1, max_size=4, unique=True))
+    return {n: draw(st.lists(st.sampled_from(TRAIN_POOL[n]), min_size=1, max_size=3, unique=True)) for n in names}
+
+
+@settings(max_examples=30, deadline=None)
+@given(train_requests(), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_every_cell_of_training_is_the_prediction_of_its_point(request_, block, random):
+    base = {"model": "llama-7b", "gpu": "a100-sxm-80gb", "efficiency": "0.6,0.8", "engine": "megatron", "batch": 16}
+    axes, fixed = find_axes(base | request_)
+    grid = run(train_flat, axes, fixed, TRAIN_CORE, block=block)
+    places = list(itertools.product(*(range(len(a.values)) for a in axes)))
+    for place in random.sample(places, min(3, len(places))):
+        one = {a.name: a.values[i] for a, i in zip(axes, place, strict=True)}
+        try:
+            estimate = train_flat(outputs=TRAIN_CORE, **point_of(fixed | one))
+        except RooflmError:
+            assert not grid["fits"][place]
+            continue
+        assert bool(grid["fits"][place]) == bool(estimate["fits"])
+        for name, value in estimate.items():
+            assert grid[name][place] == pytest.approx(float(np.asarray(value)), rel=1e-12, abs=1e-18)
