@@ -18,7 +18,7 @@ POOL = {
     "model": ["llama-7b", "mixtral-8x7b", "qwen3-32b"],
     "gpu": ["rtx-3090", "a100-sxm-80gb", "h100-sxm-80gb"],
     "quant": ["w16a16kv16", "w8a8", "w4a16"],
-    "efficiency": ["ideal", "0.7,0.9"],
+    "efficiency": ["ideal", "0.7,0.9", "calibrated"],
     "batch": [1, 2, 7, 64, 300],
     "prompt": [1, 16, 300, 5000],
     "output": [1, 2, 128, 513],
