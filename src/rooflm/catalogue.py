@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from rooflm.errors import RooflmError
-from rooflm.hardware import Cluster, Device, Link, Memory
+from rooflm.hardware import Cluster, Device, Link, Measured, Memory
 from rooflm.rows import (
     DATA,
     FOLDERS,
@@ -23,6 +23,7 @@ from rooflm.rows import (
     is_path,
     names,
     normalise,
+    own_row,
     provenance,
     quantity,
     raw_row,
@@ -45,6 +46,7 @@ __all__ = [
     "load_device",
     "names",
     "normalise",
+    "own_row",
     "provenance",
     "quantity",
     "raw_row",
@@ -90,6 +92,7 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     aliases: list[str] = []
     note: str = ""
     origin: dict[str, str | SourceRow] = {}
+    measured: dict[str, float] | None = None
 
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -138,7 +141,20 @@ def _device(name: str) -> Device:
         idle=quantity(row.idle, "w", f"{label}: idle", zero=True),
         price=quantity(row.price, "usd/h", f"{label}: price", zero=True),
         year=row.year,
+        measured=_measured(row.measured, label),
     )
+
+
+def _measured(given: dict[str, float] | None, label: str) -> Measured | None:
+    """The constants of a calibrated machine."""
+    if given is None:
+        return None
+    for name, value in given.items():
+        if name not in Measured._fields:
+            known = ", ".join(Measured._fields)
+            raise RooflmError(f"{label}: measured has the unknown field {name!r}: it knows {known}")
+        quantity(value, "s", f"{label}: measured.{name}", zero=True)
+    return Measured(**given)
 
 
 _packaged_device = lru_cache(_device)
@@ -159,7 +175,7 @@ def default_cluster(device: str) -> str:
     >>> default_cluster("a100")
     'dgx-a100'
     """
-    return str(raw_row("gpu", device)[0].get("cluster") or "pcie4-8")
+    return own_row("cluster", device) or str(raw_row("gpu", device)[0].get("cluster") or "pcie4-8")
 
 
 def _tier(row: _LinkRow, label: str) -> Link:

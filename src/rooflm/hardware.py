@@ -6,6 +6,7 @@ Every number is SI and may be an array (one dimension an axis), so a sweep over 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rooflm.units import Num
 
@@ -22,6 +23,24 @@ class Memory:
     latency: Num = 0.0
 
 
+class Measured(NamedTuple):
+    """What the owner of a machine found with `rooflm calibrate`: few constants, in place of the fitted kernel tables.
+
+    The device's peak and DRAM bandwidth are then rates that were reached. launch: s a kernel; half_rows: rows of a
+    product at which it reaches half of the peak; attention, decode: share of the compute rate in prefill attention, and
+    of the bandwidth in decode attention; stream: bandwidth of streaming kernels over the DRAM's; sharp: how compute and
+    traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked.
+    """
+
+    launch: Num = 0.0
+    half_rows: Num = 0.0
+    attention: Num = 1.0
+    decode: Num = 1.0
+    stream: Num = 1.0
+    sharp: Num = 2.0
+    convert: Num = 0.0
+
+
 @dataclass(frozen=True)
 class Device:
     """One accelerator as software sees it (a GPU, a GCD, a TPU chip, a CPU socket).
@@ -29,7 +48,7 @@ class Device:
     peak: dense FLOP/s by data type (never the sparse figure); a missing key means that the type is not supported.
     sms: streaming multiprocessors (compute units, cores); clock in Hz (boost).
     l1: shared memory and L1 of all SMs together; l2: last-level cache; dram: device memory.
-    tdp and idle in W; price in USD/h (indicative, dated in the catalogue).
+    tdp and idle in W; price in USD/h (indicative, dated in the catalogue). measured: constants of one's own machine.
     """
 
     name: str
@@ -45,6 +64,7 @@ class Device:
     idle: Num
     price: Num
     year: int = 0
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from rooflm.model import Model, MoE
 from rooflm.models import load_model
 from rooflm.quant import parse_quant
 from rooflm.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.under_load import tuned
 from rooflm.units import Num, is_array
 
 
@@ -233,11 +234,14 @@ def build_inference(
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        engine = "vllm" if mode.mode == "calibrated" else "ideal"
+        own = catalogue.own_row("engine", gpu)
+        engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = load_engine(engine)
     degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
     scheme = quant_for(found, quant, assumed)
+    if mode.mode == "calibrated":
+        runner = tuned(runner, machine.device.name, scheme.name)
     work = Workload(
         batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
         cached=whole("cached", cached, 0), logits=logits,

@@ -16,6 +16,7 @@ from rooflm.mapping import Mapping
 from rooflm.model import Model
 from rooflm.quant import PRESETS, Quant
 from rooflm.request import Request, _plain, apply_sets, check_degrees, find_cluster, find_model, split_degrees, whole
+from rooflm.rows import own_row
 from rooflm.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.schedule import SCHEDULES
 from rooflm.training_options import OPTIMIZERS, Training
@@ -142,7 +143,8 @@ def build_training(
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        engine = "ideal" if mode.mode == "ideal" else "megatron"
+        own = own_row("engine", gpu)
+        engine = "ideal" if mode.mode == "ideal" else own or "megatron"
         assumed.append(f"engine {engine}")
     runner = load_engine(engine)
     if tp is None and pp is None:

@@ -157,11 +157,25 @@ def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
         reason = getattr(error, "strerror", None) or "it is not a file of UTF-8 text"
         raise RooflmError(f"cannot read {kind} file {name!r}: {reason}") from error
     table = _toml(text, path)
+    own = table.get(kind)
+    if isinstance(own, dict) and "source" not in table:  # a machine's file: a table a kind
+        return own, path.stem
     if len(table) == 1:
         ((key, row),) = table.items()
         if isinstance(row, dict):
             return row, key
     return table, path.stem
+
+
+def own_row(kind: str, name: str | None) -> str | None:
+    """The path of a machine's file (with a table [gpu]), if it also holds a table [kind]: [cluster], [engine]."""
+    if name is None or not is_path(name):
+        return None
+    try:
+        table = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
 
 
 @lru_cache

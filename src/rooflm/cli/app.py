@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import typer
 
 from rooflm import __version__
+from rooflm.cli import calibrate as calibrate_command
+from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
 from rooflm.cli import infer as infer_command
 from rooflm.cli import train as train_command
@@ -29,6 +31,8 @@ app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
 app.add_typer(search_command.app, name="search")
 app.command("measure")(measure_command.measure)
+app.command("compare")(compare_command.compare)
+app.command("calibrate")(calibrate_command.calibrate)
 app.command("serve")(serve_command.serve)
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)

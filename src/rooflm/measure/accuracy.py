@@ -37,7 +37,7 @@ def text_of(case: Case) -> str:
 
 
 def windows(case: Case, vocab: int, device: torch.device) -> tuple[torch.Tensor, bool]:
-    """Tokens of the text in rows of `context` (random ones for a model without a tokenizer), and whether it is text."""
+    """Tokens of the text in equal rows of at most `context`, and True; random ones and False without a tokenizer."""
     tokenizer = load.tokenizer_of(case)
     if tokenizer is None:
         rows = max(case.tokens // case.context, 1)
@@ -45,11 +45,8 @@ def windows(case: Case, vocab: int, device: torch.device) -> tuple[torch.Tensor,
     ids = tokenizer(text_of(case), add_special_tokens=False, return_tensors="pt").input_ids[0, : case.tokens]
     if ids.numel() < 2:
         raise RooflmError("the text has fewer than two tokens")
-    length = min(case.context - 1, ids.numel())
-    start = tokenizer.bos_token_id
-    rows_of = ids[: ids.numel() // length * length].reshape(-1, length)
-    head = torch.full((rows_of.shape[0], 1), start if start is not None else 0)
-    return torch.cat([head, rows_of], dim=1).to(device), True
+    length = ids.numel() // math.ceil(ids.numel() / case.context)
+    return ids[: ids.numel() // length * length].reshape(-1, length).to(device), True
 
 
 def score(logits: torch.Tensor, ids: torch.Tensor) -> tuple[float, int]:

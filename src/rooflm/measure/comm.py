@@ -1,7 +1,7 @@
 """Bytes and calls by collective: a dispatch mode over `c10d` and `_c10d_functional` operations.
 
-Each operation is counted once, by its inputs; waits, barriers and receives are not counted. `sent` applies the volume of
-`rooflm.collectives`: bytes that one rank sends, as predictions count them.
+Each operation is counted once, by its inputs; waits, barriers and receives are not counted. `sent` applies the volume
+of `rooflm.collectives`: bytes that one rank sends, as predictions count them.
 """
 
 from __future__ import annotations

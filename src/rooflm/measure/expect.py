@@ -27,7 +27,7 @@ class Expected(NamedTuple):
 
 
 def style(case: Case) -> Style:
-    """How PyTorch runs the case: nothing fused, the embedding split over the tensor group, flash attention with SDPA."""
+    """How PyTorch runs the case: nothing fused, the embedding split over the tensor group, flash attention by SDPA."""
     flash = case.attention == "sdpa"
     half = float(BYTES[case.dtype])
     return Style(fused=False, flash=flash, half_bytes=half, vocab_parallel=True, merged=False, decode_flash=flash)

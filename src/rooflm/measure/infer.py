@@ -168,7 +168,7 @@ def communication(bench: Bench) -> list[tuple[str, str, str, float]]:
 
 
 def flops(bench: Bench, row: Callable[..., Row]) -> list[Row]:
-    """FLOPs of products by torch.utils.flop_counter with eager attention (it misses SDPA on a CPU), and by the graph."""
+    """FLOPs of products by torch.utils.flop_counter with eager attention (it misses the CPU's SDPA), and by the graph."""
     case = bench.case
     if case.world > 1 or case.compiled or case.quant != "none" or bench.shape is None:
         return []

@@ -1,4 +1,4 @@
-"""Memory and utilisation of a process: resident set and CPU share, or the GPU's allocator, NVML's busy time and energy."""
+"""Memory and utilisation of a process: resident set and CPU share, or the GPU's allocator, busy time and energy."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from rooflm.measure.case import Case
 from rooflm.measure.results import Row, Stat, stat
 
 SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"m": (1, 16), "nk": ((256, 256),), "seq": (64,), "past": (128,), "bytes": (2**20,), "comm": (2**14, 2**20)},
+    "tiny": {"m": (1, 16), "nk": ((256, 256),), "seq": (64,), "past": (128,), "bytes": (2**20,),
+             "comm": (2**14, 2**20)},
     "small": {
         "m": (1, 2, 4, 8, 16, 64, 256), "nk": ((1536, 576), (4096, 4096), (2048, 1024)), "seq": (64, 256, 1024),
         "past": (128, 512, 2048), "bytes": (2**16, 2**20, 2**24, 2**27), "comm": tuple(2**i for i in range(10, 25, 2)),
@@ -80,7 +81,7 @@ def kernels(
         turn = iter_forever(weights)
         for m in grid["m"]:
             x = made(m, k)
-            yield "gemm_s", (m, n, k), lambda x=x: torch.nn.functional.linear(x, next(turn)), True  # type: ignore[misc]
+            yield "gemm_s", (m, n, k), lambda x=x, turn=turn: torch.nn.functional.linear(x, next(turn)), True  # type: ignore[misc]
     for length in grid["seq"]:
         q, kv = made(1, HEADS, length, DIM), made(1, KV_HEADS, length, DIM)
         yield "attention_s", (length, HEADS, DIM), lambda q=q, kv=kv: attention(  # type: ignore[misc]

@@ -195,9 +195,9 @@ class Runner:
         return DynamicCache()
 
     def forward(self, ids: torch.Tensor, cache: Any, keep: int = 1) -> torch.Tensor | None:
-        """Logits of the last `keep` tokens (0: of all) on the last stage, None before it. ids gives the shape to all."""
+        """Logits of the last `keep` tokens (0: of all) on the last stage, None before. ids gives the shape to all."""
         if self.stages == 1:
-            return self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=keep).logits  # type: ignore[no-any-return]
+            return self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=keep).logits
         assert self.at is not None
         given: dict[str, Any] = {"input_ids": ids}
         if self.stage:
@@ -208,7 +208,7 @@ class Runner:
         if self.stage < self.stages - 1:
             dist.send(out.contiguous(), self.at.following)
             return None
-        return self.model.lm_head(out[:, -keep:] if keep else out)  # type: ignore[no-any-return]
+        return self.model.lm_head(out[:, -keep:] if keep else out)
 
     def next_ids(self, logits: torch.Tensor | None, rows: int, device: torch.device) -> torch.Tensor:
         """The greedy next token of each sequence, known to every stage: the last one tells the others."""

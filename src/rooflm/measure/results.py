@@ -100,9 +100,9 @@ def unflat(record: dict[str, Any], label: str) -> Row:
     """A row back from its columns; RooflmError names the column that is missing or wrong."""
     try:
         case = Case(**{f.name: _typed(str(f.type), record[f.name]) for f in fields(Case)})
-        numbers = [float(record[c]) for c in ("value", "p10", "p90", "p99")]
+        value, p10, p90, p99 = (float(record[c]) for c in ("value", "p10", "p90", "p99"))
         sizes = {c: int(record[c]) for c in ("rank", "m", "n", "k")}
-        return Row(case, record["metric"], record["unit"], Stat(*numbers, int(record["samples"])),
+        return Row(case, record["metric"], record["unit"], Stat(value, p10, p90, p99, int(record["samples"])),
                    record["shape"] or "", status=record["status"], reason=record["reason"] or "", **sizes)  # fmt: skip
     except KeyError as error:
         raise RooflmError(f"{label}: column {error} is missing: it is no table of `rooflm measure`") from error

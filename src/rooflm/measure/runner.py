@@ -107,7 +107,8 @@ def _died(process: Any, rank: int) -> tuple[str, str]:
 
 
 def run(cases: Sequence[Case], out: str | None = None, tell: Tell | None = None, timeout: float = TIMEOUT) -> list[Row]:
-    """Measure every case; those that the file `out` holds already are kept (failed ones run again). Writes `out` after each case.
+    """Measure every case; those that the file `out` holds already are kept, failed ones run
+    again. Writes `out` after each case.
 
     tell: called with (number, of how many, case, status) after each case. Raises RooflmError only before any work.
     """

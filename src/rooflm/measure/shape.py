@@ -65,4 +65,5 @@ def of_model(model: Model) -> Shape:
     if not plain or not isinstance(mixer, Attention) or not isinstance(ffn, MLP) or not ffn.gated or m.norm != "rms":
         raise RooflmError(f"{model.name} is no plain Llama-like decoder: give a Hugging Face folder or config.json")
     numbers: list[Any] = [m.hidden, m.vocab, block.count, mixer.heads, mixer.kv_heads, mixer.head_dim, ffn.width]
-    return Shape(*(int(x) for x in numbers), int(m.tied), int(mixer.bias), int(mixer.qk_norm))
+    sizes = dict(zip(Shape._fields, (int(x) for x in numbers), strict=False))
+    return Shape(**sizes, tied=int(m.tied), qkv_bias=int(mixer.bias), qk_norm=int(mixer.qk_norm))

@@ -6,6 +6,7 @@ import importlib
 import os
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError
@@ -28,7 +29,7 @@ def classify(error: BaseException) -> tuple[str, str]:
     if "required" in text and "pip install" in text:
         return "failed", f"{text.strip()} (or pip install 'rooflm[measure]')"
     last = traceback.extract_tb(error.__traceback__)[-1:]
-    place = f" ({os.path.basename(last[0].filename)}:{last[0].lineno})" if last else ""
+    place = f" ({Path(last[0].filename).name}:{last[0].lineno})" if last else ""
     return "failed", f"{type(error).__name__}: {' '.join(text.split())[:300]}{place}"
 
 

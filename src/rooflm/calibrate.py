@@ -1,0 +1,240 @@
+"""From measurements to a machine of one's own: few constants of device, links and engine, with their uncertainty.
+
+The constants of `hardware.Measured`, the rates, the link and the engine's cost a step are fitted to the logarithms of
+the measured times of part of the cases (and of the micro-benchmarks); the rest of the cases say how far to trust them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.compare import Key, Machine, fast_times, predictions
+from rooflm.compare import measured as medians
+from rooflm.engine import Engine
+from rooflm.errors import RooflmError
+from rooflm.files import check_target, write_whole
+from rooflm.hardware import Cluster, Device, Link, Measured, Memory
+from rooflm.kernels.measured import product_time
+from rooflm.measure.case import BYTES, Case
+from rooflm.measure.results import Row
+from rooflm.validation.metrics import describe
+
+Array = NDArray[np.float64]
+HELD_OUT = 0.3
+"""Share of the cases that are kept aside."""
+MICRO_WEIGHT = 0.3
+"""Weight of a micro-benchmark beside a whole model's time."""
+ROBUST = 0.1
+"""Relative error beyond which a point weighs like an absolute one, not a squared one."""
+FITTED = ("ttft_s", "tpot_s")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "p2p")
+
+
+class Param(NamedTuple):
+    """A constant: its start and bounds; all are fitted as logarithms."""
+
+    name: str
+    start: float
+    low: float
+    high: float
+
+
+class Constant(NamedTuple):
+    """A fitted constant with the share by which it may be off (one standard deviation of its logarithm)."""
+
+    value: float
+    sigma: float
+
+
+class Calibration(NamedTuple):
+    """The machine, its constants, the error figures by metric on fitted and held-out cases, and how many there were."""
+
+    machine: Machine
+    constants: dict[str, Constant]
+    inside: dict[str, dict[str, Any]]
+    outside: dict[str, dict[str, Any]]
+    cases: int
+    held: int
+
+
+def kept_aside(case: Case, share: float = HELD_OUT) -> bool:
+    """Whether a case is held out: by a hash of its key, so the same for ever.
+
+    >>> sum(kept_aside(Case(batch=b)) for b in range(1, 101)) in range(15, 46)
+    True
+    """
+    draw = int.from_bytes(hashlib.blake2b(case.key.encode(), digest_size=8).digest(), "big") / 2.0**64
+    return draw < share
+
+
+def micro(rows: Sequence[Row]) -> list[Row]:
+    """Micro-benchmarks that the fit uses: products, and collectives by size."""
+    used = ("gemm_s", *(f"{op}_s" for op in COLLECTIVES))
+    return [r for r in rows if r.status == "ok" and r.case.task == "micro" and r.metric in used]
+
+
+def params(rows: Sequence[Row], known: Mapping[Case, str]) -> list[Param]:
+    """The constants that the measurements can tell; they start from the micro-benchmarks where there are any."""
+    small = micro(rows)
+    found = []
+    for dtype in sorted({c.dtype for c in known} | {r.case.dtype for r in small if r.metric == "gemm_s"}):
+        rates = [2.0 * r.m * r.n * r.k / r.stat.value for r in small if r.metric == "gemm_s" and r.case.dtype == dtype]
+        found.append(Param(f"peak.{dtype}", max(rates, default=1e11), 1e9, 1e16))
+    streams = [r.n * r.k * BYTES[r.case.dtype] / r.stat.value for r in small if r.metric == "gemm_s" and r.m == 1]
+    found.append(Param("bandwidth", float(np.median(streams)) if streams else 1e10, 1e8, 1e14))
+    found += [
+        Param("launch", 3e-6, 1e-8, 1e-3), Param("half_rows", 1.0, 0.01, 1e3), Param("attention", 0.3, 1e-3, 2.0),
+        Param("decode", 0.3, 1e-3, 10.0), Param("stream", 1.0, 0.02, 50.0), Param("sharp", 1.5, 1.0, 12.0),
+        Param("step", 5e-4, 1e-6, 1e-1),
+    ]  # fmt: skip
+    if any(c.quant != "none" for c in known):
+        found.append(Param("convert", 1e-10, 1e-14, 1e-7))
+    if any(c.world > 1 for c in known) or any(r.n > 1 and r.metric != "gemm_s" for r in small):
+        found += [Param("link_latency", 2e-4, 1e-7, 1e-1), Param("link_bandwidth", 1e9, 1e6, 1e13)]
+    return found
+
+
+def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, context: float = 0.0) -> Machine:
+    """A machine from constants. Caches are taken as part of the reached rates, so that only DRAM and compute bind."""
+    peak: dict[str, Any] = {k.removeprefix("peak."): v for k, v in values.items() if k.startswith("peak.")}
+    constants = Measured(**{k: values[k] for k in Measured._fields if k in values})
+    fast = Memory(2.0**25, 1e15)
+    device: Any = Device(
+        name="own", vendor="own", architecture="own", peak=peak, sms=1.0, clock=1e9, l1=fast, l2=fast,
+        dram=Memory(memory or 2.0**34, values["bandwidth"]), tdp=1.0, idle=0.0, price=0.0, measured=constants,
+    )  # fmt: skip
+    link = Link("own", "ethernet", float(ranks), values.get("link_bandwidth", 1e9), values.get("link_latency", 1e-4))
+    engine = Engine(
+        "own", kernels="torch", fused=False, merged=False, flash=True, decode_flash=True, vocab_parallel=True,
+        pipelined=False, step=values["step"], context=context,
+    )  # fmt: skip
+    return Machine(Cluster("own", device, (link,)), engine)
+
+
+def micro_times(rows: Sequence[Row], machine: Machine) -> Array:
+    """Predicted seconds of micro-benchmarks."""
+    from rooflm.collectives import ideal
+
+    device, link = machine.cluster.device, machine.cluster.tiers[0]
+    constants = device.measured or Measured()
+    out = []
+    for r in rows:
+        if r.metric == "gemm_s":
+            each, m, n, k = BYTES[r.case.dtype], float(r.m), float(r.n), float(r.k)
+            moved = each * (n * k + m * k + m * n)
+            peak: Any = device.peak[r.case.dtype]
+            time = product_time(2 * m * n * k, moved, m, peak=peak, bandwidth=device.dram.bandwidth, c=constants)
+            out.append(float(time + constants.launch))
+        else:
+            op = r.metric.removesuffix("_s")
+            out.append(float(ideal(op, float(r.m), float(r.n), bandwidth=link.bandwidth, latency=link.latency)))
+    return np.array(out)
+
+
+def calibrate(rows: Sequence[Row], share: float = HELD_OUT, statistic: str = "value") -> Calibration:
+    """Fit a machine to measurements. Raises RooflmError when there are too few of them."""
+    try:
+        from scipy.optimize import least_squares
+    except ImportError as error:
+        raise RooflmError("calibrating needs scipy: pip install 'rooflm[fit]'") from error
+    known, values = medians(rows, statistic)
+    runs = {c: s for c, s in known.items() if c.task == "infer" and not c.compiled}
+    fitted = {c: s for c, s in runs.items() if not kept_aside(c, share)}
+    small = micro(rows)
+    wanted = params(rows, runs)
+    keys: list[Key] = [(c.key, m) for c in fitted for m in FITTED if (c.key, m) in values]
+    if len(keys) + len(small) < len(wanted) or len(keys) < 2:
+        raise RooflmError(f"{len(keys)} measured times are too few for {len(wanted)} constants: measure more cases")
+    goal = np.log(np.array([values[k] for k in keys] + [float(getattr(r.stat, statistic)) for r in small]))
+    weight = np.sqrt(np.array([1.0] * len(keys) + [MICRO_WEIGHT] * len(small)))
+
+    def residual(x: Array) -> Array:
+        machine = build(dict(zip((p.name for p in wanted), np.exp(x).tolist(), strict=True)))
+        whole = fast_times(fitted, machine)
+        found = np.log(np.array([*(whole[k] for k in keys), *micro_times(small, machine)]))
+        return np.asarray(weight * (found - goal))
+
+    start = np.log([np.clip(p.start, p.low * 1.01, p.high * 0.99) for p in wanted])
+    limits = np.log([p.low for p in wanted]), np.log([p.high for p in wanted])
+    best = least_squares(residual, start, bounds=limits, loss="soft_l1", f_scale=ROBUST, diff_step=1e-3, max_nfev=80)
+    sigma = _sigmas(best.jac, float(np.mean(best.fun**2)))
+    constants = {p.name: Constant(float(np.exp(v)), float(d)) for p, v, d in zip(wanted, best.x, sigma, strict=True)}
+    plain = {k: c.value for k, c in constants.items()}
+    machine = build(plain)
+    context = overhead(fitted, values, machine)
+    constants["context"] = Constant(context, 0.0)
+    machine = machine._replace(engine=replace(machine.engine, context=context))
+    aside = {c: s for c, s in runs.items() if c not in fitted}
+    inside, outside = errors(fitted, values, machine), errors(aside, values, machine)
+    return Calibration(machine, constants, inside, outside, len(fitted), len(aside))
+
+
+def _sigmas(jacobian: Array, variance: float) -> Array:
+    """Standard deviations of the parameters from the Jacobian at the optimum; infinite where nothing tells them."""
+    values, vectors = np.linalg.eigh(jacobian.T @ jacobian)
+    safe = np.maximum(values, 1e-9)
+    covariance: Array = (vectors / safe) @ vectors.T * variance
+    return np.asarray(np.sqrt(np.diag(covariance)))
+
+
+def overhead(known: Mapping[Case, str], values: Mapping[Key, float], machine: Machine) -> float:
+    """Bytes that a process takes beyond what the model predicts: the median, at least 0."""
+    told = predictions(dict(known), machine)
+    extra = [v - told[k] for k, v in values.items() if k[1] == "memory_bytes" and k in told]
+    return max(float(np.median(extra)), 0.0) if extra else 0.0
+
+
+def errors(known: Mapping[Case, str], values: Mapping[Key, float], machine: Machine) -> dict[str, dict[str, Any]]:
+    """Error figures by metric."""
+    told = predictions(dict(known), machine)
+    out = {}
+    for metric in ("ttft_s", "tpot_s", "latency_s", "memory_bytes"):
+        both = [(values[k], told[k]) for k in told if k[1] == metric and k in values]
+        if both:
+            out[metric] = describe([b[0] for b in both], [b[1] for b in both])
+    return out
+
+
+def write(path: str, found: Calibration, environment: Mapping[str, Any], source: str) -> None:
+    """The machine as a TOML file that --gpu (and --engine, --cluster) take, with uncertainties and errors in it."""
+    import datetime
+
+    target = check_target(path, ("toml",))
+    d, e, link = found.machine.cluster.device, found.machine.engine, found.machine.cluster.tiers[0]
+    rates = ", ".join(f"{k} = {v:.4g}" for k, v in d.peak.items())
+    own = ", ".join(f"{k} = {getattr(d.measured, k):.4g}" for k in Measured._fields)
+    size = float(environment.get("memory_bytes") or 2.0**34)
+    name = str(environment.get("cpu") or "own machine").replace('"', "'")
+    lines = [
+        f"# A machine calibrated by rooflm on {datetime.date.today()} from {source}:",
+        f"# {found.cases} cases fitted, {found.held} kept aside.",
+        f"# {name}. Rates are those that were reached by one rank, not a datasheet's. Energy and price are not known.",
+        "", "[gpu]", 'vendor = "own"', 'architecture = "own"', f"peak = {{ {rates} }}", "sms = 1", 'clock = "1 GHz"',
+        'l1 = { size = "32 MiB", bandwidth = 1e15 }', 'l2 = { size = "32 MiB", bandwidth = 1e15 }',
+        f"dram = {{ size = {size:.0f}, bandwidth = {d.dram.bandwidth:.4g} }}", 'tdp = "1 W"', 'idle = "0 W"',
+        'price = "0 USD/h"', f"measured = {{ {own} }}",
+        "", "[cluster]", 'device = "*"',
+        f'tiers = [{{ name = "own", kind = "ethernet", size = {int(link.size)}, '
+        f"bandwidth = {link.bandwidth:.4g}, latency = {link.latency:.4g} }}]",
+        "", "[engine]", 'kernels = "torch"', "fused = false", "merged = false", "flash = true", "decode_flash = true",
+        "vocab_parallel = true", "pipelined = false", f"step = {e.step:.4g}", f"context = {e.context:.0f}",
+        "", "[fit]", "# constant = [value, share by which it may be off (one standard deviation)]",
+        *(f'"{k}" = [{c.value:.4g}, {c.sigma:.3g}]' for k, c in found.constants.items()),
+    ]  # fmt: skip
+    for title, figures in (("inside", found.inside), ("held_out", found.outside)):
+        lines += ["", f"[fit.{title}]", "# median and 90th percentile of |predicted / measured - 1|"]
+        lines += [f"{m} = {{ cases = {f['rows']}, median = {f['median_ape']:.4f}, p90 = {f['p90_ape']:.4f} }}"
+                  for m, f in figures.items()]  # fmt: skip
+    text = "\n".join(lines) + "\n"
+    write_whole(target, lambda name: _save(name, text))
+
+
+def _save(name: str, text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
