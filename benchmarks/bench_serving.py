@@ -25,7 +25,7 @@ VIDUR = 210.0
 
 
 def timed(load: Requests, **kwargs: int) -> tuple[Run, float, float]:
-    """A run on llama-3.1-8b and H100s; seconds of simulation and of its summary."""
+    """A run on llama-3.1-8b and H100s; CPU seconds of simulation (one core) and of its summary."""
     longest, output = int(load.prompt.max()), int(load.output.max())
     request = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", prompt=longest, output=output)
     d = deploy(request, load, **kwargs)
@@ -36,11 +36,11 @@ def timed(load: Requests, **kwargs: int) -> tuple[Run, float, float]:
             last[0] = time.perf_counter()
             print(f"  {done} of {total} requests, {now:.0f} s simulated", file=sys.stderr)
 
-    start = time.perf_counter()
+    start = time.process_time()
     run = simulate(load, d.pools, d.router, d.transfer, progress=tell)
-    middle = time.perf_counter()
+    middle = time.process_time()
     metrics.summarise(run)
-    return run, middle - start, time.perf_counter() - middle
+    return run, middle - start, time.process_time() - middle
 
 
 def day_of(path: str | None, requests: int) -> Requests:
@@ -72,7 +72,7 @@ def main() -> int:
     done = sum(1 for s in run.records.status if s == 2)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"{day.count:,} requests of a day on {replicas} replicas: {seconds:.0f} s and {summary:.0f} s to summarise, "
+        f"{day.count:,} requests of a day on {replicas} replicas: {seconds:.0f} CPU s and {summary:.0f} to summarise, "
         f"{done:,} finished, {memory:.2f} GiB at most"
     )
     return 0

@@ -7,7 +7,7 @@ tau is a decode step, the share of passes that carry prompts being those that ar
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,8 @@ ROUNDS = 200
 
 @dataclass(frozen=True)
 class Steady:
-    """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served; ttft includes the
+    """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served
+    (then tpot and requests_per_s are those of a full replica); ttft includes the
     first wave of a closed loop, in its share of the requests."""
 
     ttft: float
@@ -115,7 +116,8 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None) -> Steady:
     made = max(steps - (server.stream_interval - 1) / growth, 0.0)
     tpot = made * tau / max(o - 1, 1)
     if not clients and not stable:
-        return Steady(math.inf, tpot, math.inf, limit / max(steps * tau, 1e-12), running, False)
+        full = steady(replace(requests, concurrency=max(int(limit), 1), arrival=requests.arrival[:0]), pool)
+        return Steady(math.inf, full.tpot, math.inf, full.requests_per_s, full.running, False)
     return Steady(ttft, tpot, ttft + made * tau, x, running, stable)
 
 
