@@ -163,8 +163,8 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
             )
         constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
         cost = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
-        factor = s.engine.collective_factor if s.efficiency.mode == "calibrated" else 1.0
-        timed.append(Timed(comm, cost.time * factor))
+        time = cost.time if constants is None else efficiency.in_engine(cost.time, comm, constants, s)
+        timed.append(Timed(comm, time))
     return timed
 
 
