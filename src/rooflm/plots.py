@@ -51,6 +51,9 @@ NAMES = {
     "prompt": "prompt (tokens)",
     "output": "output (tokens)",
     "cached": "cached prompt (tokens)",
+    "micro_batch": "micro-batch (sequences)",
+    "seq": "sequence (tokens)",
+    "vp": "virtual pipeline stages",
 }
 
 
@@ -259,9 +262,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
     group = "memory" if kind == "memory" else (value or usual)
     parts = {k.split(".", 1)[1]: np.nan_to_num(v.astype(float)) for k, v in full.items() if k.startswith(f"{group}.")}
     if not parts:
-        raise RooflmError(
-            f"--plot-value is {group!r}, but bars show prefill_parts_s, decode_parts_s, memory or comm_bytes"
-        )
+        groups = dict.fromkeys(k.split(".")[0] for k in full if "." in k and not k.startswith("error_band."))
+        raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
     labels = tuple("\n".join(words(a, i) for a, i in zip(axes, p, strict=True)) for p in np.ndindex(*shape))
     _, why = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")
     scale = scale_of(group, np.asarray(sum(parts.values())), grid.keys)
@@ -281,6 +283,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
 def pareto(grid: Any) -> Front:
     """Throughput per GPU against tokens a second for a user, over legal points; a front for each structural point."""
     axes: list[Axis] = list(grid.axes)
+    if "step_time_s" in grid.keys:
+        raise RooflmError("a Pareto front is of inference: draw training as lines, heatmap, parts or memory")
     for need in ("tpot_s", "output_tokens_per_s_per_gpu"):
         check_value(need, grid.arrays)
     speed, why = _masked(grid, "tpot_s")

@@ -26,6 +26,8 @@ INK = "#222222"
 HALO = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
 MOST_WRITTEN = 20 * 16
 """Most cells of a map that get their value written in them."""
+WIDEST = 11.0
+"""Inches beyond which a picture of bars turns its labels rather than grow."""
 
 STYLE: Any = {
     "font.size": 10,
@@ -65,7 +67,7 @@ def _figure(width: float, height: float, title: str) -> Figure:
     """A figure with its heading above, and the second line of the title as a small footing."""
     figure = Figure(figsize=(width, height), layout="constrained")
     head, _, rest = title.partition("\n")
-    figure.suptitle(head, fontsize=12, fontweight="bold")
+    figure.suptitle(textwrap.fill(head, max(int(width * 8), 20)), fontsize=12, fontweight="bold")
     if rest:
         figure.supxlabel(textwrap.fill(rest, max(int(width * 13), 20)), fontsize=8.5, color="#555555")
     return figure
@@ -131,7 +133,8 @@ def _heatmap(p: HeatMap) -> Figure:
         if axes.get_subplotspec().is_first_col():
             axes.set_ylabel(p.y.label)
     if mesh is not None and real.size:
-        bar = figure.colorbar(mesh, ax=flat, label=p.scale.label, fraction=0.05, pad=0.02)
+        name = textwrap.fill(p.scale.label, max(int(13 * tall * math.ceil(count / across)), 24))
+        bar = figure.colorbar(mesh, ax=flat, label=name, fraction=0.05, pad=0.02)
         if isinstance(norm, LogNorm):
             _plain_log(bar.ax.yaxis, low, high)
     return figure
@@ -215,7 +218,7 @@ def _lines(p: Lines) -> Figure:
             axes.set_ylim(bottom=0, top=102 if p.scale.percent and real.size and real.max() > 60 else None)
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
         axes.set_xlabel(p.x.label)
-    flat[0].set_ylabel(p.scale.label)
+    flat[0].set_ylabel(textwrap.fill(p.scale.label, 46))
     if any(s.name for s in p.panels[0][1]):
         handles, labels = flat[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper", frameon=False)
@@ -234,8 +237,10 @@ def _end_mark(axes: Any, x: Any, y: Any, colour: str) -> None:
 def _bars(p: Bars) -> Figure:
     count = len(p.labels)
     longest = max(len(line) for label in p.labels for line in label.split("\n"))
-    turned = longest * count > 90
-    figure = _figure(max(0.55 * count + 4.2, 7.0), 5.2 + (0.05 * longest if turned else 0), p.title)
+    side_by_side = count * (0.085 * longest + 0.15) + 2.4  # inches: labels of 10 points, and the legend
+    turned = side_by_side > WIDEST
+    wide = max(0.55 * count + 4.2, 7.0, 0.0 if turned else side_by_side)
+    figure = _figure(wide, 5.2 + (0.05 * longest if turned else 0), p.title)
     axes = figure.subplots()
     base = np.zeros(count)
     width = 0.7 if count > 1 else 0.35

@@ -31,12 +31,12 @@ def train(
     batch: Annotated[str | None, typer.Option(help="Sequences a step, in all.")] = None,
     seq: Annotated[str, typer.Option(help="Tokens a sequence.")] = "2048",
     micro_batch: Annotated[str, typer.Option(help="Sequences a micro-batch.")] = "1",
-    recompute: Annotated[str | None, typer.Option(help="none, selective, full or block.")] = None,
+    recompute: Annotated[str | None, typer.Option(help="none, selective, ops, full or block.")] = None,
     recompute_layers: Annotated[str, typer.Option(help="Layers recomputed with full or block (0: all).")] = "0",
     zero: Annotated[str | None, typer.Option(help="ZeRO stage 0 to 3, or fsdp.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="gpipe, 1f1b, interleaved or zb-h1.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.")] = None,
     tokens: Annotated[str, typer.Option(help="Tokens of the whole run, such as 300B.")] = "0",
-    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp8, fp8-block, mxfp8, nvfp4 or fp32.")] = "bf16",
+    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8 or nvfp4.")] = "bf16",
     optimizer: Annotated[str, typer.Option(help="adam, adam8bit, adafactor, sgd, sgd-momentum or muon.")] = "adam",
     lora_rank: Annotated[str, typer.Option(help="Train adapters of this rank, everything else frozen.")] = "0",
     lora_modules: Annotated[str | None, typer.Option(help="Products with adapters, such as qkv,out.")] = None,
@@ -52,7 +52,9 @@ def train(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
-    plot_kind: Annotated[str | None, typer.Option(help="lines, heatmap, parts, memory, pareto or roofline.")] = None,
+    plot_kind: Annotated[
+        str | None, typer.Option(help="parts, memory or roofline; of a grid lines, heatmap, parts or memory.")
+    ] = None,
     plot_value: Annotated[str | None, typer.Option(help="Which output to draw, such as mfu.")] = None,
     zips: Annotated[
         list[str] | None, typer.Option("--zip", metavar="A,B", help="Lists that go in step: pairs, no products.")
