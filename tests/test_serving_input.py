@@ -57,7 +57,8 @@ def test_traces_of_services_and_tools(tmp_path: Path) -> None:
         tmp_path, "v.json", json.dumps({"input_lens": [5, 6], "output_lens": [7, 8], "start_times": [2.0, 3.0]})
     )
     guide = _file(tmp_path, "g.json", json.dumps({"benchmarks": [{"requests": {"successful": [
-        {"start_time": 100.0, "prompt_tokens": 5, "output_tokens": 7}, {"start_time": 101.0, "prompt_tokens": 6, "output_tokens": 8}]}}]}))  # fmt: skip
+        {"start_time": 100.0, "prompt_tokens": 5, "output_tokens": 7},
+        {"start_time": 101.0, "prompt_tokens": 6, "output_tokens": 8}]}}]}))  # fmt: skip
     a, m, v, g = (read_trace(p) for p in (azure, mooncake, vllm, guide))
     assert a.prompt.tolist() == [4808, 110] and a.arrival.tolist() == pytest.approx([0.0, 1.0])
     assert m.hashes == [[0, 1], [0, 2]] and m.arrival.tolist() == [0.0, 1.0] and m.output.tolist() == [5, 7]

@@ -1,0 +1,83 @@
+"""`rooflm serve` as a person meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from rooflm.cli.app import main
+
+LOAD = ("--gpu", "h100", "--concurrency", "8", "--spread", "0.8,1", "--prompt", "256", "--output", "64")
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(["serve", *words])
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+def test_text_is_eighty_columns_and_says_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = _run(capsys, "llama-3.1-8b", *LOAD, "--slo", "ttft:p95=1s")
+    assert status == 0 and err == ""
+    assert max(map(len, out.splitlines())) <= 80
+    for words in ("time to first token", "p99", "KV memory, peak", "80 finished", "meet all limits", "Steady-state"):
+        assert words in out
+
+
+def test_json_table_and_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table, plot = tmp_path / "requests.csv", tmp_path / "load.png"
+    status, out, _ = _run(capsys, "llama-3.1-8b", *LOAD, "--json", "--out", str(table), "--plot", str(plot))
+    values = json.loads(out)
+    assert status == 0
+    assert values["finished"] == 80 and values["ttft_s"]["p50"] <= values["ttft_s"]["p99"]
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 80 and {r["status"] for r in rows} == {"finished"}
+    mean = sum(float(r["ttft_s"]) for r in rows) / 80
+    assert mean == pytest.approx(values["ttft_s"]["mean"], rel=1e-6)
+    assert plot.stat().st_size > 10_000
+
+
+def test_the_same_seed_prints_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    first = _run(capsys, "llama-3.1-8b", *LOAD, "--json", "--seed", "3")
+    assert first == _run(capsys, "llama-3.1-8b", *LOAD, "--json", "--seed", "3")
+
+
+def test_capacity_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3.1-8b", "--gpu", "h100", "--slo", "tpot:p95=15ms", "--find", "concurrency", "--json")
+    status, out, _ = _run(capsys, *words)
+    values = json.loads(out)
+    assert status == 0
+    assert values["found"]["concurrency"] >= 4
+    assert values["tpot_s"]["p95"] <= 0.015
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("llama-3.1-8b", "--gpu", "h100", "--trace", "none.csv"), "cannot be read"),
+        (("llama-3.1-8b", "--gpu", "h100", "--rate", "0"), "rate is 0"),
+        (("llama-3.1-8b", "--gpu", "h100", "--rate", "1", "--concurrency", "2"), "not two of them"),
+        (("llama-3.1-8b", "--gpu", "h100", "--find", "rate"), "--slo"),
+        (("llama-3.1-8b", "--gpu", "h100", "--slo", "tpot:p95=1us", "--find", "rate"), "no rate meets the limits"),
+        (("llama-3.1-8b", "--gpu", "h100", "--option", "budget"), "NAME=VALUE"),
+        (("llama-3.1-8b", "--gpu", "h100", "--spread", "wide"), "LOW,HIGH"),
+        (("llama-3.1-8b", "--gpu", "h100", "--out", "table.xls"), "must end in"),
+        (("llama-3.1-8b", "--gpu", "h999"), "unknown"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_2(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str
+) -> None:
+    status, out, err = _run(capsys, *words)
+    assert status == 2 and out == ""
+    assert says in err and err.count("\n") == 1
+
+
+def test_a_rate_that_cannot_be_served_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama-3.1-70b", "--gpu", "h100", "--tp", "4", "--rate", "60", "--prompt", "1024", "--requests", "1500")
+    status, out, _ = _run(capsys, *words)
+    assert status == 0 and "GROWS WITHOUT BOUND" in out
