@@ -146,6 +146,8 @@ def facts_of(row: Row, source: str, split: dict[str, int]) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     if split["gpus"] > 8 or source == "cluster-perf":
         facts["network"] = NETWORK.get(source, "not stated")
+    if source == "cluster-perf":
+        facts["cluster"] = "ethernet-1g"  # assumed: the source says Ethernet, not which
     if "llamacpp" in source and split["pp"] > 1:
         facts["pipeline"] = "layer split; a prompt's micro-batches of 512 tokens overlap, one token's stages do not"
     if source == "ft" and text(row, "metric") == "memory_gb":

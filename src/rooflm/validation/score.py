@@ -100,7 +100,8 @@ def family(request: Request) -> tuple[Any, ...]:
     """What rows must share to be predicted in one evaluation."""
     k = request.kwargs
     model = json.dumps(k["model"], sort_keys=True)
-    return (model, k["gpu"], k.get("quant", ""), request.engine, request.task, request.facts.get("kv_dtype", ""))
+    return (model, k["gpu"], k.get("quant", ""), request.engine, request.task, request.facts.get("kv_dtype", ""),
+            request.facts.get("cluster", ""))  # fmt: skip
 
 
 def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
@@ -111,7 +112,7 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
         arrays["ep"] = 1  # a plain 1 leaves expert parallelism out of the graph
     row = engine or engine_of(requests[0])
     built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
-                            efficiency="calibrated", **arrays)  # fmt: skip
+                            cluster=requests[0].facts.get("cluster"), efficiency="calibrated", **arrays)  # fmt: skip
     s = replace(built.scenario, axes=1)
     if requests[0].facts.get("kv_dtype") == "int8":  # every device converts from int8 in hardware
         s = replace(s, engine=replace(s.engine, kv_convert=0.0))
