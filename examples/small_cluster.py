@@ -46,7 +46,8 @@ def main() -> None:
     print("batch  measured  predicted   off   GPU ms  network ms  other ms")
     for x in lines():
         off = 100 * (x.predicted / x.measured - 1)
-        shown = f"{x.measured:8.1f}  {x.predicted:9.1f}  {off:+3.0f} %  {x.gpu_ms:6.0f}  {x.network_ms:10.1f}  {x.other_ms:8.0f}"
+        rates = f"{x.measured:8.1f}  {x.predicted:9.1f}  {off:+3.0f} %"
+        shown = f"{rates}  {x.gpu_ms:6.0f}  {x.network_ms:10.1f}  {x.other_ms:8.0f}"
         print(f"{x.batch:5d}  {shown}")
 
 
