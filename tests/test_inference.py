@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rooflm import infer, load_model
-from rooflm.inference import memory_use
+from rooflm.capacity import memory_use
 from rooflm.mapping import Mapping
 from rooflm.memory import kv_bytes_per_sequence, kv_bytes_per_token
 from rooflm.quant import PRESETS

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflm.capacity import style
 from rooflm.estimate import step
 from rooflm.graph import Context, Decode, Pass, Prefill, build
-from rooflm.inference import infer_scenario, kernel_factor, style
+from rooflm.inference import infer_scenario, kernel_factor
 from rooflm.request import build_inference
 from rooflm.roofline import rates, time_nodes
 from rooflm.serving import metrics

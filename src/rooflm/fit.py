@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.inference import memory_use
+from rooflm.capacity import memory_use
 from rooflm.scenario import Scenario
 
 MOST_STAGES = 64

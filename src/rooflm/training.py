@@ -14,9 +14,9 @@ import numpy as np
 
 from rooflm import schedule
 from rooflm import training_memory as tm
+from rooflm.capacity import Limits, Memory
 from rooflm.estimate import by_part, dynamic_energy
 from rooflm.graph import Context
-from rooflm.inference import Limits, Memory
 from rooflm.job import Job, job
 from rooflm.ops import Comm
 from rooflm.roofline import Timed, comm_volume, rates

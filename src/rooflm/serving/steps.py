@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm import memory as mem
+from rooflm.capacity import memory_use, style, token_bytes
 from rooflm.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate import MEMORY_POWER, hosted, launches
 from rooflm.graph import Context, Decode, Pass, Prefill, build
-from rooflm.inference import FACTORS, memory_use, style, token_bytes
+from rooflm.inference import FACTORS
 from rooflm.ops import Op
 from rooflm.roofline import Timed, rates, time_nodes
 from rooflm.scenario import Scenario

@@ -1,0 +1,157 @@
+"""What fits: memory of the fullest device when serving, the largest batch, rounds of a batch, and the rules of a
+split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm import memory as mem
+from rooflm.estimate import add_up
+from rooflm.graph import Style
+from rooflm.scenario import Scenario
+from rooflm.units import Num
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
+
+    parts: dict[str, Num]
+    total: Num
+    capacity: Num
+
+    @property
+    def margin(self) -> Num:
+        """Bytes left (negative: missing)."""
+        return self.capacity - self.total
+
+
+class Limits(NamedTuple):
+    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
+
+    flags: dict[str, Num]
+
+    @property
+    def reason(self) -> Num:
+        """The first reason that holds at each point, or an empty text."""
+        names = ["", *self.flags]
+        code: Num = np.zeros((), dtype=int)
+        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
+            code = np.where(flag, index, code)
+        return np.asarray(np.array(names)[np.asarray(code)])
+
+
+def style(s: Scenario) -> Style:
+    """How the engine builds its graph."""
+    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
+    e = s.engine
+    return Style(
+        e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue,
+        decode_flash=e.decode_flash, rope_inside=e.rope_inside, alike=e.alike,
+    )  # fmt: skip
+
+
+def rank_sequences(s: Scenario) -> Num:
+    """Sequences of the fullest data-parallel rank."""
+    return np.ceil(s.workload.batch / s.mapping.dp)
+
+
+def waves(s: Scenario) -> Num:
+    """Rounds in which the batch runs: batch / what fits, rounded up, where the engine queues the rest; else 1.
+
+    Rounds are taken as equally full: a step's time is close to linear in its sequences, so only their number counts.
+    """
+    if not s.engine.waves:
+        return 1
+    return np.ceil(s.workload.batch / np.maximum(max_batch(s), s.mapping.dp))
+
+
+def running_sequences(s: Scenario) -> Num:
+    """Sequences of the fullest data-parallel rank that run at the same time."""
+    return rank_sequences(s) / waves(s)
+
+
+def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
+    """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length."""
+    e, m = s.engine, s.mapping
+    sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
+    held = replace(m, pp=1) if e.even_stages else m
+    parts = {"weights": mem.weight_bytes(s.model, held, s.quant, style(s).half_bytes) / (m.pp if e.even_stages else 1)}
+    parts["kv_cache"] = sequences * sequence_bytes(s)
+    parts["activations"] = pass_tokens(s, sequences) * token_bytes(s)
+    parts["logits"] = sequences * logit_bytes(s)
+    parts["context"] = e.context + 0.0
+    parts["workspace"] = e.workspace + 0.0
+    return Memory(parts, add_up(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
+
+
+def sequence_bytes(s: Scenario) -> Num:
+    """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
+    share)."""
+    length = (s.workload.prompt + s.workload.output) / s.mapping.cp
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.block)
+
+
+def pass_tokens(s: Scenario, sequences: Num) -> Num:
+    """New tokens of the largest pass of one device."""
+    new = s.workload.prompt - s.workload.cached
+    return np.maximum(np.minimum(sequences * new, s.engine.token_budget) / s.mapping.cp, sequences)
+
+
+def token_bytes(s: Scenario) -> Num:
+    """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores."""
+    st = style(s)
+    values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
+    scores = 0.0 if s.engine.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, st.half_bytes)
+    return values * st.half_bytes + scores
+
+
+def logit_bytes(s: Scenario) -> Num:
+    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
+    rows = (s.workload.prompt - s.workload.cached) if s.workload.logits == "all" else 1
+    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (style(s).half_bytes + 4.0)
+
+
+def max_batch(s: Scenario) -> Num:
+    """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget."""
+    fixed = memory_use(s, batch=np.zeros(()))
+    free = fixed.capacity - fixed.total
+    new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
+    each = sequence_bytes(s) + logit_bytes(s)
+    token = token_bytes(s)
+    small = np.floor(free / (each + new * token))
+    budget = s.engine.token_budget / s.mapping.cp
+    large = np.floor(
+        np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each
+    )
+    best = np.where(small * new <= budget, small, np.maximum(large, np.floor(budget / new)))
+    return np.maximum(np.minimum(best, s.engine.max_sequences), 0) * s.mapping.dp
+
+
+def check(s: Scenario, fits: Num) -> Limits:
+    """The rules of a legal mapping, and memory, each a flag with its reason."""
+    m, model = s.mapping, s.model.scaled()
+    flags: dict[str, Num] = {}
+    heads = [b.mixer.heads for b in model.blocks if b.mixer is not None]
+    flags["tp does not divide the heads"] = _any([h % m.tp != 0 for h in heads])
+    flags["pp exceeds the layers"] = np.asarray(m.pp > model.layers)
+    flags["dp exceeds the batch"] = np.asarray(m.dp > s.workload.batch)
+    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
+    if experts:
+        flags["ep does not divide the experts"] = _any([x % m.ep != 0 for x in experts])
+        flags["ep does not fit tp x dp"] = np.asarray((m.tp * m.dp) % m.ep != 0)
+    else:
+        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
+    flags["out of memory"] = ~np.asarray(fits)
+    return Limits(flags)
+
+
+def _any(flags: list[Any]) -> Num:
+    """True where any flag is."""
+    out: Any = np.zeros((), dtype=bool)
+    for flag in flags:
+        out = out | np.asarray(flag)
+    return out
