@@ -138,13 +138,13 @@ def micro_times(rows: Sequence[Row], machine: Machine) -> Array:
     return np.array(out)
 
 
-def calibrate(rows: Sequence[Row], share: float = HELD_OUT, statistic: str = "value") -> Calibration:
+def calibrate(rows: Sequence[Row], share: float = HELD_OUT, clock: str = "wall") -> Calibration:
     """Fit a machine to measurements. Raises RooflmError when there are too few of them."""
     try:
         from scipy.optimize import least_squares
     except ImportError as error:
         raise RooflmError("calibrating needs scipy: pip install 'rooflm[fit]'") from error
-    known, values = medians(rows, statistic)
+    known, values = medians(rows, clock)
     runs = {c: s for c, s in known.items() if c.task == "infer" and not c.compiled}
     fitted = {c: s for c, s in runs.items() if not kept_aside(c, share)}
     small = micro(rows)
@@ -152,7 +152,8 @@ def calibrate(rows: Sequence[Row], share: float = HELD_OUT, statistic: str = "va
     keys: list[Key] = [(c.key, m) for c in fitted for m in FITTED if (c.key, m) in values]
     if len(keys) + len(small) < len(wanted) or len(keys) < 2:
         raise RooflmError(f"{len(keys)} measured times are too few for {len(wanted)} constants: measure more cases")
-    goal = np.log(np.array([values[k] for k in keys] + [float(getattr(r.stat, statistic)) for r in small]))
+    quick = clock == "cpu"  # a micro-benchmark is short enough to run undisturbed now and then
+    goal = np.log(np.array([values[k] for k in keys] + [r.stat.p10 if quick else r.stat.value for r in small]))
     weight = np.sqrt(np.array([1.0] * len(keys) + [MICRO_WEIGHT] * len(small)))
 
     def residual(x: Array) -> Array:

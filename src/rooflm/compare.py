@@ -152,22 +152,42 @@ def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
     return {"step_time_s": float(e.step_time), "step_comm_bytes": sent}
 
 
-def measured(rows: Sequence[Row], statistic: str = "value") -> tuple[dict[Case, str], dict[Key, float]]:
-    """(cases with the shapes of their models, value by (key, metric)), of the rank with the most. statistic: "value"
-    (the median), or "p10", the quick repeats, where other work disturbed the machine."""
+def undisturbed(rows: Sequence[Row]) -> dict[Key, float]:
+    """Times of cases on CPUs as they would be without other work on the machine, from the CPU time of their ranks.
+
+    A rank that computes takes as long as its CPU time (over its threads). Ranks of a tensor group work together: the
+    longest counts; stages work one after the other: they add up. Waking up and waiting on the link is left out.
+    """
+    ranks: dict[tuple[Case, str], list[float]] = {}
+    for r in rows:
+        if r.status == "ok" and r.metric in ("ttft_cpu_s", "tpot_cpu_s"):
+            ranks.setdefault((r.case, r.metric.replace("_cpu", "")), []).append(r.stat.value / r.case.threads)
+    out = {(c.key, m): sum(v) if c.pp > 1 else max(v) for (c, m), v in ranks.items()}
+    for case in {c for c, _ in ranks}:
+        steps = (case.output - 1) * out.get((case.key, "tpot_s"), 0.0)
+        out[case.key, "latency_s"] = out[case.key, "ttft_s"] + steps
+        out[case.key, "output_tokens_per_s"] = case.batch * case.output / out[case.key, "latency_s"]
+    return out
+
+
+def measured(rows: Sequence[Row], clock: str = "wall") -> tuple[dict[Case, str], dict[Key, float]]:
+    """(cases with the shapes of their models, value by (key, metric)): medians, of the rank with the most.
+
+    clock: "wall", or "cpu" for the `undisturbed` times where other work ran on the machine.
+    """
     known: dict[Case, str] = {}
     values: dict[Key, float] = {}
     for r in rows:
         if r.status == "ok" and r.case.task in ("infer", "train"):
             known[r.case] = r.shape
             key = (r.case.key, r.metric)
-            values[key] = max(values.get(key, -np.inf), float(getattr(r.stat, statistic)))
-    return known, values
+            values[key] = max(values.get(key, -np.inf), r.stat.value)
+    return known, ({**values, **undisturbed(rows)} if clock == "cpu" else values)
 
 
-def pairs(rows: Sequence[Row], machine: Machine, statistic: str = "value") -> list[Pair]:
+def pairs(rows: Sequence[Row], machine: Machine, clock: str = "wall") -> list[Pair]:
     """Every measured metric that has a prediction. Raises RooflmError when there is none."""
-    known, values = measured(rows, statistic)
+    known, values = measured(rows, clock)
     foretold = predictions(known, machine)
     by_key = {c.key: c for c in known}
     wanted = (*METRICS, "step_comm_bytes")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rooflm.cli.calibrate import check_clock
 from rooflm.cli.render import columns, dumps
 from rooflm.cli.validate import percent, signed
 
@@ -24,7 +25,7 @@ def compare(
     dtype: Annotated[str, typer.Option(help="Data type of others' results: fp32, bf16 or fp16.")] = "bf16",
     prompt: Annotated[int | None, typer.Option(help="Prompt tokens, where others' results do not say.")] = None,
     output: Annotated[int | None, typer.Option(help="Output tokens, where others' results do not say.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Compare the quick repeats (p10), not the medians.")] = False,
+    clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
     out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every pair.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg).")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
@@ -46,7 +47,7 @@ def compare(
     for path in results:
         theirs = path.lower().endswith((".json", ".jsonl"))
         rows += read_foreign(path, Given(model, dtype, prompt, output)) if theirs else tables.read(path)
-    pairs = c.pairs(rows, machine, "p10" if quick else "value")
+    pairs = c.pairs(rows, machine, check_clock(clock))
     figures = {name: errors(pairs, by) for name, by in {
         "metric": lambda p: p.metric, "strategy": lambda p: coordinates(p.case)["strategy"],
         "optimisation": lambda p: coordinates(p.case)["optimisation"], "dtype": lambda p: p.case.dtype,

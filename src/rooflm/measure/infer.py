@@ -13,7 +13,7 @@ from rooflm.measure import load
 from rooflm.measure.case import Case
 from rooflm.measure.comm import Count, dispatched
 from rooflm.measure.expect import by_rank, expected
-from rooflm.measure.memory import Busy, Meter, settle
+from rooflm.measure.memory import Busy, Meter, exact, settle
 from rooflm.measure.optimise import compiled, profiled, quantise
 from rooflm.measure.parallel import Place, Runner, place
 from rooflm.measure.results import Row, Stat, one, stat
@@ -21,10 +21,12 @@ from rooflm.measure.shape import Shape
 
 
 class Request(NamedTuple):
-    """Seconds of one request: its prefill, and each decode step."""
+    """Seconds of one request: its prefill, and each decode step; CPU seconds of this process for both."""
 
     prefill: float
     steps: list[float]
+    prefill_cpu: float
+    steps_cpu: float
 
 
 class Bench:
@@ -63,18 +65,18 @@ class Bench:
         cache, rows = self.runner.cache(), self.ids.shape[0]
         self.barrier()
         self.sync()
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         ids = self.runner.next_ids(self.runner.forward(self.ids, cache), rows, self.device)
         self.sync()
-        prefill = time.perf_counter() - start
-        steps = []
+        prefill, prefill_cpu = time.perf_counter() - start, time.process_time() - cpu
+        steps, cpu = [], time.process_time()
         for _ in range(output - 1):
             start = time.perf_counter()
             ids = self.runner.next_ids(self.runner.forward(ids, cache), rows, self.device)
             self.sync()
             steps.append(time.perf_counter() - start)
         self.cache = cache
-        return Request(prefill, steps)
+        return Request(prefill, steps, prefill_cpu, time.process_time() - cpu)
 
 
 def weight_bytes(model: Any) -> float:
@@ -105,8 +107,16 @@ def run(case: Case, rank: int) -> list[Row]:
     bench.meter.reset()
     with Busy(bench.device, case.threads) as busy:
         done = [bench.request(case.output) for _ in range(case.repeats)]
+    if bench.device.type == "cpu":  # once more for memory: an exact allocator is slower
+        exact()
+        bench.meter.reset()
+        bench.request(case.output)
     rows = [row(f"{name}_bytes", "B", one(value), rank) for name, value in memory(bench).items()]
     rows += [row(f"{phase}_{name}", unit, one(v), rank) for phase, name, unit, v in sent]
+    if bench.device.type == "cpu":
+        rows.append(row("ttft_cpu_s", "s", stat([r.prefill_cpu for r in done]), rank))
+        if case.output > 1:
+            rows.append(row("tpot_cpu_s", "s", stat([r.steps_cpu / len(r.steps) for r in done]), rank))
     if busy.share is not None:
         rows.append(row("busy", "1", one(busy.share), rank))
     if busy.energy is not None:
@@ -168,7 +178,7 @@ def communication(bench: Bench) -> list[tuple[str, str, str, float]]:
 
 
 def flops(bench: Bench, row: Callable[..., Row]) -> list[Row]:
-    """FLOPs of products by torch.utils.flop_counter with eager attention (it misses the CPU's SDPA), and by the graph."""
+    """FLOPs of products by torch.utils.flop_counter with eager attention (it misses SDPA on CPUs), and by the graph."""
     case = bench.case
     if case.world > 1 or case.compiled or case.quant != "none" or bench.shape is None:
         return []

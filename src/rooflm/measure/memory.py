@@ -35,6 +35,12 @@ def settle() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
+def exact() -> None:
+    """From now on every larger block is mapped and unmapped by itself, so that the resident set is what is in use."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
+
+
 class Meter:
     """Peak memory since `reset`, and what was in use before the model was loaded."""
 
