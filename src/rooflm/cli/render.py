@@ -211,6 +211,11 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
     out: dict[str, Any] = {**values, "scenario": asked, "assumed": list(e.assumed), "warnings": list(e.warnings)}
     out["bound"] = {k: str(v) for k, v in e.bound.items()}
     out["reason"] = str(e.reason)
+    if float(e.memory.margin) < 0:
+        from rooflm.fit import fewest_gpus
+
+        least = fewest_gpus(e.scenario)
+        out["fewest_gpus"] = least._asdict() if least else None
     if ops:
         out["ops"] = {phase: op_rows(e, phase) for phase in ("prefill", "decode")}
     return out
