@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflm.kernels.constants import load_constants, lookup, typed
-from rooflm.kernels.exchange import BYTES, ExchangeConstants, distinct_ranks, exchange_time
+from rooflm.kernels.exchange import BYTES, ExchangeConstants, exchange_time
 from rooflm.kernels.moe import (
     Hardware,
     MoEConstants,
     Routing,
     balanced,
-    distinct_experts,
     fitted,
     imbalance,
     moe_time,
     routed,
     tiles_per_expert,
 )
+from rooflm.ops import distinct_experts, distinct_ranks
 
 H200 = Hardware(989e12, 4.8e12, 132.0, 50e6)
 FUSED = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01, 0.5)
@@ -48,14 +48,14 @@ def draw(tokens: int, top_k: int, experts: int, popularity: np.ndarray, seed: in
 @pytest.mark.parametrize(("tokens", "top_k", "experts"), [(1, 8, 256), (16, 8, 256), (32, 2, 8), (64, 4, 128)])
 def test_distinct_experts_against_drawing_lots(tokens: int, top_k: int, experts: int) -> None:
     drawn = [np.count_nonzero(draw(tokens, top_k, experts, np.ones(experts), seed)) for seed in range(200)]
-    assert float(distinct_experts(tokens, top_k, experts)) == pytest.approx(np.mean(drawn), rel=0.02)
+    assert float(distinct_experts(experts, top_k, tokens)) == pytest.approx(np.mean(drawn), rel=0.02)
 
 
 def test_skewed_popularity_touches_fewer_experts_as_drawn() -> None:
     popularity = np.random.default_rng(7).gamma(1.0, size=256) + 1e-9  # coefficient of variation 1
     drawn = [np.count_nonzero(draw(64, 8, 256, popularity, seed)) for seed in range(50)]
-    assert float(distinct_experts(64, 8, 256, skew=1.0)) == pytest.approx(np.mean(drawn), rel=0.08)
-    assert float(distinct_experts(64, 8, 256, skew=1.0)) < float(distinct_experts(64, 8, 256))
+    assert float(distinct_experts(256, 8, 64, skew=1.0)) == pytest.approx(np.mean(drawn), rel=0.08)
+    assert float(distinct_experts(256, 8, 64, skew=1.0)) < float(distinct_experts(256, 8, 64))
 
 
 def test_imbalance_against_drawing_lots() -> None:
@@ -65,7 +65,7 @@ def test_imbalance_against_drawing_lots() -> None:
 
 @given(tokens=counts, top_k=st.integers(1, 16), experts=st.sampled_from([16, 64, 256]), skew=st.floats(0, 3))
 def test_distinct_experts_bounds(tokens: int, top_k: int, experts: int, skew: float) -> None:
-    found = float(distinct_experts(tokens, top_k, experts, skew))
+    found = float(distinct_experts(experts, top_k, tokens, skew=skew))
     assert top_k * (1 - 1e-9) <= found <= min(experts, tokens * top_k) * (1 + 1e-9)
 
 
@@ -180,7 +180,7 @@ def test_shipped_fits_are_described() -> None:
 
 
 def test_distinct_ranks_by_hand() -> None:
-    assert float(distinct_ranks(2, 4)) == pytest.approx(4 * (1 - 0.75**2))
+    assert float(distinct_ranks(4, 2)) == pytest.approx(4 * (1 - 0.75**2))
     assert float(distinct_ranks(8, 1)) == 1
 
 

@@ -119,22 +119,31 @@ def attended(new: Num, past: Num, window: Num) -> Num:
     return (grow_sum + np.where(capped > 0, capped * np.minimum(window, past + new), 0.0)) / new
 
 
-def distinct_experts(experts: Num, top_k: Num, tokens: Num, alike: Num = 0.0) -> Num:
-    """Expected number of different experts that `tokens` tokens touch, each choosing top_k of them at random.
+def distinct_experts(experts: Num, top_k: Num, tokens: Num, alike: Num = 0.0, skew: Num = 0.0) -> Num:
+    """Expected number of different experts that `tokens` tokens reach together, each choosing top_k of them.
 
-    E (1 - (1 - k/E)^T): an expert is missed by one token with probability 1 - k/E (uniform, independent routing).
-    alike: share of the tokens that repeat another's choice (benchmarks that send one prompt many times): T^(1 - alike)
-    of them choose for themselves.
+    Uniform: E (1 - (1 - k/E)^T), each token missing an expert with probability 1 - k/E. Unequal popularity, of
+    coefficient of variation `skew` (gamma distributed): E (1 - (1 + m s^2)^(-1/s^2)) with m = -T ln(1 - k/E), one less
+    the share of zeros of a negative binomial; it tends to the former as s goes to 0. alike: share of the tokens that
+    repeat another's choice (benchmarks that send one prompt many times): T^(1 - alike) of them choose for themselves.
+    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture.
 
-    >>> round(float(distinct_experts(8, 2, 1)), 9), round(float(distinct_experts(8, 2, 4)), 3)
+    >>> round(float(distinct_experts(8, 2, 1)), 6), round(float(distinct_experts(8, 2, 4)), 3)
     (2.0, 5.469)
+    >>> round(float(distinct_experts(256, 8, 32)), 1), round(float(distinct_experts(256, 8, 32, skew=1.5)), 1)
+    (163.3, 105.1)
     """
     free = tokens ** (1.0 - alike)
-    return experts * -np.expm1(free * np.log1p(-np.minimum(top_k / experts, 1 - 1e-12)))
+    mean = -free * np.log1p(-np.minimum(top_k / experts, 1.0 - 1e-12))
+    variance = np.maximum(np.square(skew), 1e-9)
+    found = experts * -np.expm1(-np.log1p(mean * variance) / variance)
+    return np.maximum(np.minimum(found, free * top_k), np.minimum(free, 1.0) * top_k)
 
 
 def distinct_ranks(ranks: Num, top_k: Num) -> Num:
-    """Expected number of different expert-parallel ranks that hold a token's top_k experts.
+    """Expected number of different expert-parallel ranks that hold a token's top_k experts: R (1 - (1 - 1/R)^k).
+
+    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, drawn alike.
 
     >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2)
     (1.0, 5.25)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.ops import distinct_ranks
 from rooflm.units import Num
 
 BYTES = {"dispatch": 1.03125, "combine": 2.0}
@@ -31,17 +32,6 @@ class ExchangeConstants(NamedTuple):
     sm_rate: Num
     fixed: Num
     lane: Num
-
-
-def distinct_ranks(top_k: Num, ranks: Num) -> Num:
-    """Expected number of different ranks among a token's experts, R (1 - (1 - 1/R)^k): the copies of normal mode.
-
-    Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, drawn alike.
-
-    >>> round(float(distinct_ranks(8, 8)), 2), float(distinct_ranks(8, 1))
-    (5.25, 1.0)
-    """
-    return ranks * (1.0 - (1.0 - 1.0 / np.asarray(ranks, dtype=float)) ** top_k)
 
 
 def exchange_time(
@@ -74,7 +64,7 @@ def exchange_time(
     """
     low = np.asarray(low_latency) > 0
     share = tokens * hidden * element_bytes
-    copies = np.where(low, top_k, distinct_ranks(top_k, ranks)) + c.fixed
+    copies = np.where(low, top_k, distinct_ranks(ranks, top_k)) + c.fixed
     by_sms = np.where(low, 0.0, 1.0 / (sms * c.sm_rate))
     wire = share * copies * np.cbrt((1.0 / (c.eff * bandwidth)) ** 3 + by_sms**3)
     lane = np.where(low, share * ranks * top_k / experts / c.lane, 0.0)

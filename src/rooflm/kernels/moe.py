@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.kernels.constants import LEVELS, lookup, typed
+from rooflm.ops import distinct_experts
 from rooflm.units import Num
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
@@ -67,25 +68,6 @@ class Routing(NamedTuple):
     spread: Num
 
 
-def distinct_experts(tokens: Num, top_k: Num, experts: Num, skew: Num = 0.0) -> Num:
-    """Expected number of different experts that `tokens` tokens reach together.
-
-    Uniform: E (1 - (1 - k/E)^T), each token missing an expert with probability 1 - k/E. Unequal popularity, of
-    coefficient of variation `skew` (gamma distributed): E (1 - (1 + λ s²)^(-1/s²)) with λ = -T ln(1 - k/E), one less
-    the share of zeros of a negative binomial; it tends to the former as s goes to 0.
-    Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture.
-
-    >>> round(float(distinct_experts(1, 8, 256)), 6), round(float(distinct_experts(32, 8, 256)), 1)
-    (8.0, 163.3)
-    >>> round(float(distinct_experts(32, 8, 256, skew=1.5)), 1)
-    105.1
-    """
-    mean = -tokens * np.log1p(-np.minimum(top_k / experts, 1.0 - 1e-12))
-    variance = np.maximum(np.square(skew), 1e-9)
-    found = experts * -np.expm1(-np.log1p(mean * variance) / variance)
-    return np.maximum(np.minimum(found, tokens * top_k), np.minimum(tokens, 1.0) * top_k)
-
-
 def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -> Num:
     """Rows of the busiest of `ep` ranks over the mean: 1 + z(ep) sqrt(s² ep/E + ep/(T k)).
 
@@ -110,7 +92,7 @@ def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) 
     local = experts / ep
     extra = imbalance(tokens, top_k, experts, ep, skew)
     rows = np.minimum(tokens * top_k / ep * extra, tokens * np.minimum(top_k, local))
-    touched = distinct_experts(tokens, top_k, experts, skew) / ep * np.sqrt(extra)
+    touched = distinct_experts(experts, top_k, tokens, skew=skew) / ep * np.sqrt(extra)
     return Routing(rows, np.minimum(np.minimum(touched, local), rows), 1.0)
 
 
