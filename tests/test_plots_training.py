@@ -1,5 +1,7 @@
 """Pictures of training: one step by part, memory against the capacity, operations under the roofline, and grids."""
 
+from itertools import pairwise
+
 import matplotlib.image
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def test_names_of_bars_do_not_lie_on_each_other(changes):
     figure = figure_of(plots.grid_picture(grid(**changes), "memory"))
     figure.draw_without_rendering()
     boxes = [t.get_window_extent() for t in figure.axes[0].get_xticklabels()]
-    assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:], strict=False))
+    assert len(boxes) > 2 and all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
 
 @pytest.mark.parametrize(

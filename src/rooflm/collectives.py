@@ -186,6 +186,7 @@ def _floor_and_body(
 ) -> tuple[Num, Num]:
     """`time` in two parts, its value for an empty message and the rest (s): tiers add the one and overlap the other."""
     many = np.asarray(n) > 1
+    n = np.maximum(n, 1.0)  # a grid's illegal points have fractions of a rank
     hops = library_hops(n)
     half = np.minimum(np.maximum(n, 2.0), MEASURED_RANKS) * 0.5
     wire = bytes_ * _share(op, n) / bandwidth

@@ -157,6 +157,9 @@ def build_training(
         "recompute_layers": recompute_layers, "fsdp_group": fsdp_group,
     }  # fmt: skip
     mapping = training_mapping(given, degrees, runner, assumed)
+    if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
+        many = _plain(np.max(mapping.vp))
+        warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
     quant = training_quant(dtype, machine, warnings)
     start = options or Training()
     modules = start.lora_modules if lora_modules is None else _modules(lora_modules)

@@ -10,6 +10,8 @@ import numpy as np
 from rooflm.bands import around, band
 from rooflm.errors import RooflmError, near_matches
 from rooflm.inference import InferenceEstimate
+from rooflm.scenario import Scenario
+from rooflm.units import Num
 
 INFER_KEYS: dict[str, tuple[str, str]] = {
     "ttft_s": ("time to first token", "s"),
@@ -44,17 +46,21 @@ INFER_KEYS: dict[str, tuple[str, str]] = {
 """Key -> (meaning, unit), for nested keys of the group."""
 
 
-def error_band(e: InferenceEstimate) -> dict[str, dict[str, Any]]:
-    """Ends of the error band of each time (s) and the number of published rows behind it; not-a-number and 0 rows
-    where nothing was calibrated."""
-    s, device = e.scenario, e.scenario.cluster.device
-    asked = {"ttft_s": ("prefill", e.ttft), "tpot_s": ("decode", e.tpot), "latency_s": ("request", e.latency)}
+def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
+    """Key -> (phase, predicted time) to key -> ends of the error band (s) and the number of published rows behind it;
+    not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value) in asked.items():
-        found = band(phase, s.engine.name, device.architecture) if s.efficiency.mode == "calibrated" else None
+        found = band(phase, s.engine.name, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands
+
+
+def error_band(e: InferenceEstimate) -> dict[str, dict[str, Any]]:
+    """The error band of each time of a request (see `bands_around`)."""
+    asked = {"ttft_s": ("prefill", e.ttft), "tpot_s": ("decode", e.tpot), "latency_s": ("request", e.latency)}
+    return bands_around(e.scenario, asked)
 
 
 _READ: dict[str, Callable[[InferenceEstimate], Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rooflm.results import INFER_KEYS, bands_around
 from rooflm.training import TrainingEstimate
 
 TRAIN_KEYS: dict[str, tuple[str, str]] = {
@@ -36,8 +37,14 @@ TRAIN_KEYS: dict[str, tuple[str, str]] = {
     "energy_j": ("energy of the run", "J"),
     "power_w": ("mean power per GPU", "W"),
     "gpus": ("GPUs used", "1"),
+    "error_band": INFER_KEYS["error_band"],
 }
 """Key -> (meaning, unit), for nested keys of the group."""
+
+
+def error_band(e: TrainingEstimate) -> dict[str, dict[str, Any]]:
+    """The error band of the step time (see `bands_around`)."""
+    return bands_around(e.scenario, {"step_time_s": ("step", e.step_time)})
 
 
 def train_values(e: TrainingEstimate) -> dict[str, Any]:
@@ -72,4 +79,5 @@ def train_values(e: TrainingEstimate) -> dict[str, Any]:
         "energy_j": e.energy,
         "power_w": e.power,
         "gpus": e.gpus,
+        "error_band": error_band(e),
     }

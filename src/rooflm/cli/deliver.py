@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from rooflm.cli import render
+from rooflm.errors import RooflmError
 
 
 def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: bool) -> None:
@@ -14,6 +15,8 @@ def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: 
         from rooflm.files import check_target
 
         check_target(out)
+    if plot_kind and not plot:
+        raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
     if plot:
         from rooflm.plots import check_plot
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rooflm.cli.render import beside, columns, count, percent, seconds, shares, wrap
-from rooflm.results_training import train_values
+from rooflm.cli.render import banded, beside, columns, count, percent, seconds, shares, wrap
+from rooflm.results_training import error_band, train_values
 from rooflm.training import TrainingEstimate
 from rooflm.units import gib, text
 
@@ -23,9 +23,10 @@ def train_text(e: TrainingEstimate) -> str:
         f"recompute {m.recompute}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}; {s.engine.name}",
         *wrap("assumed", e.assumed),
         "",
+        f"A step takes {seconds(e.step_time)} {banded(e.step_time, error_band(e)['step_time_s'])}".rstrip(),
+        "",
     ]
     speed = [
-        ("step time", seconds(e.step_time)),
         ("tokens/s per GPU", count(e.tokens_per_s_per_gpu)),
         ("model TFLOP/s per GPU", count(e.model_tflops_per_gpu)),
         ("MFU (all pairs of tokens)", percent(e.mfu)),
