@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-WORDS = "time memory network light water stone river garden window letter number system order market engine".split()
+WORDS = ["time", "memory", "network", "light", "water", "stone", "river", "garden", "window", "letter", "number"]
 
 
 @dataclass(frozen=True)
