@@ -44,10 +44,11 @@ def tuned(engine: Engine, gpu: str, quant: str, release: str = "") -> Engine:
         return engine
     known = {f.name for f in fields(engine)}
     own: dict[str, Any] = {k: float(v) for k, v in row.items() if k in known}
-    kind = weight_type(quant)
+    types = row.get("types", {})
+    kind = types.get(weight_type(quant), types.get("fp8", {}))  # a type without runs of its own counts as fp8
     parts = (
         row.get("cards", {}).get(gpu, {}),
-        row.get("types", {}).get(kind, {}),
+        kind,
         row.get("releases", {}).get(release, {}),
     )
     for name in ("speed", "prompt", "request"):

@@ -260,6 +260,8 @@ def serve_text(model: str, served: Served, values: dict[str, Any]) -> str:
         ("KV memory, peak", render.percent(values["kv_peak"])),
         ("preemptions", str(values["preemptions"])),
     ]
+    if values["cached_share"] > 0:
+        right.append(("prompt tokens cached", render.percent(values["cached_share"])))
     lines += render.beside(render.columns(left, "lr"), render.columns(right, "lr"))
     lines += ["", *verdicts(values, served)]
     return "\n".join(lines)

@@ -95,9 +95,9 @@ class Prior(NamedTuple):
 
 
 PRIORS = {
-    "request": Prior(0.03, 0.5), "front": Prior(0.0015, 0.5), "step": Prior(0.3e-3, 0.7), "sequence": Prior(3e-6, 0.7),
-    "gap": Prior(-0.5e-6, 4.0, 0.5e-6), "collective_factor": Prior(1.0, 0.5), "gemm_factor": Prior(1.0, 0.2),
-    "decode_factor": Prior(1.0, 0.25), "moe_factor": Prior(1.0, 0.25), "stream_factor": Prior(1.0, 0.4),
+    "request": Prior(0.04, 0.6), "front": Prior(0.0015, 0.5), "step": Prior(0.3e-3, 0.7), "sequence": Prior(3e-6, 0.7),
+    "gap": Prior(0.0, 2.0, 0.5e-6), "collective_factor": Prior(1.0, 0.35), "gemm_factor": Prior(1.0, 0.2),
+    "decode_factor": Prior(1.0, 0.25), "moe_factor": Prior(1.0, 0.2), "stream_factor": Prior(1.0, 0.25),
     "prompt": Prior(1.0, 0.3),
 }  # fmt: skip
 """Constants of an engine. gap may be negative: kernels measured alone carry launch time that a CUDA graph hides."""

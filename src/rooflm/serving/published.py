@@ -22,8 +22,6 @@ from rooflm.under_load import front_end, tuned
 
 APART = ("mtp-suspect", "anomalous", "precision-unstated", "layout-doubtful")
 """Flags of rows that are scored apart and never fitted."""
-NOT_STREAMED = ("1.0.0rc3", "1.2.0rc6.post1")
-"""TensorRT-LLM releases of the campaign that sets no stream interval (other lengths and names than the recipes')."""
 IN_STEP = "0.5.6.post2"
 """SGLang release of the campaign with lengths that do not vary: its waves stay in step."""
 
@@ -81,6 +79,11 @@ def cases(outcomes: Iterable[Any], source: str = "aic") -> list[Case]:
     return out
 
 
+def blackwell(case: Case) -> bool:
+    """True for cards of that generation."""
+    return bool(case.kwargs["gpu"].startswith(("b200", "b300", "gb")))
+
+
 def options(case: Case) -> dict[str, Any]:
     """Server options of a published run, from the engines' documentation and the campaign's scripts: TensorRT-LLM's
     token budget is max(8192, prompt + concurrency + 64); SGLang on Blackwell looks at its queue every 10 steps, from 16
@@ -88,19 +91,18 @@ def options(case: Case) -> dict[str, Any]:
     found = server_options(case.engine, case.kwargs["gpu"])
     if case.engine == "trtllm":
         found["budget"] = max(8192, case.kwargs["prompt"] + case.concurrency + 64)
-        if case.version in NOT_STREAMED:
-            found["stream_interval"] = 1
-    blackwell = case.kwargs["gpu"].startswith(("b200", "b300", "gb"))
-    if case.engine == "sglang" and blackwell and case.group[0].startswith(("deepseek", "qwen3.5")):
+    if case.engine == "sglang" and blackwell(case) and case.group[0].startswith(("deepseek", "qwen3.5")):
         found["receive_interval"] = 10 if case.concurrency < 16 else 30
     return found
 
 
 def cache_type(case: Case) -> str | None:
-    """The scheme with the cache's type: TensorRT-LLM and vLLM ran quantised checkpoints with an fp8 cache."""
+    """The scheme with the cache's type: TensorRT-LLM and vLLM ran quantised checkpoints with an fp8 cache, as
+    SGLang does with sparse latent attention on Blackwell (its default there)."""
     quant = case.kwargs["quant"]
     narrow = quant is not None and quant.startswith(("fp8", "nvfp4"))
-    return f"{quant}kv8" if narrow and "kv" not in quant and case.engine != "sglang" else quant
+    by_default = case.engine != "sglang" or (blackwell(case) and case.group[0].startswith(("glm-5", "deepseek-v3.2")))
+    return f"{quant}kv8" if narrow and "kv" not in quant and by_default else quant
 
 
 def scenario(case: Case) -> Scenario:
@@ -168,15 +170,11 @@ def predict_row(request: Any) -> float:
     s = scenario(case)
     server = server_of(case, s)
     pool = make_pool(s, server, kwargs["prompt"] + kwargs["output"], MOST)
+    prompt, output = kwargs["prompt"], kwargs["output"]
     if request.rate:
-        count = int(request.requests or 500)
-        ttft, tpot = means(pool, open_loop(request.rate, count, kwargs["prompt"], kwargs["output"], request.spread, 1))
-        if request.metric in ("ttft", "tpot"):
-            return ttft if request.metric == "ttft" else tpot
-    all_at_once = closed_loop(
-        MOST, int(request.requests or 3 * MOST), kwargs["prompt"], kwargs["output"], request.spread, 1
-    )
-    run = simulate(all_at_once, (pool,))
+        sent = open_loop(request.rate, int(request.requests or 500), prompt, output, request.spread, 1)
+    else:
+        sent = closed_loop(MOST, int(request.requests or 3 * MOST), prompt, output, request.spread, 1)
     if request.metric in ("ttft", "tpot"):
-        return means(pool, all_at_once)[0 if request.metric == "ttft" else 1]
-    return float(np.sum(all_at_once.output)) / run.duration
+        return means(pool, sent)[0 if request.metric == "ttft" else 1]
+    return float(np.sum(sent.output)) / simulate(sent, (pool,)).duration
