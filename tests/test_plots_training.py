@@ -83,6 +83,15 @@ def test_bars_of_policies():
     assert isinstance(sent, Bars) and np.allclose(sum(sent.parts.values()), total * sent.scale.factor)
 
 
+def test_a_long_zip_is_told_by_its_models_name():
+    made = grid(model=["gpt3-175b", "mt-nlg-530b"], pp=[8, 35], batch=[64, 280], gpus=[64, 280], seq=[2048, 1024],
+                zip=("model", "pp", "batch", "gpus", "seq"), recompute=["none", "full"])  # fmt: skip
+    picture = plots.grid_picture(made, "memory")
+    assert isinstance(picture, Bars) and picture.labels[0] == "gpt3-175b\nrecompute none"
+    pair = grid(gpu=["a100-sxm-80gb", "h100-sxm-80gb"], pp=[8, 4], gpus=64, zip=("gpu", "pp"))
+    assert plots.grid_picture(pair, "memory").labels[1] == "h100-sxm-80gb, pp 4"
+
+
 def test_map_and_lines_over_degrees():
     made = grid(tp=[1, 2, 4, 8], micro_batch=[1, 2, 4], recompute="full")
     picture = plots.grid_picture(made, value="mfu")

@@ -136,6 +136,8 @@ def label(axis: Axis) -> str:
 
 NAMELESS = ("model", "gpu", "cluster", "engine", "quant", "schedule")
 """Axes whose values say themselves what they are."""
+MOST_PARTNERS = 3
+"""Zipped partners from which on only the value that tells the points apart is written."""
 NEUTRAL = {"width_prune": 0, "depth_prune": 0, "width_scale": 1, "depth_scale": 1}
 """Changes to a model that change nothing at this value, which therefore need no word."""
 
@@ -146,6 +148,9 @@ def words(axis: Axis, place: int) -> str:
     >>> words(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
     'width prune 0.27'
     """
+    telling = [m for m in axis.members if m.name in NAMELESS and len(set(m.values)) == len(m.values)]
+    if telling and len(axis.partners) >= MOST_PARTNERS:
+        return str(telling[0].values[place])
     texts = []
     for member in axis.members:
         value = member.values[place]

@@ -1,0 +1,57 @@
+"""GPT-3 175B on 1024 GPUs, from A100 with HDR InfiniBand to B200 behind an NVLink switch with a larger batch.
+
+    python examples/training_generations.py [FIGURE.png]
+
+Seconds a sequence over those of the last machine, as in Optimus (Kundu et al. 2024, arXiv 2407.14645), with calibrated
+kernels: 11 times where the paper prints about 35. `explore_generations.py` has the same ladder with flat efficiencies
+and the best split of 8192 GPUs, which gives the paper's figure.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from rooflm.training_studies import GENERATIONS, generation_rows
+
+CHANGES = {"calibrated": {}, "ideal": {"efficiency": "ideal"}, "bf16 throughout": {"dtype": "bf16"}}
+
+
+def study(**changes: str) -> dict[str, dict[str, float]]:
+    """System -> relative time by segment."""
+    found: dict[str, dict[str, float]] = {}
+    for row in generation_rows(**changes):
+        found.setdefault(row["system"], {})[row["segment"]] = row["relative"]
+    return found
+
+
+def main(figure: str = "") -> None:
+    """Print the ladder and draw it."""
+    ladders = {name: study(**changes) for name, changes in CHANGES.items()}
+    found = ladders["calibrated"]
+    print(f"{'system':12s} {'relative':>9s} {'of that communication':>22s}")
+    for system, parts in found.items():
+        total = sum(parts.values())
+        print(f"{system:12s} {total:9.2f} {100 * parts['communication'] / total:20.0f} %")
+    for name, ladder in ladders.items():
+        first, last = (sum(ladder[k].values()) for k in (next(iter(GENERATIONS)), list(GENERATIONS)[-1]))
+        print(f"first over last, {name}: {first / last:.1f}")
+    if figure:
+        from rooflm.pictures import Bars, Scale
+        from rooflm.plots import draw
+
+        labels = tuple(f"{k}\n{GENERATIONS[k]['dtype']}\n{sum(v.values()):.1f}x" for k, v in found.items())
+        parts = {p: np.array([v[p] for v in found.values()]) for p in ("compute", "communication", "other")}
+        gain = {p: v[0] / v[-1] for p, v in parts.items()}
+        why = (
+            "Optimus prints about 35x for the first system. Products in 4 bits have 29 times the rate of bf16 on A100, "
+            f"but memory and NVLink are only 3 to 4 times as fast: compute gains {gain['compute']:.0f}x, "
+            f"communication {gain['communication']:.0f}x"
+        )
+        title = f"GPT-3 175B training on 1024 GPUs by generation\n{why}"
+        draw(Bars(title, labels, Scale("time a sequence, B200-NVS-L = 1"), parts), figure)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
