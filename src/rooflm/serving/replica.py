@@ -80,7 +80,12 @@ class PrefixCache:
     def match(self, hashes: Sequence[int]) -> int:
         """Tokens of the longest prefix that is cached; its blocks count as used now.
 
-        >>> c = PrefixCache(16); c.add([1, 2]); c.match([1, 2, 3]), c.match([2, 1])
+        A block's hash covers everything before it too (as in vLLM's cache and Mooncake's traces), so membership suffices.
+
+        >>> cache = PrefixCache(16)
+        >>> cache.add([1, 2])
+        32
+        >>> cache.match([1, 2, 3]), cache.match([9, 1])
         (32, 0)
         """
         hit = 0

@@ -52,7 +52,7 @@ class Requests:
 def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what: str = "prompt") -> Ints:
     """`count` lengths, uniform over whole numbers from spread[0] to spread[1] times `mean` (fixed where both are 1).
 
-    >>> lengths(100, (0.8, 1.0), 4, 1).min() >= 80
+    >>> bool(lengths(100, (0.8, 1.0), 4, 1).min() >= 80)
     True
     """
     low, high = spread
