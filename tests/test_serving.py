@@ -41,12 +41,22 @@ def run_of(
     ("new", "past", "sequences", "context"), [(512, 0, 32, 1000), (2048, 0, 100, 2000), (64, 4096, 7, 300)]
 )
 def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: int, context: int) -> None:
-    s = SCENARIO
+    s = replace(SCENARIO, engine=replace(SCENARIO.engine, prompt=1.0))
     work = Pass(Prefill(1, new, past), Decode(sequences, context), 1 + sequences)
     nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, style(s)))
     timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in time_nodes(nodes, s)]
     whole = step(timed, s.engine, s.cluster.device, rates(s), s.engine.issue_prefill, sequences + 1)
-    assert TABLE.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
+    table = StepTable(PARTS, s.engine)
+    assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
+
+
+def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
+    plain, slow = (StepTable(PARTS, replace(SCENARIO.engine, prompt=f)) for f in (1.0, 2.0))
+    alone = plain.decode_time(32, 1000.0)
+    assert slow.decode_time(32, 1000.0) == alone
+    assert slow.mixed([(512, 0)], 0, 0.0) == pytest.approx(2 * plain.mixed([(512, 0)], 0, 0.0), rel=0.05)
+    added = plain.mixed([(512, 0)], 32, 1000.0) - alone
+    assert slow.mixed([(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
 
 
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
@@ -59,8 +69,10 @@ def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
     e = infer_scenario(build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", prompt=prompt, output=200).scenario)
     run = run_of(closed_loop(1, 3, prompt, 200), request=float(e.scenario.engine.request))
     t = metrics.table(run)
-    assert t.ttft == pytest.approx(float(e.ttft), rel=0.02)
+    assert t.ttft == pytest.approx(float(e.ttft), rel=0.01)
     assert t.tpot == pytest.approx(float(e.tpot), rel=0.01)
+    out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=1, requests=3, prompt=prompt, output=200)
+    assert out.latency_s["mean"] == pytest.approx(float(e.latency), rel=0.01)
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))

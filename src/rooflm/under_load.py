@@ -55,6 +55,7 @@ def tuned(engine: Engine, gpu: str, quant: str, release: str = "") -> Engine:
         for part in parts:
             if name in part:
                 own[name] = own.get(name, getattr(engine, name)) * float(part[name])
+    own["request"] = own.get("request", engine.request) + float(row.get("front", 0.0))  # alone, a request pays both
     return replace(engine, **own)
 
 

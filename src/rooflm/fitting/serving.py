@@ -96,14 +96,14 @@ class Prior(NamedTuple):
 
 PRIORS = {
     "request": Prior(0.04, 0.6), "front": Prior(0.0015, 0.5), "step": Prior(0.3e-3, 0.7), "sequence": Prior(3e-6, 0.7),
-    "gap": Prior(0.0, 2.0, 0.5e-6), "collective_factor": Prior(1.0, 0.35), "gemm_factor": Prior(1.0, 0.2),
+    "gap": Prior(0.0, 2.0, 0.5e-6), "collective_factor": Prior(1.0, 0.45), "gemm_factor": Prior(1.0, 0.2),
     "decode_factor": Prior(1.0, 0.25), "moe_factor": Prior(1.0, 0.2), "stream_factor": Prior(1.0, 0.25),
     "prompt": Prior(1.0, 0.3),
 }  # fmt: skip
 """Constants of an engine. gap may be negative: kernels measured alone carry launch time that a CUDA graph hides."""
 CARD = {"speed": Prior(1.0, 0.08), "prompt": Prior(1.0, 0.15)}
 """Constants of a card, beside the engine's."""
-RELEASE = {"request": Prior(1.0, 0.5), "prompt": Prior(1.0, 0.3), "speed": Prior(1.0, 0.1)}
+RELEASE = {"request": Prior(1.0, 1.0), "prompt": Prior(1.0, 1.0), "speed": Prior(1.0, 0.15)}
 """Constants of a release, beside the engine's."""
 RELEASES = ("1.0.0rc3",)
 """Releases with enough groups of their own."""

@@ -222,8 +222,9 @@ def deploy(
         raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
     name, gpu = s.engine.name, s.cluster.device.name
     defaults = {"request": float(s.engine.request)}
-    if s.efficiency.mode == "calibrated":
-        defaults["front"] = front_end(name)
+    if s.efficiency.mode == "calibrated":  # the engine's constant a request holds its turn in the front end
+        front = min(front_end(name), defaults["request"])
+        defaults = {"request": defaults["request"] - front, "front": front}
     documented = server_options(name, gpu)
     budget = float(s.engine.token_budget)
     if math.isfinite(budget):

@@ -135,7 +135,8 @@ def means(pool: Pool, requests: Requests) -> tuple[float, float]:
 
 def server_of(case: Case, s: Scenario) -> Server:
     """The server of a run."""
-    return make_server({"request": float(s.engine.request), "front": front_end(case.engine), **options(case)})
+    front = front_end(case.engine)
+    return make_server({"request": float(s.engine.request) - front, "front": front, **options(case)})
 
 
 def predict_case(case: Case) -> tuple[float, float]:

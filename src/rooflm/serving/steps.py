@@ -45,14 +45,17 @@ class Reach(NamedTuple):
 
 
 def ladder(last: int) -> Array:
-    """Whole numbers from 1 to `last`, every one up to 16 and then about 9 % apart.
+    """Whole numbers from 1 to `last`: every one up to 16, then about 9 % apart, and multiples of 128 (of 512 from 8192
+    on), where kernels step.
 
     >>> ladder(20).tolist()[-4:]
     [16.0, 17.0, 19.0, 20.0]
     """
     steps = int(np.ceil(np.log(max(last, 2)) / np.log(RATIO)))
     points = np.round(RATIO ** np.arange(steps + 1))
-    return np.unique(np.minimum(np.concatenate([np.arange(1, 17), points, [max(last, 1)]]), max(last, 1))).astype(float)
+    tiles = np.concatenate([np.arange(128, min(last, 8192), 128), np.arange(8192, last, 512)])
+    every = np.concatenate([np.arange(1, 17), points, tiles, [max(last, 1)]])
+    return np.unique(np.minimum(every, max(last, 1))).astype(float)
 
 
 class Parts(NamedTuple):
