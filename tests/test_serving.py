@@ -152,7 +152,8 @@ def test_the_event_jump_is_the_same_as_stepping() -> None:
     noise = np.linspace(0.01, float(load.arrival[-1]), 500)
     order = np.argsort(np.concatenate([load.arrival, noise]), kind="stable")
     both = Requests(
-        np.concatenate([load.prompt, np.full(500, 10**9)])[order], np.concatenate([load.output, np.ones(500, int)])[order],
+        np.concatenate([load.prompt, np.full(500, 10**9)])[order],
+        np.concatenate([load.output, np.ones(500, int)])[order],
         np.concatenate([load.arrival, noise])[order],
     )  # fmt: skip
     mixed = metrics.table(run_of(both))

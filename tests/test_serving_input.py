@@ -51,7 +51,8 @@ def test_traces_of_services_and_tools(tmp_path: Path) -> None:
         "a.csv",
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.98,4808,10\n2023-11-16 18:17:04.98,110,27\n",
     )
-    mooncake = _file(tmp_path, "m.jsonl", '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
+    mooncake = _file(tmp_path, "m.jsonl",
+                     '{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
                      '{"timestamp": 1000, "input_length": 700, "output_length": 7, "hash_ids": [0, 2]}\n')  # fmt: skip
     vllm = _file(
         tmp_path, "v.json", json.dumps({"input_lens": [5, 6], "output_lens": [7, 8], "start_times": [2.0, 3.0]})
