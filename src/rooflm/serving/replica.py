@@ -80,7 +80,8 @@ class PrefixCache:
     def match(self, hashes: Sequence[int]) -> int:
         """Tokens of the longest prefix that is cached; its blocks count as used now.
 
-        A block's hash covers everything before it too (as in vLLM's cache and Mooncake's traces), so membership suffices.
+        A block's hash covers everything before it too (as in vLLM's cache and Mooncake's traces), so membership is
+        enough.
 
         >>> cache = PrefixCache(16)
         >>> cache.add([1, 2])
