@@ -49,11 +49,28 @@ def windows(case: Case, vocab: int, device: torch.device) -> tuple[torch.Tensor,
     return ids[: ids.numel() // length * length].reshape(-1, length).to(device), True
 
 
-def score(logits: torch.Tensor, ids: torch.Tensor) -> tuple[float, int]:
-    """Summed negative log likelihood of the next tokens, and how many the largest logit names."""
-    flat, goal = logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten()
-    nll = torch.nn.functional.cross_entropy(flat, goal, reduction="sum")
-    return float(nll), int((flat.argmax(-1) == goal).sum())
+class Score:
+    """Negative log likelihood of next tokens, and how many of them the largest logit names, summed over windows."""
+
+    def __init__(self) -> None:
+        self.nll, self.hits, self.count = 0.0, 0, 0
+
+    def add(self, logits: torch.Tensor, ids: torch.Tensor) -> None:
+        """One window."""
+        flat, goal = logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten()
+        self.nll += float(torch.nn.functional.cross_entropy(flat, goal, reduction="sum"))
+        self.hits += int((flat.argmax(-1) == goal).sum())
+        self.count += goal.numel()
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean negative log likelihood."""
+        return math.exp(self.nll / self.count)
+
+    @property
+    def top1(self) -> float:
+        """Share of next tokens that the largest logit names."""
+        return self.hits / self.count
 
 
 def greedy(bench: Bench, start: torch.Tensor) -> torch.Tensor:
@@ -67,46 +84,38 @@ def greedy(bench: Bench, start: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def run(case: Case, rank: int) -> list[Row]:
-    """Score the case, and compare it with the same model in fp32, one process, eager attention."""
+    """Score the case, and compare it with the same model in fp32, one process, eager attention (unless it is that)."""
     case_bench = replace(case, batch=case.dp, prompt=2)
     bench = Bench(case_bench, rank)
-    device = bench.device
-    plain = replace(
-        case_bench, dtype="fp32", quant="none", attention="eager", compiled=False, tp=1, pp=1, dp=1, batch=1
-    )
+    plain = replace(case_bench, dtype="fp32", quant="none", compiled=False, graphs=False, tp=1, pp=1, dp=1, batch=1)
+    plain = replace(plain, attention="eager")
     last = rank == case.world - 1
-    reference: Any = Bench(plain, rank) if last else None
-    ids, real = windows(case, load_vocab(bench), device)
-    totals = {"nll": 0.0, "base_nll": 0.0}
-    right = base_right = same = count = 0
-    worst = 0.0
+    compared = replace(case_bench, attention="eager") != plain
+    reference: Any = Bench(plain, rank) if last and compared else None
+    ids, real = windows(case, load_vocab(bench), bench.device)
+    ours, theirs = Score(), Score()
+    same, worst = 0, 0.0
     for window in ids.split(1):
         logits = bench.runner.forward(window, bench.runner.cache(), keep=0)
         if not last or logits is None:
             continue
-        base = reference.runner.forward(window, reference.runner.cache(), keep=0)
-        nll, hits = score(logits, window)
-        base_nll, base_hits = score(base, window)
-        totals["nll"] += nll
-        totals["base_nll"] += base_nll
-        right, base_right = right + hits, base_right + base_hits
-        same += int((logits.argmax(-1) == base.argmax(-1)).sum())
-        worst = max(worst, float((logits.float() - base.float()).abs().max()))
-        count += window.numel()
+        ours.add(logits, window)
+        if reference is not None:
+            base = reference.runner.forward(window, reference.runner.cache(), keep=0)
+            theirs.add(base, window)
+            same += int((logits.argmax(-1) == base.argmax(-1)).sum())
+            worst = max(worst, float((logits.float() - base.float()).abs().max()))
     start = ids[:1, : min(64, ids.shape[1])]
-    made = greedy(bench, start)
+    made = greedy(bench, start) if compared else None
     if not last:
         return []
-    match = float((made == greedy(reference, start)).float().mean())
+    values = {"perplexity": ours.perplexity, "top1": ours.top1} if real else {}
+    if reference is not None and made is not None:
+        if real:
+            values |= {"baseline_perplexity": theirs.perplexity, "baseline_top1": theirs.top1}
+        values |= {"top1_agreement": same / ids.numel(), "max_logit_error": worst,
+                   "greedy_match": float((made == greedy(reference, start)).float().mean())}  # fmt: skip
     shape = bench.shape.text() if bench.shape else ""
-    scored = ids.numel() - ids.shape[0]
-    values = {
-        "perplexity": math.exp(totals["nll"] / scored), "baseline_perplexity": math.exp(totals["base_nll"] / scored),
-        "top1": right / scored, "baseline_top1": base_right / scored, "top1_agreement": same / count,
-        "greedy_match": match, "max_logit_error": worst,
-    }  # fmt: skip
-    if not real:
-        values = {k: v for k, v in values.items() if k in ("top1_agreement", "greedy_match", "max_logit_error")}
     return [Row(case, k, "1", one(v), shape) for k, v in values.items()]
 
 

@@ -67,6 +67,7 @@ def compiled(model: Any, case: Case) -> Any:
         try:
             import torch._inductor.config as inductor
 
+            inductor.compile_threads = 1  # a pool of compilers takes longer to start than it saves
             inductor.cpp.enable_kernel_profile = True  # names fused kernels in profiles; costs them nothing measurable
             model.forward = torch.compile(model.forward, mode=mode, dynamic=True)
         except RuntimeError as error:
