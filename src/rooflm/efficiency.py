@@ -112,6 +112,8 @@ STREAMS = {
 """Elementwise kernel whose constants a streaming op takes."""
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+ALIGNED = 16
+"""Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
 """s: floor of such a product."""
 
@@ -188,9 +190,10 @@ def _sized(kernel: str, size: Num) -> tuple[str, ...]:
     return names if plain == kernel else (*names, f"{plain}-hd{int(np.max(size))}", plain)
 
 
-def _unfused(op: Op, rate: str, s: Scenario, r: Any) -> Num:
-    """Plain batched products: a share of the roofline and a floor a kernel."""
-    roof = np.maximum(op.flops / (UNFUSED * r.peak[rate]), op.bytes / (UNFUSED * r.dram))
+def _unfused(op: Op, rate: str, s: Scenario, r: Any, peak: Num | None = None) -> Num:
+    """Plain batched products: a share of the roofline (FLOP/s `peak`, else that of the rate) and a floor a kernel."""
+    top = r.peak[rate] if peak is None else peak
+    roof = np.maximum(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
     t: Num = roof + MIXED * op.launches
     return t
 
@@ -292,8 +295,19 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
             touched = distinct_experts(experts, top_k, tokens, s.engine.alike) / ep
             routing = routing._replace(experts=np.minimum(routing.experts, touched))
         times.append(
-            moe_time(tokens, hidden, width, routing, top_k=top_k, experts=experts, device=hardware, c=c, ep=ep,
-                     weight_bytes=op.widths[0], act_bytes=op.widths[1])
+            moe_time(
+                tokens,
+                hidden,
+                width,
+                routing,
+                top_k=top_k,
+                experts=experts,
+                device=hardware,
+                c=c,
+                ep=ep,
+                weight_bytes=op.widths[0],
+                act_bytes=op.widths[1],
+            )
         )
     return times
 
@@ -314,7 +328,23 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
 
 def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
     """Batched products of unfused attention in training."""
-    return [_unfused(op, rate, s, r) for op in ops]
+    return [_unfused(op, rate, s, r, batched_peak(op, r.peak[rate], r.peak["vector"])) for op in ops]
+
+
+def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
+    """FLOP/s of the units that a batched product runs on: tensor cores where its rows are whole multiples of 16 bytes,
+    else fp32 units (heads of 108 16-bit values: 216 bytes).
+
+    Source: NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core requirements"; seen in four published
+    BLOOM candidates with 128 heads of 108, a quarter slower than their like with 64 or 96.
+
+    >>> from rooflm.ops import bmm
+    >>> [float(batched_peak(bmm("scores", "attention", 1, 64, 64, d, 1, 2), 312e12, 19.5e12)) for d in (104, 108)]
+    [312000000000000.0, 19500000000000.0]
+    """
+    _rows, n, k, _batch = op.shape
+    whole = (np.asarray(n * op.widths[0]) % ALIGNED == 0) & (np.asarray(k * op.widths[1]) % ALIGNED == 0)
+    return np.where(whole, matrix, vector)
 
 
 FAMILY = {
