@@ -84,6 +84,11 @@ def blackwell(case: Case) -> bool:
     return bool(case.kwargs["gpu"].startswith(("b200", "b300", "gb")))
 
 
+def older(case: Case) -> bool:
+    """True for releases before those that the constants under load were fitted on: TensorRT-LLM 0.x."""
+    return case.engine == "trtllm" and case.version.startswith("0.")
+
+
 def options(case: Case) -> dict[str, Any]:
     """Server options of a published run, from the engines' documentation and the campaign's scripts: TensorRT-LLM's
     token budget is max(8192, prompt + concurrency + 64); SGLang on Blackwell looks at its queue every 10 steps, from 16
@@ -109,7 +114,10 @@ def scenario(case: Case) -> Scenario:
     """The scenario of a run, with the constants of its release."""
     kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
     s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=case.engine).scenario
-    return replace(s, engine=tuned(load_engine(case.engine), s.cluster.device.name, s.quant.name, case.version))
+    engine = load_engine(case.engine)
+    return replace(
+        s, engine=engine if older(case) else tuned(engine, s.cluster.device.name, s.quant.name, case.version)
+    )
 
 
 def load(case: Case, requests: int | None = None) -> Requests:
@@ -135,7 +143,7 @@ def means(pool: Pool, requests: Requests) -> tuple[float, float]:
 
 def server_of(case: Case, s: Scenario) -> Server:
     """The server of a run."""
-    front = front_end(case.engine)
+    front = 0.0 if older(case) else front_end(case.engine)
     return make_server({"request": float(s.engine.request) - front, "front": front, **options(case)})
 
 
