@@ -13,11 +13,11 @@ from rooflm.cli import calibrate as calibrate_command
 from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
 from rooflm.cli import infer as infer_command
-from rooflm.cli import train as train_command
 from rooflm.cli import lists
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
 from rooflm.cli import serve as serve_command
+from rooflm.cli import train as train_command
 from rooflm.cli import validate as validate_command
 from rooflm.errors import RooflmError
 
