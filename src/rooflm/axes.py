@@ -38,9 +38,7 @@ class Axis(NamedTuple):
     @property
     def structural(self) -> bool:
         """True when it cannot broadcast: values that are no numbers, or numbers that choose a structure."""
-        return any(
-            a.name.startswith(CHOOSING) or not all(_is_number(v) for v in a.values) for a in self.members
-        )
+        return any(a.name.startswith(CHOOSING) or not all(_is_number(v) for v in a.values) for a in self.members)
 
 
 def _is_number(value: Any) -> bool:
@@ -141,9 +139,7 @@ def numeric_point(axes: Sequence[Axis]) -> Point:
     {'batch': (3, 1), 'tp': (1, 2)}
     """
     n = len(axes)
-    return {
-        a.name: _column(a.values, i, n) for i, axis in enumerate(axes) for a in axis.members
-    }
+    return {a.name: _column(a.values, i, n) for i, axis in enumerate(axes) for a in axis.members}
 
 
 def _column(values: tuple[Any, ...], place: int, n: int) -> NDArray[Any]:

@@ -237,9 +237,7 @@ def _blocks(c: Config) -> tuple[Block, ...]:
     norms = c.family.norms
     if "falcon" in c.family.extra and parallel and not c.flag("new_decoder_architecture"):
         norms = 1
-    return tuple(
-        Block(n, m, f, norms, parallel and m is not None and f is not None) for (m, f), n in counts.items()
-    )
+    return tuple(Block(n, m, f, norms, parallel and m is not None and f is not None) for (m, f), n in counts.items())
 
 
 def _extra(c: Config, blocks: tuple[Block, ...]) -> int:

@@ -254,24 +254,39 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
     inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
     if mixer.kind == "mamba2":
         # in: z, x, B, C, dt; conv over x, B, C with bias; A, D, dt bias a head; gated norm; out
-        return h * (2 * inner + 2 * keys + mixer.heads) + (mixer.conv + 1) * (inner + 2 * keys) + 3 * mixer.heads + (
-            inner + inner * h
+        return (
+            h * (2 * inner + 2 * keys + mixer.heads)
+            + (mixer.conv + 1) * (inner + 2 * keys)
+            + 3 * mixer.heads
+            + (inner + inner * h)
         )
     if mixer.kind == "mamba1":
         # in: x, z; conv with bias; x -> dt rank, B, C; dt -> inner with bias; A, D; out (state per channel)
         rank = np.ceil(h / 16)
-        return 2 * h * inner + (mixer.conv + 1) * inner + inner * (rank + 2 * mixer.state) + (rank + 1) * inner + (
-            inner * mixer.state + inner + inner * h
+        return (
+            2 * h * inner
+            + (mixer.conv + 1) * inner
+            + inner * (rank + 2 * mixer.state)
+            + (rank + 1) * inner
+            + (inner * mixer.state + inner + inner * h)
         )
     if mixer.kind == "gated-delta":
         # q, k, v, output gate z; beta and decay a head; conv over q, k, v; A and dt bias; norm of head_dim; out
-        return h * (2 * keys + 2 * inner + 2 * mixer.heads) + mixer.conv * (2 * keys + inner) + 2 * mixer.heads + (
-            mixer.head_dim + inner * h
+        return (
+            h * (2 * keys + 2 * inner + 2 * mixer.heads)
+            + mixer.conv * (2 * keys + inner)
+            + 2 * mixer.heads
+            + (mixer.head_dim + inner * h)
         )
     # Kimi delta attention: q, k, v, per-channel decay and output gate through a low rank of head_dim, beta a head
     gates = mixer.head_dim * (2 * h + keys + inner)
-    return h * (2 * keys + inner + mixer.heads) + mixer.conv * (2 * keys + inner) + gates + mixer.heads + keys + (
-        mixer.head_dim + inner * h
+    return (
+        h * (2 * keys + inner + mixer.heads)
+        + mixer.conv * (2 * keys + inner)
+        + gates
+        + mixer.heads
+        + keys
+        + (mixer.head_dim + inner * h)
     )
 
 
