@@ -1,4 +1,4 @@
-"""Settings of all tests: properties are drawn alike in every run and have no deadline, so that a slow machine passes."""
+"""Settings of all tests: properties are drawn alike in every run and have no deadline: slow machines pass."""
 
 from hypothesis import HealthCheck, settings
 

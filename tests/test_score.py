@@ -152,8 +152,26 @@ def test_bands_widen_where_less_is_known() -> None:
 
 
 def table(path: Path, *rows: dict[str, str]) -> Path:
-    names = ("id", "source", "model", "params_b", "gpu", "gpus", "tp", "pp", "engine", "precision_weights",
-             "precision_activations", "precision_kv", "batch", "input_len", "output_len", "metric", "value", "note")
+    names = (
+        "id",
+        "source",
+        "model",
+        "params_b",
+        "gpu",
+        "gpus",
+        "tp",
+        "pp",
+        "engine",
+        "precision_weights",
+        "precision_activations",
+        "precision_kv",
+        "batch",
+        "input_len",
+        "output_len",
+        "metric",
+        "value",
+        "note",
+    )
     plain = {"id": "t-1", "source": "a table", "model": "llama-2-7b", "gpu": "A100-80GB", "gpus": "1", "tp": "1",
              "pp": "1", "engine": "TensorRT-LLM v0.9.0", "precision_weights": "fp16", "precision_activations": "fp16",
              "precision_kv": "fp16", "batch": "1", "input_len": "128", "output_len": "128", "metric": "latency_s",

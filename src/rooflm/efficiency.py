@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from rooflm.collectives import CollectiveConstants, fitted, hierarchical
 from rooflm.engine import Engine
 from rooflm.errors import UnknownNameError
+from rooflm.kernels import measured as own_machine
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
     decode_attention_time,
     prefill_attention_time,
 )
-from rooflm.kernels import measured as own_machine
 from rooflm.kernels.cards import card, few_rows_time
 from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
