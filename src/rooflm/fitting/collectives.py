@@ -118,7 +118,7 @@ def read(data: Path) -> pd.DataFrame:
     keys = ["gpu", "library", "op", "tier", "link", "ranks", "bytes"]
     both = pd.concat([aic, vidur[across | inside]])
     dtypes = both.groupby([*keys, "dtype"], as_index=False)["time_us"].median()
-    return dtypes.drop(columns="dtype")
+    return pd.DataFrame(dtypes).drop(columns="dtype")
 
 
 def table(rows: pd.DataFrame) -> Table:

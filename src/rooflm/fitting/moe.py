@@ -140,7 +140,7 @@ def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
     names = ["hidden", "inter", "topk", "experts"]
     many = len(rows[names].drop_duplicates()) > 2
     groups = rows[names if many else ["tp", "ep"]].apply(tuple, axis=1)
-    order = {group: index for index, group in enumerate(_shuffled(groups.unique()))}
+    order = {group: index for index, group in enumerate(_shuffled(list(groups.unique())))}
     tokens, hidden, width, top_k, experts, tp, ep = (
         rows[name].to_numpy(float) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
     )
@@ -150,7 +150,7 @@ def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
         tokens, hidden, width, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
         card.sms * one, card.l2 * one, rows["time_us"].to_numpy(float) * 1e-6,
         np.array([order[group] % FOLDS for group in groups], float),
-        (rows["distribution"] == "balanced").to_numpy(float),
+        np.asarray(rows["distribution"] == "balanced", dtype=float),
     )  # fmt: skip
 
 

@@ -111,8 +111,9 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     if np.all(arrays["ep"] == 1):
         arrays["ep"] = 1  # a plain 1 leaves expert parallelism out of the graph
     row = engine or engine_of(requests[0])
+    cluster = str(requests[0].facts.get("cluster", "")) or None
     built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
-                            cluster=requests[0].facts.get("cluster"), efficiency="calibrated", **arrays)  # fmt: skip
+                            cluster=cluster, efficiency="calibrated", **arrays)  # fmt: skip
     s = replace(built.scenario, axes=1)
     if requests[0].facts.get("kv_dtype") == "int8":  # every device converts from int8 in hardware
         s = replace(s, engine=replace(s.engine, kv_convert=0.0))
