@@ -118,7 +118,6 @@ def test_every_kind_of_one_prediction_is_written(tmp_path, single, kind):
 
 @pytest.mark.parametrize("kind", plots.GRID_KINDS)
 def test_pages(tmp_path, kind):
-    pytest.importorskip("plotly")
     path = tmp_path / "a.html"
     plots.plot_grid(grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8, 64]), str(path), kind)
     text = path.read_text()

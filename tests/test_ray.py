@@ -14,7 +14,6 @@ SCRIPT = Path(__file__).parent / "ray_cluster.py"
 
 
 def test_two_workers_one_killed():
-    pytest.importorskip("ray", reason="the extra rooflm[ray] is not installed")
     env = {
         **os.environ,
         "RAY_DEDUP_LOGS": "0",
@@ -29,7 +28,6 @@ def test_two_workers_one_killed():
 
 
 def test_no_cluster_is_one_sentence():
-    pytest.importorskip("ray", reason="the extra rooflm[ray] is not installed")
     code = (
         "import rooflm\n"
         "try:\n"
@@ -45,7 +43,6 @@ def test_no_cluster_is_one_sentence():
 
 
 def test_a_cluster_that_is_gone_is_one_sentence():
-    pytest.importorskip("ray", reason="the extra rooflm[ray] is not installed")
     with pytest.raises(RooflmError, match=r"no Ray cluster answers at ray://127\.0\.0\.1:1"):
         rooflm.infer("llama-7b", gpu="a100", batch=[1, 2], on="ray://127.0.0.1:1")
 

@@ -1,6 +1,7 @@
 """Streamed grids: the same numbers as in memory, in bounded pieces, and an interrupted run carries on."""
 
 import numpy as np
+import pandas
 import pytest
 
 from rooflm import api
@@ -9,9 +10,6 @@ from rooflm.axes import find_axes
 from rooflm.errors import RooflmError
 from rooflm.stream import stream
 from rooflm.sweep import Job
-
-pandas = pytest.importorskip("pandas")
-pytest.importorskip("pyarrow")
 
 REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "rtx-3090"], "batch": [1, 2, 4, 8, 16], "output": [16, 32, 64],
            "tp": [1, 2], "efficiency": "0.7,0.9"}  # fmt: skip
