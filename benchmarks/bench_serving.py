@@ -63,11 +63,7 @@ def main() -> int:
     run, seconds, _ = timed(load)
     running = sum(r.sequence_steps for r in run.replicas) / sum(r.steps for r in run.replicas)
     rate = load.count / seconds
-    print(
-        print(
-            f"512 in, 128 out, {running:.0f} running: {rate:,.0f} requests a CPU second, {rate / VIDUR:.0f} x Vidur's"
-        )
-    )
+    print(f"512 in, 128 out, {running:.0f} running: {rate:,.0f} requests a CPU second, {rate / VIDUR:.0f} x Vidur's")
     day = day_of(given.trace, given.requests)
     replicas = max(round(day.rate * float(np.mean(day.prompt + 4 * day.output)) / 12_000), 1)
     run, seconds, summary = timed(day, replicas=replicas)

@@ -12,6 +12,7 @@ from ray.cluster_utils import Cluster
 from rooflm import search_infer
 from rooflm.api import infer_flat
 from rooflm.axes import find_axes
+from rooflm.explore import Space, grid, make_task
 from rooflm.sweep import Job, Store, blocks, run
 from rooflm.workers import spread
 
@@ -52,6 +53,10 @@ def main() -> None:
     case = {"gpu": "a100-sxm-80gb", "gpus": 4, "batch": [1, 8, 64], "efficiency": "0.7,0.9"}
     here, there = search_infer("llama-7b", **case), search_infer("llama-7b", on="ray", **case)
     assert here == there
+    task = make_task("infer", "llama-2-13b", gpus=2, batch=8, prompt=256, output=32)
+    space = Space("a100", ("n7", "n5"), ("hbm2e", "hbm3e"), ("nvlink3+hdr", "nvlink5+ndr"))
+    near, far = grid(task, space), grid(task, space, on="ray")
+    assert all(np.array_equal(near[k], far[k]) for k in near), "exploration of hardware"
     ray.shutdown()
     cluster.shutdown()
     print("the same to the bit")

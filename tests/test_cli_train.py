@@ -215,3 +215,14 @@ def test_bad_input_is_one_sentence(train, changes, says):
 def test_a_missing_batch_is_asked_for(train):
     status, out, err = train(*GPT[:-2])
     assert (status, out) == (2, "") and err == "rooflm: batch is missing: give the sequences of one step with --batch\n"
+
+
+def test_placement_by_the_order_of_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "gpt3-175b", "--gpu", "a100", "--gpus", "64", "--tp", "8", "--pp", "4", "--batch", "64", "--json"]
+    steps = []
+    for order in ("tp-cp-dp-pp", "dp-cp-pp-tp"):
+        assert main([*words, "--order", order]) == 0
+        steps.append(json.loads(capsys.readouterr().out)["step_time_s"])
+    assert steps[1] > 1.2 * steps[0]  # tensor groups across nodes
+    assert main([*words, "--order", "tp-dp"]) == 2
+    assert "must name tp, cp, dp and pp once each" in capsys.readouterr().err

@@ -93,6 +93,21 @@ def check_training(s: Scenario) -> None:
         raise RooflmError(f"cp is {_plain(m.cp)}, but it must divide seq {_plain(w.seq)}")
 
 
+def group_order(text: str | None) -> tuple[str, ...]:
+    """Which groups take neighbouring devices, innermost first, from text such as "tp,cp,dp,pp" (or "tp-cp-dp-pp").
+
+    >>> group_order("tp-pp-dp-cp")
+    ('tp', 'pp', 'dp', 'cp')
+    """
+    usual = Mapping().order
+    if text is None:
+        return usual
+    names = tuple(piece.strip().lower() for piece in text.replace("-", ",").split(","))
+    if sorted(names) != sorted(usual):
+        raise RooflmError(f"order is {text!r}, but it must name tp, cp, dp and pp once each, such as 'tp-cp-dp-pp'")
+    return names
+
+
 def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Engine, assumed: list[str]) -> Mapping:
     """The Mapping from what was given, the degrees, and the framework's habits where nothing was."""
     sp = given["sp"]
@@ -117,6 +132,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         recompute=policy,
         recompute_layers=whole("recompute_layers", given["recompute_layers"], 0), zero=zero_stage(zero),
         fsdp_group=whole("fsdp_group", given["fsdp_group"], 0), schedule=choice("schedule", name, SCHEDULES),
+        order=group_order(given["order"]),
     )  # fmt: skip
 
 
@@ -124,7 +140,8 @@ def build_training(
     *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
     cp: Any = None, ep: Any = None, vp: Any = 1, sp: bool | None = None, batch: Any = None, seq: Any = 2048,
     micro_batch: Any = 1, recompute: str | None = None, recompute_layers: Any = 0, zero: Any = None,
-    fsdp_group: Any = 0, schedule: str | None = None, tokens: Any = 0, dtype: str = "bf16", optimizer: str = "adam",
+    fsdp_group: Any = 0, schedule: str | None = None, order: str | None = None,
+    tokens: Any = 0, dtype: str = "bf16", optimizer: str = "adam",
     dropout: bool | None = None, lora_rank: Any = 0, lora_modules: Any = None, base_bits: Any = 16,
     options: Training | None = None,
     engine: str | None = None, efficiency: str | Efficiency | None = None, cluster: str | None = None,
@@ -154,7 +171,7 @@ def build_training(
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
     given = {
         "sp": sp, "vp": vp, "zero": zero, "schedule": schedule, "micro_batch": micro_batch, "recompute": recompute,
-        "recompute_layers": recompute_layers, "fsdp_group": fsdp_group,
+        "recompute_layers": recompute_layers, "fsdp_group": fsdp_group, "order": order,
     }  # fmt: skip
     mapping = training_mapping(given, degrees, runner, assumed)
     if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):

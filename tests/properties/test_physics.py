@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -137,3 +138,21 @@ def test_more_memory_never_makes_a_fit_fail(model: str, point: dict[str, object]
     more = infer(model, **legal, efficiency="ideal", sets={"cluster.device.dram.size": size * factor})
     assert bool(more.fits) or not bool(base.fits)
     assert float(more.max_batch) >= float(base.max_batch)
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_every_model(model: str) -> None:
+    """The same physics once for each model of the catalogue: sums, bounds, shards, and bandwidth."""
+    ways = max(t for t in _splits(model) if t <= 4)
+    point = {"gpu": "h200-sxm-141gb", "batch": 3, "prompt": 300, "output": 40, "tp": ways}
+    ideal, real = infer(model, **point, efficiency="ideal"), infer(model, **point)
+    for e in (ideal, real):
+        assert np.isclose(sum(e.prefill_parts.values()), e.ttft, rtol=1e-9)
+        assert np.isclose(sum(e.decode_parts.values()), e.tpot, rtol=1e-9)
+        assert np.isclose(sum(e.memory.parts.values()), e.memory.total, rtol=1e-12)
+    assert float(ideal.ttft) < float(real.ttft)
+    assert float(ideal.tpot) < float(real.tpot)
+    fast = infer(model, **point, efficiency="ideal", sets={"cluster.device.dram.bandwidth": 9.6e12})
+    assert float(fast.tpot) < float(ideal.tpot)
+    loaded = load_model(model)
+    assert np.isclose(sum(float(v) for v in shards(loaded, Mapping()).values()), float(parameters(loaded)), rtol=1e-6)
