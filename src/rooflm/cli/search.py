@@ -207,8 +207,41 @@ def _named(inputs: dict[str, Any]) -> str:
     for key, value in inputs.items():
         if key in DEGREES and value == 1:
             continue
-        words.append(str(value) if isinstance(value, str) else f"{key.rsplit('.', 1)[-1]} {render.count(value)}")
+        name = SHORT.get(key, key.rsplit(".", 1)[-1])
+        words.append(str(value) if isinstance(value, str) else f"{name} {render.count(value)}")
     return " ".join(words) or "one GPU"
+
+
+SHORT = {"micro_batch": "mb"}
+"""Inputs with a shorter name in the tables."""
+
+
+def _tables(found: Any, shown: Any) -> list[str]:
+    """The ten best and the trade-off in 80 columns: what all of them share stands above, columns that do not fit go."""
+    edge = [found.front[i] for i in thinned(range(len(found.front)), 10)]
+    all_points = [c.inputs for c in (*found.top, *edge)]
+    first = all_points[0]
+    same = {k: v for k, v in first.items() if all(p.get(k) == v for p in all_points) and len(all_points) > 1}
+    lines = [*render.wrap("all of them", [_named({k: v}) for k, v in same.items() if k not in DEGREES or v != 1]), ""]
+
+    def drawn(columns: Any) -> list[str]:
+        out = []
+        for title, points in (("Ten best", found.top), ("Trade-off", edge)):
+            rows = [
+                (
+                    _named({k: v for k, v in c.inputs.items() if k not in same}),
+                    *(w(c.outputs[key]) for key, _, w in columns),
+                )
+                for c in points
+            ]
+            head = (title, *(h for _, h, _ in columns))
+            out += [*render.columns([head, *rows], "l" + "r" * len(columns), indent=0), ""]
+        return out
+
+    columns = list(shown)
+    while len(columns) > 2 and max(map(len, drawn(columns))) > render.WIDTH:
+        columns.pop()
+    return [*lines, *drawn(columns)]
 
 
 def _text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
@@ -220,12 +253,12 @@ def _text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
         if found.nearest is not None:
             lines += [f"The nearest: {_named(found.nearest.candidate.inputs)}", *(f"  {w}" for w in found.nearest.why)]
         return lines
-    edge = [found.front[i] for i in thinned(range(len(found.front)), 10)]
-    for title, points in (("Ten best", found.top), ("Trade-off", edge)):
-        rows = [(_named(c.inputs), *(write(c.outputs[key]) for key, _, write in shown)) for c in points]
-        lines += [*render.columns([(title, *(h for _, h, _ in shown)), *rows], "l" + "r" * len(shown), indent=0), ""]
+    lines += _tables(found, shown)
     for b in found.blocked:
-        lines += [f"Better, but not legal: {_named(b.candidate.inputs)}", *(f"  {w}" for w in b.why)]
+        lines += textwrap.wrap(
+            f"Better, but not legal: {_named(b.candidate.inputs)}", render.WIDTH, subsequent_indent="  "
+        )
+        lines += [f"  {w}" for w in b.why]
     return [*lines, "", *_shell(command)] if command else lines
 
 
