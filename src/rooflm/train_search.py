@@ -17,7 +17,7 @@ from rooflm.axes import Axis, find_axes, is_list
 from rooflm.errors import RooflmError
 from rooflm.infer_search import goal_of
 from rooflm.model import Model, MoE
-from rooflm.request import find_model
+from rooflm.request import find_model, whole
 from rooflm.search import Goal, Limit, Room, SearchResult, Task, search
 
 TRADE: tuple[tuple[str, bool], tuple[str, bool]] = (("step_time_s", True), ("memory_bytes", True))
@@ -162,6 +162,7 @@ def search_train(
     goal = goal_of(objective, GOALS)
     if batch is None or gpus is None:
         raise RooflmError("a training search needs gpus and batch: give --gpus and --batch (sequences a step)")
+    batch, seq = int(np.max(whole("batch", batch))), int(np.max(whole("seq", seq)))
     given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "micro_batch": micro_batch}
     found = find_model(model)
     free, fixed = find_axes({"model": model, "gpu": gpu, "batch": batch, "seq": seq} | more)
