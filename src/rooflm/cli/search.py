@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from typing import Annotated, Any
 
 import typer
 
 from rooflm.cli import render
+from rooflm.cli.found import found_json, found_text
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
-from rooflm.search import thinned
 from rooflm.units import gib, parse
 
 app = typer.Typer(
@@ -19,8 +18,6 @@ app = typer.Typer(
     help="The best split, batch and scheme under constraints.",
     rich_markup_mode=None,
 )
-
-DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 
 def _seconds(value: str | None, name: str) -> float | None:
@@ -95,7 +92,11 @@ def infer(
     )
     command = _serve(model, found, given)
     seconds = time.perf_counter() - start
-    print(render.dumps(_json(found, command, seconds)) if json_ else "\n".join(_text(found, INFER, command, seconds)))
+    print(
+        render.dumps(found_json(found, command, seconds))
+        if json_
+        else "\n".join(found_text(found, INFER, command, seconds))
+    )
 
 
 @app.command("train")
@@ -164,7 +165,11 @@ def train(
     )
     command = train_command(found.best.inputs, {"batch": batch, "seq": seq}) if found.best else ""
     seconds = time.perf_counter() - start
-    print(render.dumps(_json(found, command, seconds)) if json_ else "\n".join(_text(found, TRAIN, command, seconds)))
+    print(
+        render.dumps(found_json(found, command, seconds))
+        if json_
+        else "\n".join(found_text(found, TRAIN, command, seconds))
+    )
 
 
 def _serve(model: str, found: Any, given: dict[str, Any]) -> str:
@@ -199,92 +204,3 @@ TRAIN = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """The same of training."""
-
-
-def _named(inputs: dict[str, Any]) -> str:
-    """A point in words: names, degrees above one, sizes."""
-    words = []
-    for key, value in inputs.items():
-        if key in DEGREES and value == 1:
-            continue
-        name = SHORT.get(key, key.rsplit(".", 1)[-1])
-        words.append(str(value) if isinstance(value, str) else f"{name} {render.count(value)}")
-    return " ".join(words) or "one GPU"
-
-
-SHORT = {"micro_batch": "mb"}
-"""Inputs with a shorter name in the tables."""
-
-
-def _tables(found: Any, shown: Any) -> list[str]:
-    """The ten best and the trade-off in 80 columns: what all of them share stands above, columns that do not fit go."""
-    edge = [found.front[i] for i in thinned(range(len(found.front)), 10)]
-    all_points = [c.inputs for c in (*found.top, *edge)]
-    first = all_points[0]
-    same = {k: v for k, v in first.items() if all(p.get(k) == v for p in all_points) and len(all_points) > 1}
-    lines = [*render.wrap("all of them", [_named({k: v}) for k, v in same.items() if k not in DEGREES or v != 1]), ""]
-
-    def drawn(columns: Any) -> list[str]:
-        out = []
-        for title, points in (("Ten best", found.top), ("Trade-off", edge)):
-            rows = [
-                (
-                    _named({k: v for k, v in c.inputs.items() if k not in same}),
-                    *(w(c.outputs[key]) for key, _, w in columns),
-                )
-                for c in points
-            ]
-            head = (title, *(h for _, h, _ in columns))
-            out += [*render.columns([head, *rows], "l" + "r" * len(columns), indent=0), ""]
-        return out
-
-    columns = list(shown)
-    while len(columns) > 2 and max(map(len, drawn(columns))) > render.WIDTH:
-        columns.pop()
-    return [*lines, *drawn(columns)]
-
-
-def _text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
-    """A search's answer for people."""
-    head = f"{found.points} points, {found.feasible} legal, in {seconds:.2f} s; best: {found.goal.name}"
-    lines = [head, *render.wrap("assumed", found.assumed), ""]
-    if found.best is None:
-        lines += ["No point meets every constraint.", *found.alone]
-        if found.nearest is not None:
-            lines += [f"The nearest: {_named(found.nearest.candidate.inputs)}", *(f"  {w}" for w in found.nearest.why)]
-        return lines
-    lines += _tables(found, shown)
-    for b in found.blocked:
-        lines += textwrap.wrap(
-            f"Better, but not legal: {_named(b.candidate.inputs)}", render.WIDTH, subsequent_indent="  "
-        )
-        lines += [f"  {w}" for w in b.why]
-    return [*lines, "", *_shell(command)] if command else lines
-
-
-def _shell(command: str) -> list[str]:
-    """A command in lines of at most 80 columns, each but the last ended by a backslash."""
-    wrapped = textwrap.wrap(command, render.WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False)
-    return [*(f"{line} \\" for line in wrapped[:-1]), wrapped[-1]]
-
-
-def _json(found: Any, command: str, seconds: float) -> dict[str, Any]:
-    """The object of --json."""
-
-    def told(c: Any) -> dict[str, Any]:
-        return {"inputs": c.inputs, **c.outputs}
-
-    return {
-        "objective": found.goal.name,
-        "points": found.points,
-        "feasible": found.feasible,
-        "seconds": seconds,
-        "best": told(found.best) if found.best else None,
-        "top": [told(c) for c in found.top],
-        "front": [told(c) for c in found.front],
-        "blocked": [{**told(b.candidate), "why": list(b.why)} for b in found.blocked],
-        "nearest": {**told(found.nearest.candidate), "why": list(found.nearest.why)} if found.nearest else None,
-        "unmet": list(found.alone),
-        "assumed": list(found.assumed),
-        "command": command,
-    }
