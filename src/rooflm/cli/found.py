@@ -55,6 +55,13 @@ def tables(found: Any, shown: Any) -> list[str]:
     return [*lines, *drawn(columns)]
 
 
+def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: bool) -> str:
+    """A search's answer as it is printed. columns: (key, heading, writer) of its tables; command: runs the answer."""
+    if json_:
+        return render.dumps(found_json(found, command, seconds))
+    return "\n".join(found_text(found, columns, command, seconds))
+
+
 def found_text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
     """A search's answer for people."""
     head = f"{found.points} points, {found.feasible} legal, in {seconds:.2f} s; best: {found.goal.name}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflm.cli import render
-from rooflm.cli.found import found_json, found_text
+from rooflm.cli.found import found_shown
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.units import gib, parse
 
@@ -91,12 +91,7 @@ def infer(
         **given,
     )
     command = _serve(model, found, given)
-    seconds = time.perf_counter() - start
-    print(
-        render.dumps(found_json(found, command, seconds))
-        if json_
-        else "\n".join(found_text(found, INFER, command, seconds))
-    )
+    print(found_shown(found, INFER, command, time.perf_counter() - start, json_))
 
 
 @app.command("train")
@@ -164,12 +159,7 @@ def train(
         **{k: v for k, v in asked.items() if v is not None},
     )
     command = train_command(found.best.inputs, {"batch": batch, "seq": seq}) if found.best else ""
-    seconds = time.perf_counter() - start
-    print(
-        render.dumps(found_json(found, command, seconds))
-        if json_
-        else "\n".join(found_text(found, TRAIN, command, seconds))
-    )
+    print(found_shown(found, TRAIN, command, time.perf_counter() - start, json_))
 
 
 def _serve(model: str, found: Any, given: dict[str, Any]) -> str:
