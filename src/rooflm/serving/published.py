@@ -159,8 +159,9 @@ MOST = 1024
 """Clients that stand for maximum load where a source states no concurrency."""
 
 
-def predict_row(request: Any) -> float:
-    """What the simulator says of a validation.ServeRequest: its metric, in SI (s, tokens/s).
+def figures(request: Any) -> dict[str, float]:
+    """What the simulator says of a validation.ServeRequest, whichever metric it holds, in SI: ttft, tpot (means, s) and
+    output_tokens_per_s (all GPUs).
 
     Closed loop at its concurrency; open loop at its rate; neither: as many clients as the KV memory and the running
     limit hold (at most 1024). Raises RooflmError where it cannot run.
@@ -171,19 +172,22 @@ def predict_row(request: Any) -> float:
         request.id, kwargs, request.group, engine, str(request.kwargs.get("engine_version", "")),
         int(request.concurrency or MOST), request.spread, 0.0, 0.0, request.flags,
     )  # fmt: skip
+    prompt, output = kwargs["prompt"], kwargs["output"]
     if request.concurrency:
         ttft, tpot = predict_case(case)
-        if request.metric in ("ttft", "tpot"):
-            return ttft if request.metric == "ttft" else tpot
-        return case.concurrency * kwargs["output"] / (ttft + tpot * (kwargs["output"] - 1))
+        rate = case.concurrency * output / (ttft + tpot * (output - 1))
+        return {"ttft": ttft, "tpot": tpot, "output_tokens_per_s": rate}
     s = scenario(case)
-    server = server_of(case, s)
-    pool = make_pool(s, server, kwargs["prompt"] + kwargs["output"], MOST)
-    prompt, output = kwargs["prompt"], kwargs["output"]
+    pool = make_pool(s, server_of(case, s), prompt + output, MOST)
     if request.rate:
         sent = open_loop(request.rate, int(request.requests or 500), prompt, output, request.spread, 1)
     else:
         sent = closed_loop(MOST, int(request.requests or 3 * MOST), prompt, output, request.spread, 1)
-    if request.metric in ("ttft", "tpot"):
-        return means(pool, sent)[0 if request.metric == "ttft" else 1]
-    return float(np.sum(sent.output)) / simulate(sent, (pool,)).duration
+    ttft, tpot = means(pool, sent)
+    rate = float(np.sum(sent.output)) / simulate(sent, (pool,)).duration
+    return {"ttft": ttft, "tpot": tpot, "output_tokens_per_s": rate}
+
+
+def predict_row(request: Any) -> float:
+    """The figure of `figures` that a validation.ServeRequest measured. Raises RooflmError where it cannot run."""
+    return figures(request)[request.metric]

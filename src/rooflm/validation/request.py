@@ -39,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """A measurement under load, for the serving simulator; until there is one it is skipped with `reason`.
+    """A measurement under load, for the serving simulator.
 
     metric: "ttft" or "tpot" (mean, s) or "output_tokens_per_s" (all GPUs). concurrency: closed loop; rate: requests/s
     of an open loop; both None: maximum load. spread: shortest and longest length as shares of prompt and output.
@@ -61,7 +61,8 @@ class ServeRequest:
     citation: str = ""
     facts: dict[str, Fact] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    reason: str = "measured under load: needs the serving simulator"
+    notes: tuple[str, ...] = ()
+    task: str = "serve"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def parse(content: str, label: str = "table") -> list[Outcome]:
     )
 
 
-def labels(requests: Iterable[Request]) -> dict[str, list[str]]:
+def labels(requests: Iterable[Request | ServeRequest]) -> dict[str, list[str]]:
     """The labels by which `summarise` groups: source, gpu, engine, model and metric of each request."""
     items = list(requests)
     return {

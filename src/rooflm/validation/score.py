@@ -27,8 +27,9 @@ from rooflm.scenario import Scenario
 from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.units import Num
 from rooflm.validation import training_facts
-from rooflm.validation.metrics import summarise
-from rooflm.validation.request import Outcome, Request, Skip
+from rooflm.validation.load import predict_load
+from rooflm.validation.metrics import describe, summarise
+from rooflm.validation.request import Outcome, Request, ServeRequest, Skip
 from rooflm.validation.rows import labels
 from rooflm.validation.sizes import model_from_sizes
 
@@ -46,7 +47,7 @@ class Scored(NamedTuple):
     runs; low, high: error band.
     """
 
-    request: Request
+    request: Request | ServeRequest
     predicted: float
     reason: str = ""
     margin: float = float("nan")
@@ -78,7 +79,7 @@ def engine_row(name: str, version: str) -> str:
     return plain
 
 
-def engine_of(request: Request) -> str:
+def engine_of(request: Request | ServeRequest) -> str:
     """The engine row of an inference request; cards of AMD take the engine's ROCm build where it has a row."""
     k = request.kwargs
     row = engine_row(str(k["engine"]), str(k.get("engine_version", "")))
@@ -207,16 +208,28 @@ def score_training(request: Request) -> Scored:
     return Scored(request, float(np.max(np.asarray(TRAIN[request.metric](estimate)))), "", margin)
 
 
-def score(requests: Iterable[Request]) -> list[Scored]:
+def score_load(requests: Sequence[ServeRequest]) -> list[Scored]:
+    """Predictions of rows measured under load, in order."""
+    found = predict_load(requests)
+    return [Scored(r, predicted, reason) for r, (predicted, reason) in zip(requests, found, strict=True)]
+
+
+def score(requests: Iterable[Request | ServeRequest]) -> list[Scored]:
     """Predictions of all requests, in order."""
     listed = list(requests)
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for i, r in enumerate(listed):
-        key = family(r) if r.task == "infer" else (i,)
-        groups.setdefault(key, []).append(i)
     done: dict[int, Scored] = {}
+    loads: dict[int, ServeRequest] = {}
+    plain: dict[int, Request] = {}
+    for i, r in enumerate(listed):
+        if isinstance(r, ServeRequest):
+            loads[i] = r
+        else:
+            plain[i] = r
+            groups.setdefault(family(r) if r.task == "infer" else (i,), []).append(i)
+    done |= dict(zip(loads, score_load(list(loads.values())), strict=True))
     for members in groups.values():
-        chosen = [listed[i] for i in members]
+        chosen = [plain[i] for i in members]
         results = score_inference(chosen) if chosen[0].task == "infer" else [score_training(chosen[0])]
         done |= dict(zip(members, results, strict=True))
     return [banded(done[i]) for i in range(len(listed))]
@@ -238,16 +251,17 @@ PHASES = {
 """Metric -> phase of an error band; the others are of a training step."""
 
 
-def band_phase(metric: str) -> str:
+def band_phase(metric: str, task: str = "infer") -> str:
     """The phase whose error band a metric has.
 
-    >>> band_phase("ttft"), band_phase("tokens_per_s_per_gpu")
-    ('prefill', 'step')
+    >>> band_phase("ttft"), band_phase("tokens_per_s_per_gpu"), band_phase("ttft", "serve")
+    ('prefill', 'step', 'prefill under load')
     """
-    return PHASES.get(metric, "step")
+    phase = PHASES.get(metric, "step")
+    return f"{phase} under load" if task == "serve" else phase
 
 
-def trainer_of(request: Request) -> str:
+def trainer_of(request: Request | ServeRequest) -> str:
     """The engine row of a training request."""
     name, _, version = str(request.kwargs["framework"]).partition(" ")
     return engine_row(name, version)
@@ -258,8 +272,8 @@ def banded(x: Scored) -> Scored:
     r = x.request
     if x.reason or r.metric == "oom":
         return x
-    engine = engine_of(r) if r.task == "infer" else trainer_of(r)
-    found = band(band_phase(r.metric), engine, catalogue.load_device(str(r.kwargs["gpu"])).architecture)
+    engine = trainer_of(r) if r.task == "train" else engine_of(r)
+    found = band(band_phase(r.metric, r.task), engine, catalogue.load_device(str(r.kwargs["gpu"])).architecture)
     if found is None:
         return x
     low, high = around(x.predicted, found, is_rate(r.metric))
@@ -297,7 +311,7 @@ def verdicts(scored: Sequence[Scored]) -> dict[str, Any]:
 
 def report(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> dict[str, Any]:
     """The object that `rooflm validate --json` prints: `summarise` of the scored rows, and the verdicts on memory."""
-    skipped = [o.reason for o in outcomes if not isinstance(o, Request)]
+    skipped = [o.reason for o in outcomes if isinstance(o, Skip)]
     skipped += [generic(x.reason) for x in scored if x.reason]
     skipped += [VERDICT for x in scored if x.request.metric == "oom" and not x.reason]
     kept = [x for x in scored if not x.reason and x.request.metric != "oom"]
@@ -305,13 +319,30 @@ def report(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> dict[str, A
         [x.request.measured for x in kept], [x.predicted for x in kept], labels(x.request for x in kept), skipped,
         [x.low for x in kept], [x.high for x in kept],
     )  # fmt: skip
-    return result | {"verdicts": verdicts([x for x in scored if not queues(x.request)])}
+    load = [x for x in kept if x.request.task == "serve"]
+    return result | {"under_load": by_load(load), "verdicts": verdicts([x for x in scored if not queues(x.request)])}
 
 
-def queues(request: Request) -> bool:
+def by_load(scored: Sequence[Scored]) -> dict[str, Any]:
+    """Errors of rows measured under load, by engine and metric, and over all engines."""
+    groups: dict[str, list[Scored]] = {}
+    for x in scored:
+        engine = str(x.request.kwargs["engine"])
+        for name in (f"{engine} {x.request.metric}", f"all {x.request.metric}"):
+            groups.setdefault(name, []).append(x)
+    return {name: figures(xs) for name, xs in sorted(groups.items())}
+
+
+def figures(scored: Sequence[Scored]) -> dict[str, float | int | None]:
+    """`describe` of scored rows."""
+    values = [(x.request.measured, x.predicted, x.low, x.high) for x in scored]
+    return describe(*zip(*values, strict=True))
+
+
+def queues(request: Request | ServeRequest) -> bool:
     """True where the engine lets requests wait that do not fit, so that a run says nothing about memory."""
     if request.task != "infer":
-        return False
+        return request.task == "serve"
     try:
         return load_engine(engine_of(request)).waves
     except RooflmError:
@@ -330,9 +361,9 @@ def why(x: Scored) -> str:
     return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"
 
 
-def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
+def requests_of(outcomes: Iterable[Outcome]) -> list[Request | ServeRequest]:
     """The rows that can be scored."""
-    return [o for o in outcomes if isinstance(o, Request)]
+    return [o for o in outcomes if not isinstance(o, Skip)]
 
 
 __all__ = ["Scored", "Skip", "engine_row", "report", "requests_of", "score", "verdicts", "why"]
