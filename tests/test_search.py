@@ -54,8 +54,9 @@ def brute_force(limits):
             engine="vllm",
         )
         if e.fits and all(getattr(e, name) <= bound for name, bound in limits.items()):
-            found.append((float(e.output_tokens_per_s_per_gpu), (gpu, quant, tp, pp, dp, batch)))
-    return sorted(found, reverse=True)
+            told = (f"{e.ttft:.9g}", f"{e.tpot:.9g}")
+            found.append((float(e.output_tokens_per_s_per_gpu), (gpu, quant, tp, pp, dp, batch), told))
+    return sorted(found, key=lambda row: -row[0])
 
 
 @pytest.mark.parametrize("limits", [{}, {"tpot": 0.02}, {"ttft": 0.5, "tpot": 0.03}])
@@ -64,8 +65,12 @@ def test_best_is_the_brute_force_best(limits):
     expected = brute_force(limits)
     assert found.feasible == len(expected)
     assert found.points == 2 * 2 * len(list(degrees(load_model("llama-13b"), [1, 2, 4], {}))) * len(BATCHES)
-    for candidate, (rate, _) in zip(found.top, expected, strict=False):
-        assert candidate.outputs["output_tokens_per_s_per_gpu"] == pytest.approx(rate, rel=1e-12)
+    answers, seen = [], set()
+    for rate, inputs, told in expected:  # ten different ones: of several batches the best, of replicas alike the first
+        if inputs[:-1] not in seen and (f"{rate:.9g}", *told) not in seen:
+            answers.append(rate)
+        seen |= {inputs[:-1], (f"{rate:.9g}", *told)}
+    assert [c.outputs["output_tokens_per_s_per_gpu"] for c in found.top] == pytest.approx(answers[:10], rel=1e-12)
     best = found.best.inputs
     assert tuple(best[k] for k in ("gpu", "quant", "tp", "pp", "dp", "batch")) == expected[0][1]
 
@@ -116,6 +121,36 @@ def test_blocked_points_say_what_rules_them_out():
     first = found.blocked[0]
     assert first.candidate.inputs["batch"] == found.best.inputs["batch"] + 1
     assert "time per output token" in first.why[0] and "above 20.0 ms" in first.why[0]
+
+
+def test_ten_best_are_different_answers():
+    """Neither another batch of the same split, nor an option without effect, nor replicas that users cannot tell."""
+    found = search_infer(
+        "llama-7b", gpu="a100-sxm-80gb", gpus_max=4, tpot=0.02, sets={"engine.stage_tokens": [1e6, 2e6]}
+    )
+    rows = [tuple(v for k, v in c.inputs.items() if k != "batch") for c in found.top]
+    felt = [
+        tuple(f"{c.outputs[k]:.9g}" for k in ("output_tokens_per_s_per_gpu", "ttft_s", "tpot_s")) for c in found.top
+    ]
+    assert len(set(rows)) == len(set(felt)) == len(rows) > 5
+    own = {k: v for k, v in found.best.inputs.items() if k != "batch"}
+    first = found.blocked[0].candidate.inputs
+    assert {k: v for k, v in first.items() if k != "batch"} == own and first["batch"] > found.best.inputs["batch"]
+    named = [tuple(v for k, v in b.candidate.inputs.items() if k != "batch") for b in found.blocked]
+    assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("block", [7, 64, 1 << 17])
+def test_answers_do_not_depend_on_the_blocks(monkeypatch, block):
+    """Batches of one answer that fall into several blocks are one answer all the same."""
+    import rooflm.search as search_module
+
+    whole = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
+    monkeypatch.setattr(search_module.search, "__defaults__", ("local", block, ()))
+    parted = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
+    assert [c.inputs for c in parted.top] == [c.inputs for c in whole.top]
+    assert [b.candidate.inputs for b in parted.blocked] == [b.candidate.inputs for b in whole.blocked]
+    assert [c.inputs for c in parted.front] == [c.inputs for c in whole.front]
 
 
 def test_nothing_legal_names_the_nearest():

@@ -30,6 +30,8 @@ GOALS = {
 """Objective -> what it makes best."""
 SHOWN = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "gpus",
          "cost_usd_per_million_tokens")  # fmt: skip
+ALIKE = ("ttft_s", "tpot_s")
+"""Two answers of one score that users cannot tell apart are one: that with the fewest GPUs."""
 BATCHES = (*range(1, 257), *range(264, 1025, 8))
 """Batches of a search that names none: each up to 256, then every eighth up to 1024."""
 SINGLE = ("model", "prompt", "output", "cached", "logits", "efficiency", "cluster")
@@ -191,7 +193,7 @@ def search_infer(
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
     task = Task(evaluate, (Room((*free, *split_axes(splits), Axis("batch", tuple(sizes))), fixed),), goal, limits,
-                (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)))  # fmt: skip
+                (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), ALIKE)  # fmt: skip
     return search(task, on, assumed=request.assumed)
 
 

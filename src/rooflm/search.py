@@ -91,10 +91,11 @@ class Goal(NamedTuple):
 
 
 class Room(NamedTuple):
-    """One grid of a space: its axes and what does not vary."""
+    """One grid of a space: its axes and what does not vary. told: fixed inputs that an answer names."""
 
     axes: tuple[Axis, ...]
     fixed: Point
+    told: tuple[str, ...] = ("gpu", "engine", "quant", "schedule", "recompute")
 
 
 class Candidate(NamedTuple):
@@ -132,6 +133,10 @@ class SearchResult:
         return self.top[0] if self.top else None
 
 
+Answer = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""A point but for the axes that do not make another answer: its room, its names, its places on the other axes."""
+
+
 class Spot(NamedTuple):
     """Where a point is: its room, its block, its flat index inside the block."""
 
@@ -140,12 +145,21 @@ class Spot(NamedTuple):
     at: int
 
 
+class Ranked(NamedTuple):
+    """A legal point: its score, where it is, the answer that it belongs to, and what makes answers alike."""
+
+    score: float
+    spot: Spot
+    answer: Answer
+    alike: tuple[str, ...]
+
+
 class Digest(NamedTuple):
     """What is kept of a block."""
 
     points: int
     feasible: int
-    top: list[tuple[float, Spot]]
+    top: list[Ranked]
     front: list[tuple[float, float, Spot]]
     blocked: Array
     blocked_at: Array
@@ -156,17 +170,23 @@ class Digest(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to digest any block of any room."""
+    """What a worker needs to digest any block of any room.
+
+    apart: axes along which points are one answer (of several batches, the best); alike: outputs that make two answers
+    of the same score one, the first of the space's order (an option without effect, replicas beside each other).
+    """
 
     evaluate: Evaluate
     rooms: tuple[Room, ...]
     goal: Goal
     limits: tuple[Limit, ...]
     outputs: tuple[str, ...]
+    apart: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
     def values(self, room: int, block: Block) -> tuple[Values, tuple[int, ...]]:
         """Every output that goal and limits need, over one block, broadcast and flat."""
-        axes, fixed = self.rooms[room]
+        axes, fixed, _ = self.rooms[room]
         count, arguments = block_point(axes, fixed, block)
         shape = tuple(e - b for b, e in block.slices)
         got = self.evaluate(axes=count, outputs=self.outputs, **arguments)
@@ -186,22 +206,55 @@ class Task:
         def spot(i: Any) -> Spot:
             return Spot(room, block, int(i))
 
-        top = at[np.argsort(score[at], kind="stable")[:KEPT]]
+        top = self.distinct(room, block, at[np.argsort(score[at], kind="stable")], score, values)
         (x, less_x), (y, less_y) = self.goal.trade
         trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
         edge = at[front(trade[0][at], trade[1][at])] if at.size else at
         out = np.flatnonzero(legal & ~met)
         near = int(out[np.argmin(worst[out])]) if out.size else None
         return Digest(
-            len(score), len(at), [(float(score[i]), spot(i)) for i in top],
+            len(score), len(at), top,
             [(float(trade[0][i]), float(trade[1][i]), spot(i)) for i in edge],
             score[out], out, None if near is None else (float(worst[near]), spot(near)),
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
 
+    def answers(self, room: int, block: Block, at: Array) -> Array:
+        """A number for each point of a block, the same for points of one answer."""
+        _, numeric = grids(self.rooms[room].axes)
+        if not any(a.name in self.apart for a in numeric):
+            return at
+        shape = tuple(e - b for b, e in block.slices)
+        places = np.unravel_index(at, shape)
+        kept = tuple(np.zeros_like(i) if a.name in self.apart else i for a, i in zip(numeric, places, strict=True))
+        return np.asarray(np.ravel_multi_index(kept, shape))
+
+    def answer(self, spot: Spot) -> Answer:
+        """The answer that a point belongs to."""
+        _, numeric = grids(self.rooms[spot.room].axes)
+        places = np.unravel_index(spot.at, tuple(e - b for b, e in spot.block.slices)) if numeric else ()
+        cells = zip(numeric, spot.block.slices, places, strict=True)
+        return spot.room, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.apart)
+
+    def distinct(self, room: int, block: Block, order: Array, score: Array, values: Values) -> list[Ranked]:
+        """The best points of a block's answers, those alike too. order: its legal points, the best first."""
+        numbers = self.answers(room, block, order)
+        first = np.sort(np.unique(numbers, return_index=True)[1]) if self.apart else range(len(order))
+        kept: list[Ranked] = []
+        seen: set[tuple[str, ...]] = set()
+        for i in first:
+            at = int(order[i])
+            alike = tuple(f"{float(v):.9g}" for v in (score[at], *(values[k][at] for k in self.alike)))
+            seen.add(alike if self.alike else (str(at),))
+            spot = Spot(room, block, at)
+            kept.append(Ranked(float(score[at]), spot, self.answer(spot), alike))
+            if len(seen) == KEPT:
+                break
+        return kept
+
     def candidate(self, spot: Spot) -> Candidate:
         """A point worked out by itself: its inputs and outputs."""
-        axes, fixed = self.rooms[spot.room]
+        axes, fixed, names = self.rooms[spot.room]
         structural, numeric = grids(axes)
         shape = tuple(e - b for b, e in spot.block.slices)
         place = np.unravel_index(spot.at, shape) if shape else ()
@@ -211,9 +264,7 @@ class Task:
         for axis in axes:
             at = spot.block.place[structural.index(axis)] if axis in structural else cells[numeric.index(axis)][0]
             inputs |= {member.name: member.values[at] for member in axis.members}
-        told = {
-            k: v for k, v in fixed.items() if k in ("gpu", "engine", "quant", "schedule", "recompute") and v is not None
-        }
+        told = {k: v for k, v in fixed.items() if k in names and v is not None}
         if "dp" in values and "dp" not in inputs:
             inputs["dp"] = int(values["dp"][0])
         return Candidate(told | inputs, {k: float(v[0]) for k, v in values.items() if k != "legal"})
@@ -225,16 +276,15 @@ def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[
     order = {part: i for i, part in enumerate(parts)}
     digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
     limits = (MEMORY, *task.limits)
-    top = sorted((t for d in digests for t in d.top), key=lambda t: t[0])[:KEPT]
-    best = top[0][0] if top else np.inf
+    top = merged(task, digests)
     edges = [e for d in digests for e in d.front]
     kept: Any = front(np.array([e[0] for e in edges]), np.array([e[1] for e in edges])) if edges else []
     chosen = [task.candidate(edges[int(i)][2]) for i in thinned(kept, 4 * KEPT)]
     near = min((d.nearest for d in digests if d.nearest), key=lambda n: n[0], default=None)
     feasible = sum(d.feasible for d in digests)
     return SearchResult(
-        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, tuple(task.candidate(s) for _, s in top),
-        tuple(chosen), tuple(_blocked(task, digests, best, limits)) if top else (),
+        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, tuple(task.candidate(t.spot) for t in top),
+        tuple(chosen), tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
     )  # fmt: skip
@@ -252,14 +302,39 @@ def thinned(indices: Any, most: int) -> list[int]:
     return [listed[round(i * (len(listed) - 1) / (most - 1))] for i in range(most)]
 
 
-def _blocked(task: Task, digests: Sequence[Digest], best: float, limits: Sequence[Limit]) -> list[Blocked]:
-    """The points just better than the best that a limit rules out, nearest to the best first."""
-    near: list[tuple[float, Spot]] = []
+def merged(task: Task, digests: Sequence[Digest]) -> list[Ranked]:
+    """The best answers of all blocks."""
+    kept: list[Ranked] = []
+    seen: set[Answer] = set()
+    for one in sorted((t for d in digests for t in d.top), key=lambda t: t.score):
+        if one.answer not in seen and not (task.alike and any(one.alike == k.alike for k in kept)):
+            kept.append(one)
+        seen.add(one.answer)
+        if len(kept) == KEPT:
+            break
+    return kept
+
+
+def _blocked(task: Task, digests: Sequence[Digest], best: Ranked, limits: Sequence[Limit]) -> list[Blocked]:
+    """Points better than the best that a limit rules out: the next one of the best's own answer, then those of other
+    answers, nearest in score to the best first."""
+    near: list[tuple[bool, float, Spot, Answer]] = []
     for d in digests:
-        better = np.flatnonzero(d.blocked < best)
-        closest = better[np.argsort(-d.blocked[better], kind="stable")[:BLOCKED]]
-        near += [(float(d.blocked[i]), d.where._replace(at=int(d.blocked_at[i]))) for i in closest]
-    return [_explained(task, spot, limits) for _, spot in sorted(near, key=lambda n: -n[0])[:BLOCKED]]
+        better = np.flatnonzero(d.blocked < best.score)
+        closest = better[np.argsort(-d.blocked[better], kind="stable")]
+        numbers = task.answers(d.where.room, d.where.block, d.blocked_at[closest])
+        first = np.sort(np.unique(numbers, return_index=True)[1]) if task.apart else np.arange(len(closest))
+        for at, i in enumerate(closest[first]):
+            spot = d.where._replace(at=int(d.blocked_at[i]))
+            answer = task.answer(spot)
+            if at < BLOCKED or answer == best.answer:
+                near.append((answer != best.answer, -float(d.blocked[i]), spot, answer))
+            elif not task.apart:
+                break
+    found: dict[Answer, Spot] = {}
+    for _, _, spot, answer in sorted(near, key=lambda n: n[:2]):
+        found.setdefault(answer, spot)
+    return [_explained(task, spot, limits) for spot in list(found.values())[:BLOCKED]]
 
 
 def _explained(task: Task, spot: Spot, limits: Sequence[Limit]) -> Blocked:
