@@ -31,6 +31,9 @@ MEASURED_RANKS = 8.0
 """The largest group measured in one tier: larger ones keep its efficiency."""
 PCIE_MEASURED = ("l40s", "rtx-pro-6000")
 """GPUs whose rows in data/calibration/collective.toml are of PCIe, not NVLink."""
+ROOT_SHARED = ("l40s",)
+"""Those of them that were measured on a machine whose cards share a root port: its rate falls with the power -1.9 of
+the group, where a ring loads the slot of every card alike (docs/decisions/0018)."""
 
 
 class CollectiveConstants(NamedTuple):
@@ -327,11 +330,15 @@ def fitted(op: str, *, gpu: str, architecture: str, library: str, kind: str) -> 
 
     library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
     NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe, InfiniBand and
-    Ethernet take rows of their own, unless the GPU was measured on PCIe itself. Broadcast, which nobody measured,
+    Ethernet take rows of their own, unless the GPU was measured on PCIe itself; on PCIe the rate at two ranks holds
+    for all, unless a machine with slots of its own says otherwise. Broadcast, which nobody measured,
     takes all_gather's.
     """
     link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
     own = not link or (link == "pcie" and gpu in PCIE_MEASURED)
     kernel = "all_gather" if op == "broadcast" else op
     match = lookup("collective", gpu if own else "", link or architecture, library, "*", kernel)
-    return typed(CollectiveConstants, match.row), match.mape
+    found = typed(CollectiveConstants, match.row)
+    if link == "pcie" and (not own or gpu in ROOT_SHARED):
+        found = found._replace(gain_short=0.0, gain_long=0.0)
+    return found, match.mape
