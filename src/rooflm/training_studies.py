@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rooflm.request_training import build_training
+from rooflm.scenario import Scenario
 from rooflm.training import TrainingEstimate, train_scenario
 
 KORTHIKANTI: dict[str, dict[str, Any]] = {
@@ -65,18 +66,40 @@ GENERATIONS: dict[str, dict[str, Any]] = {
     "H200-NDR": {"gpu": "h200-sxm-141gb", "cluster": "dgx-h200", "dtype": "fp8"},
     "B200-NDR": {"gpu": "b200-sxm-180gb", "cluster": "dgx-b200", "dtype": "nvfp4"},
     "B200-NVS": {"gpu": "b200-sxm-180gb", "cluster": "b200-nvs", "dtype": "nvfp4"},
-    "B200-NVS-L": {"gpu": "b200-sxm-180gb", "cluster": "b200-nvs", "dtype": "nvfp4", "batch": 4096, "micro_batch": 4},
+    "B200-NVS-L": {"gpu": "b200-sxm-180gb", "cluster": "b200-nvs", "dtype": "nvfp4"},
 }
-"""GPUs, networks and the narrowest data type that each trains in; NVS: NVLink switch across nodes; L: larger batch."""
+"""GPUs, networks and the narrowest data type that each trains in; NVS: NVLink switch across nodes; L: larger batch.
+The rungs of Optimus (Kundu et al. 2024, arXiv 2407.14645)."""
+
+CONFIGURATION: dict[str, Any] = {
+    "model": "gpt3-175b", "seq": 2048, "tp": 8, "pp": 8, "dp": 16, "batch": 1024, "micro_batch": 1,
+    "recompute": "selective", "sp": True, "zero": 0,
+}  # fmt: skip
+"""What is the same on every rung of the study. TP 8, PP 8, SP 8, selective recomputation, micro-batches of one and one
+sequence a GPU and step are the GPT-175B row of Optimus' table I (after Korthikanti et al. 2022); 1024 GPUs are those of
+Narayanan et al. 2021 for this model, for the text that is public names no number."""
+LARGER = 4
+"""L: this many times the batch and the micro-batch, which the memory of B200 holds and that of A100 does not."""
+
+MODES: dict[str, dict[str, str]] = {
+    "calibrated": {"efficiency": "calibrated", "engine": "megatron"},
+    "flat": {"efficiency": "0.6,0.8,0.8", "engine": "ideal"},
+    "ideal": {"efficiency": "ideal", "engine": "ideal"},
+}
+"""Measured kernels and framework; flat shares of compute, memory and network, the same for all; the datasheet."""
 
 
-def generation_estimate(name: str, **changes: Any) -> TrainingEstimate:
-    """GPT-3 175B on 1024 GPUs of a generation: TP 8, PP 8, DP 16, sequences of 2048, 1024 of them a step."""
-    asked: dict[str, Any] = {
-        "model": "gpt3-175b", "tp": 8, "pp": 8, "dp": 16, "batch": 1024, "micro_batch": 1, "recompute": "selective",
-        "sp": True, "zero": 0, "engine": "megatron",
-    }  # fmt: skip
-    return train_scenario(build_training(**(asked | GENERATIONS[name] | changes)).scenario)
+def generation_request(name: str, mode: str = "calibrated", **changes: Any) -> Scenario:
+    """The scenario of a rung in the stated configuration; `changes` are arguments of `build_training`, before L."""
+    asked: dict[str, Any] = CONFIGURATION | GENERATIONS[name] | MODES[mode] | changes
+    if name.endswith("-L"):
+        asked |= {k: LARGER * asked[k] for k in ("batch", "micro_batch")}
+    return build_training(**asked).scenario
+
+
+def generation_estimate(name: str, mode: str = "calibrated", **changes: Any) -> TrainingEstimate:
+    """A step of a rung in the stated configuration."""
+    return train_scenario(generation_request(name, mode, **changes))
 
 
 SHOWN = {
@@ -86,12 +109,12 @@ SHOWN = {
 """Part of a step -> the bar's segment; the rest (update, bubble, imbalance, host) is "other", as in Optimus."""
 
 
-def generation_rows(last: str = "B200-NVS-L", **changes: Any) -> list[dict[str, Any]]:
+def generation_rows(last: str = "B200-NVS-L", mode: str = "calibrated", **changes: Any) -> list[dict[str, Any]]:
     """Seconds a sequence by system and segment, and over those of the last: system, segment, seconds, relative.
 
     `changes` are arguments of `build_training` for all systems, such as dtype="bf16" for equal precision.
     """
-    estimates = {name: generation_estimate(name, **changes) for name in GENERATIONS}
+    estimates = {name: generation_estimate(name, mode, **changes) for name in GENERATIONS}
     final = estimates[last]
     unit = float(final.step_time / final.scenario.workload.batch)
     rows: list[dict[str, Any]] = []
