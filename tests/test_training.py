@@ -269,9 +269,58 @@ def test_context_parallelism_splits_long_sequences() -> None:
     two = run(model="llama-3.1-8b", tp=4, cp=2, seq=131072, batch=1, gpus=8)
     assert 0.45 < float(two.step_time / one.step_time) < 0.65
     assert two.memory.parts["activations"] == pytest.approx(one.memory.parts["activations"] / 2, rel=0.01)
-    assert two.comm_bytes["cp_all_gather"] > 0
-    ring = run(model="llama-3.1-8b", tp=4, cp=2, seq=131072, batch=1, gpus=8, sets={"engine.ring": True})
-    assert ring.comm_bytes["cp_ring"] > 0
+    assert two.comm_bytes["cp_ring"] > 0
+    gathered = run(model="llama-3.1-8b", tp=4, cp=2, seq=131072, batch=1, gpus=8, sets={"engine.ring": False})
+    assert gathered.comm_bytes["cp_all_gather"] > 0
+
+
+def test_ring_attention_sends_keys_and_values_of_one_rank_a_step() -> None:
+    """cp - 1 exchanges of 2 s/cp h_kv d values of 2 B a layer forward, twice that backward (gradients travel too)."""
+    e = run(model="llama-3.1-8b", tp=1, cp=8, seq=65536, batch=1, gpus=8)
+    share = 2 * 65536 / 8 * 8 * 128 * 2.0
+    assert e.comm_bytes["cp_ring"] == pytest.approx(32 * 7 * share)
+    assert e.comm_bytes["cp_ring_backward"] == pytest.approx(2 * 32 * 7 * share)
+
+
+def test_exchange_of_a_context_group_hides_behind_attention_only() -> None:
+    """Attention grows with the square of the sequence, the exchange with the sequence: short sequences show it."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "tp": 8, "cp": 4, "gpus": 32}
+    short, long = (run(seq=n, batch=1, **asked) for n in (4096, 262144))
+    assert float(short.parts["cp_comm"]) > 0.02 * float(short.step_time)
+    assert float(long.parts["cp_comm"]) == 0.0
+    exposed = run(seq=262144, batch=1, sets={"engine.ring": False, "engine.cp_overlap": 0.0}, **asked)
+    assert float(exposed.parts["cp_comm"]) > 0
+    # each exchange against the attention beside it: (cp - 1) max(0, t - core / cp)
+    ring = sum(float(t.total) for t in short.timed["forward.layers"] if t.node.name == "cp_ring")
+    core = sum(float(t.total) for t in short.timed["forward.layers"] if t.node.name == "attention")
+    back = sum(float(t.total) for t in short.timed["backward.layers"] if t.node.name == "cp_ring_backward")
+    after = sum(float(t.total) for t in short.timed["backward.layers"] if t.node.name == "attention_backward")
+    shown = max(0.0, ring - 0.75 * core) + max(0.0, back - 0.75 * after)
+    assert float(short.parts["cp_comm"]) == pytest.approx(shown * float(short.micro_batches))
+
+
+def test_chunks_of_a_context_group_lose_against_one_kernel_and_data_parallelism() -> None:
+    """Splitting a short sequence over ranks is slower than giving each rank its own sequence."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "seq": 4096, "batch": 64, "gpus": 32, "tp": 1, "zero": 1}
+    times = [float(run(cp=cp, micro_batch=cp, **asked).step_time) for cp in (1, 2, 4, 8)]
+    assert times == sorted(times) and times[-1] > 1.01 * times[0]
+
+
+def test_a_group_of_arrays_holds_the_single_points() -> None:
+    one = [float(run(model="llama-3.1-8b", tp=4, cp=n, dp=8 / n, seq=32768, batch=8).step_time) for n in (1, 2, 4, 8)]
+    s = run(model="llama-3.1-8b", tp=4, cp=2, dp=4, seq=32768, batch=8).scenario
+    ways = np.array([1.0, 2.0, 4.0, 8.0])
+    grid = train_scenario(replace(s, mapping=replace(s.mapping, cp=ways, dp=8 / ways), axes=1))
+    assert np.asarray(grid.step_time) == pytest.approx(one, rel=1e-12)
+
+
+def test_latent_attention_in_a_ring_sends_expanded_keys_and_values() -> None:
+    asked: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h100-sxm-80gb", "cp": 2, "ep": 8, "batch": 4, "gpus": 8}
+    ring, gathered = (run(seq=8192, sets={"engine.ring": r}, **asked) for r in (True, False))
+    layers, rows = 61, 8192 / 2
+    assert ring.comm_bytes["cp_ring"] / ring.micro_batches == pytest.approx(layers * rows * 128 * (192 + 128) * 2)
+    twice = gathered.comm_bytes["cp_all_gather"] / gathered.micro_batches  # and gathered again in the backward pass
+    assert twice == pytest.approx(2 * layers * rows * 576 * 2)
 
 
 def test_fp8_is_faster_than_bf16_and_less_than_twice() -> None:

@@ -9,7 +9,7 @@ constants on the rates that data/calibration/devices.toml says they reach of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rooflm.collectives import CollectiveConstants, fitted, hierarchical
 from rooflm.engine import Engine
 from rooflm.errors import UnknownNameError
+from rooflm.graph_context import absent_group
 from rooflm.kernels import measured as own_machine
 from rooflm.kernels.attention import (
     DecodeConstants,
@@ -27,6 +28,7 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.cards import card, few_rows_time
 from rooflm.kernels.constants import lookup, typed
+from rooflm.kernels.context import chunked
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
@@ -208,11 +210,14 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
             continue
         kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
         c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
-        times.append(
-            prefill_attention_time(sequences, new, past, heads, kv, (qk + v) / 2, q_bytes=op.widths[0],
-                                   kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
-                                   sms=s.cluster.device.sms, c=c, window=window) / s.mapping.cp
-        )  # fmt: skip
+        call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+                       q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
+                       sms=s.cluster.device.sms)  # fmt: skip
+        time = call(new, past, c=c, window=window) / s.mapping.cp
+        if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+            long = op.flops / r.peak["half"]
+            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.ring))
+        times.append(time)
     return times
 
 

@@ -49,8 +49,9 @@ class Engine:
     and reduced; grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation);
     grad_overlap, param_overlap: gradient reduction behind the backward pass, gathers of parameters behind the forward
     pass (FSDP: behind both); tp_overlap, cp_overlap, ep_overlap: share of that communication that may hide behind
-    compute; pp_overlap: sends between stages hide behind compute where the schedule is interleaved; overlap_tax:
-    compute time lost a second of hidden communication; ring: context parallelism passes K and V around a ring; dedup:
+    compute (cp_overlap: behind the attention that runs beside it); pp_overlap: sends between stages hide behind compute
+    where the schedule is interleaved; overlap_tax: compute time lost a second of hidden communication; ring: context
+    parallelism passes K and V around a ring, else it gathers them; dedup:
     as in `graph.Style`; regather: FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a
     logit at the loss's fullest moment (16-bit and fp32 copies, and their gradients where these are not in place);
     dropout: the framework's recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward,

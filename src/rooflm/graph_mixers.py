@@ -81,7 +81,7 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         seen = np.minimum(p.past + p.new, a.window + p.new)
         kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
         shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, a.window)
-        nodes += context_gather(c, count, p, kv * (a.head_dim + a.v_dim))
+        nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
         if c.style.training and not c.style.flash:
             nodes += score_ops(c, count, p, heads, a)
         elif c.style.flash:
@@ -127,16 +127,28 @@ def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> l
     return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
 
 
-def context_gather(c: Context, count: Num, p: Prefill, values: Num) -> list[Op | Comm]:
-    """Keys and values of the whole sequence gathered on every rank of the context group (Llama 3, arXiv 2407.21783),
-    or passed around a ring, a share at a time (Ring Attention, arXiv 2310.01889)."""
-    if absent_group(c.mapping.cp):
+def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) -> list[Op | Comm]:
+    """What a context group exchanges: keys and values (`values` a token) of the whole sequence gathered on every rank
+    (Llama 3, arXiv 2407.21783, section 3.3.2), or passed around a ring, one rank's share a step (Ring Attention, arXiv
+    2310.01889). Where it trains, outputs (`out` values a token) of the cp partial attentions are merged: each after the
+    first is read, and the sum read and written.
+
+    Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
+    the output step by step).
+    """
+    ways = c.mapping.cp
+    if absent_group(ways):
         return []
     size = p.sequences * p.new * values * c.style.half_bytes
     if c.style.ring:
-        steps, share = c.mapping.cp - 1, size / c.mapping.cp
-        return [Comm("cp_ring", "cp_comm", "p2p", count * steps, share, c.mapping.cp, c.mapping.stride("cp"), "cp")]
-    return [Comm("cp_all_gather", "cp_comm", "all_gather", count, size, c.mapping.cp, c.mapping.stride("cp"), "cp")]
+        ring = Comm("cp_ring", "cp_comm", "p2p", count * (ways - 1), size / ways, ways, c.mapping.stride("cp"), "cp")
+        nodes: list[Op | Comm] = [ring]
+    else:
+        nodes = [Comm("cp_all_gather", "cp_comm", "all_gather", count, size, ways, c.mapping.stride("cp"), "cp")]
+    if c.style.training and c.style.flash:
+        merged = 3.0 * p.sequences * p.new / ways * out * c.style.half_bytes * (ways - 1)
+        nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
+    return nodes
 
 
 def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
@@ -165,10 +177,13 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     if c.work.prefill:
         p = c.work.prefill
         rows, all_keys = p.sequences * p.new / c.mapping.cp, p.sequences * (p.new + p.past)
-        nodes += context_gather(c, count, p, latent)
+        # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
+        inside = c.style.ring and c.style.training
+        expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, latent)
+        nodes += context_exchange(c, count, p, sent, heads * a.value_dim)
         keys = attended(p.new, p.past, float("inf"))
         keys = np.minimum(keys, a.index_topk) if sparse else keys
-        nodes.append(gemm("kv_up", part, count, all_keys, heads * (a.nope_dim + a.value_dim), a.kv_rank, widths, rate))
+        nodes.append(gemm("kv_up", part, count, expanded, heads * (a.nope_dim + a.value_dim), a.kv_rank, widths, rate))
         flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
         traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
         shape = (p.sequences, p.new, p.past, heads, heads, qk, a.value_dim, float("inf"))

@@ -78,12 +78,17 @@ def time_groups(groups: dict[str, Nodes], s: Scenario) -> dict[str, tuple[Timed,
 
 class Section(NamedTuple):
     """One phase at one place for one micro-batch, the whole model's layers: compute seconds, seconds by collective
-    group, wgrad seconds, kernels, and joules."""
+    group, wgrad seconds, kernels, and seconds of the attention core."""
 
     compute: Num
     comm: dict[str, Num]
     wgrad: Num
     kernels: Num
+    core: Num
+
+
+ATTENTION = ("attention", "mla_attention", "bmm")
+"""Kinds of the attention core, behind which a context group's exchange may hide."""
 
 
 def section(timed: Sequence[Timed]) -> Section:
@@ -91,13 +96,31 @@ def section(timed: Sequence[Timed]) -> Section:
     parts = by_part([t for t in timed if isinstance(t.node, Op)])
     comm = by_part([t for t in timed if isinstance(t.node, Comm)])
     wgrad = sum(t.total for t in timed if t.node.name.endswith("_wgrad"))
-    return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed))
+    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in ATTENTION)
+    return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed), core + 0.0)
+
+
+def context_window(core: Num, ways: Num, ring: bool) -> Num:
+    """Seconds of attention that run while keys and values of other ranks are under way, of `core` in all.
+
+    Attention of a rank is cut into as many kernels as the group has ranks, of equal work (zig-zag chunks). In a ring,
+    each of the first cp - 1 runs beside the exchange of the next share: what shows of cp - 1 exchanges of t is
+    (cp - 1) max(0, t - core / cp) = max(0, all exchanges - this window). A gather runs beside the first kernel only.
+
+    Sources: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P; torchtitan, ParallelismConfig,
+    context_parallel_rotate_method ("all-gather all kv shards on ranks after the first sub-SDPA computation").
+
+    >>> context_window(8.0, 4, True), context_window(8.0, 4, False)
+    (6.0, 2.0)
+    """
+    return core * (ways - 1) / ways if ring else core / ways
 
 
 def exposed(c: Section, s: Scenario) -> dict[str, Num]:
     """Communication of a section that compute does not hide: the engine's share of it may, up to the compute there is.
 
-    The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine.
+    The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine; exchanges of a
+    context group behind the attention that runs beside them (`context_window`).
     """
     e = s.engine
     shares = {
@@ -105,12 +128,16 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
         "cp_comm": e.cp_overlap,
         "ep_comm": e.ep_overlap,
         "tp_regather": 1.0,
-        "cp_regather": 1.0,
+        "cp_regather": e.cp_overlap,
     }
-    left = c.compute
+    bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
+    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, e.ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
         hidden = np.minimum(shares[group] * seconds, left)
+        if group.startswith("cp_"):
+            hidden = np.minimum(hidden, beside)
+            beside = beside - hidden
         left = left - hidden
         name = group.replace("regather", "comm")
         out[name] = out.get(name, 0.0) + seconds - hidden
