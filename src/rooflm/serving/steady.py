@@ -1,134 +1,225 @@
 """Steady state without simulating: fixed-point formulas of a replica under load, and a check on the other.
 
 Little's law ties throughput X, running sequences D and the step time: D = X n tau(D, X) with n steps a request, where
-tau is a decode step, the share of passes that carry prompts being those that arrive meanwhile (X tau a step).
+tau is a decode step, the share of passes that carry prompts being those that arrive meanwhile (X tau a step). Loads,
+token budgets and KV memories may be arrays: all states of one engine instance come from one evaluation.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.simulate import Pool
 from rooflm.serving.workload import Requests
 
-ROUNDS = 200
+Array = NDArray[np.float64]
+ROUNDS, CLOSE = 200, 1e-11
+"""Most rounds of the fixed point, and the relative change at which it ends."""
+MOST = 1e4
+"""Prompts a step beyond which a load cannot be served in any case."""
 
 
 @dataclass(frozen=True)
 class Steady:
     """Means of one replica: s, requests/s; stable: false when the rate is beyond what can be served
     (then tpot and requests_per_s are those of a full replica); ttft includes the
-    first wave of a closed loop, in its share of the requests."""
+    first wave of a closed loop, in its share of the requests. Arrays where the loads are."""
 
-    ttft: float
-    tpot: float
-    latency: float
-    requests_per_s: float
-    running: float
-    stable: bool
-
-
-def pass_time(pool: Pool, prompts: float, prompt: float, sequences: float, context: float) -> float:
-    """Time of a pass with a (fractional) number of prompts beside a (fractional) number of sequences."""
-    table, budget = pool.table, pool.server.budget * pool.table.ranks
-    low = math.floor(sequences)
-    share = sequences - low
-    tokens = min(prompts * prompt, budget)
-    whole = max(round(tokens / max(prompt, 1)), 1)
-    each = max(int(tokens / whole), 1)
-
-    def at(d: int) -> float:
-        return table.mixed([(each, 0.0)] * whole, d, context)
-
-    low_time = at(low)
-    return low_time + share * (at(low + 1) - low_time) if share else low_time
+    ttft: Any
+    tpot: Any
+    latency: Any
+    requests_per_s: Any
+    running: Any
+    stable: Any
 
 
-def decode_time(pool: Pool, sequences: float, context: float) -> float:
+@dataclass(frozen=True)
+class Load:
+    """What one replica gets: prompt, output: mean tokens of a request; clients of a closed loop (0: an open loop) or
+    rate (requests/s); first: share of the requests that come in the closed loop's first wave; budget: new tokens a pass
+    of a rank; tokens: KV memory. All but the lengths may be arrays."""
+
+    prompt: float
+    output: float
+    clients: Any
+    rate: Any
+    first: Any
+    budget: Any
+    tokens: Any
+
+
+def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float) -> Array:
+    """Time of a pass with a (fractional) number of prompts, as far as a rank's room (tokens) goes, beside a
+    (fractional) number of sequences."""
+    low = np.floor(sequences)
+    tokens = np.minimum(prompts * load.prompt, room * pool.table.ranks)
+    whole = np.maximum(np.round(tokens / max(load.prompt, 1)), 1)
+    each = np.maximum(np.floor(tokens / whole), 1)
+    low_time, high_time = (pool.table.mixed_times(whole, each, d, context) for d in (low, low + 1))
+    return low_time + (sequences - low) * (high_time - low_time)
+
+
+def decode_time(pool: Pool, sequences: Array, context: float) -> Array:
     """A decode-only step of a fractional number of sequences."""
-    low = max(math.floor(sequences), 1)
-    share = min(max(sequences - low, 0.0), 1.0)
-    time = pool.table.decode_time(low, context)
-    return time + share * (pool.table.decode_time(low + 1, context) - time) if share else time
+    low = np.maximum(np.floor(sequences), 1)
+    low_time, high_time = (pool.table.decode_times(d, context) for d in (low, low + 1))
+    return low_time + np.clip(sequences - low, 0.0, 1.0) * (high_time - low_time)
 
 
-def most_running(pool: Pool, prompt: float, output: float) -> float:
+def most_running(pool: Pool, load: Load) -> Array:
     """Sequences that the KV memory and the running limit allow, half of the output written on average."""
-    each = prompt + output * (1.0 if pool.server.scheduler in ("no-evict", "static") else 0.5) + pool.capacity.each
-    return min(pool.capacity.tokens / each, pool.server.max_sequences * pool.table.ranks)
+    kept = load.output * (1.0 if pool.server.scheduler in ("no-evict", "static") else 0.5)
+    fit = load.tokens / (load.prompt + kept + pool.capacity.each)
+    return np.maximum(np.minimum(fit, pool.server.max_sequences * pool.table.ranks), 1.0)
 
 
 def steady(requests: Requests, pool: Pool, rate: float | None = None) -> Steady:
     """The steady state of one replica that gets all of `requests` (or `rate` a second of them)."""
-    p, o = float(np.mean(requests.prompt)), float(np.mean(requests.output))
-    server, growth = pool.server, pool.server.tokens_a_step
-    context = p + o / 2
-    steps = max(o - 1, 0.0) / growth
-    limit = max(most_running(pool, p, o), 1.0)
-    mixes = SCHEDULERS[server.scheduler].mixes
-    passes = max(math.ceil(p / server.budget), 1)
-    clients = float(requests.concurrency)
-    constant = server.request + server.front
-    running = min(clients, limit) if clients else 1.0
-    x = rate if rate is not None else (requests.rate if not clients else 0.0)
-    x = x if math.isfinite(x) else 1e9
-    tau = decode_time(pool, running, context)
-    alone = pass_time(pool, 1, p, 0, context) * 1.0
-    stable = True
-    for _ in range(ROUNDS):
-        running = max(running, 1e-3)
-        prompts = x * tau
-        plain = decode_time(pool, running, context)
-        if mixes:
-            share = min(prompts * passes, 1.0)
-            mixed = pass_time(pool, max(prompts * passes, 1.0) / passes, p, running, context)
-            after = (1 - share) * plain + share * mixed
-            first = mixed * passes
-        else:
-            after = plain + prompts * alone
-            first = alone * passes
-        polls = (server.receive_interval - 1) / 2 * tau
-        ttft = constant + tau / 2 + first + polls
-        if clients:
-            inside = min(clients, limit)
-            cycle = ttft + steps * after
-            queue = max(clients - limit, 0.0) * cycle / limit
-            x_new = clients / (cycle + queue)
-            running_new = min(x_new * steps * after, inside)
-            x = 0.5 * (x + x_new)
-        else:
-            queue = 0.0
-            running_new = x * steps * after
-            if running_new > limit:
-                running_new, stable = limit, False
-            else:
-                stable = True
-        tau = 0.5 * (tau + after)
-        running = 0.5 * (running + running_new)
-    if clients:
-        ttft = _with_first_wave(requests, pool, ttft + queue, p, limit, constant)
-    if server.stream_interval > 1:
-        ttft += (server.stream_interval - 1) / growth * tau
-    made = max(steps - (server.stream_interval - 1) / growth, 0.0)
-    tpot = made * tau / max(o - 1, 1)
-    if not clients and not stable:
-        full = steady(replace(requests, concurrency=max(int(limit), 1), arrival=requests.arrival[:0]), pool)
-        return Steady(math.inf, full.tpot, math.inf, full.requests_per_s, full.running, False)
-    return Steady(ttft, tpot, ttft + made * tau, x, running, stable)
-
-
-def _with_first_wave(requests: Requests, pool: Pool, ttft: float, p: float, limit: float, constant: float) -> float:
-    """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
     clients = requests.concurrency
-    here = min(clients, limit)
-    a_pass = min(max(pool.server.budget * pool.table.ranks / p, 1e-9), here)
-    rounds = here / a_pass
-    time = pass_time(pool, a_pass, p, 0, p)
+    x = rate if rate is not None else (0.0 if clients else requests.rate)
+    load = Load(
+        float(np.mean(requests.prompt)), float(np.mean(requests.output)), float(clients),
+        x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0), pool.server.budget,
+        pool.capacity.tokens,
+    )  # fmt: skip
+    found = states(pool, load)
+    ttft, tpot, latency, x, running = (
+        float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
+    )
+    return Steady(ttft, tpot, latency, x, running, bool(found.stable))
+
+
+def states(pool: Pool, load: Load) -> Steady:
+    """The steady states of one replica under each of the loads."""
+    numbers = (np.asarray(v, float) for v in (load.clients, load.rate, load.first, load.budget, load.tokens))
+    load = Load(load.prompt, load.output, *numbers)
+    found = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
+    server = pool.server
+    polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
+    made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
+    ttft = found.ttft + polite * found.tpot
+    tpot = made * found.tpot / max(load.output - 1, 1)
+    return Steady(ttft, tpot, ttft + made * found.tpot, found.requests_per_s, found.running, found.stable)
+
+
+class Round(NamedTuple):
+    """One round: the mean step, the time to the first token once a request is at the head of the queue, the most
+    requests/s whose prompts the passes take, and the prompts of a full pass."""
+
+    step: Array
+    first: Array
+    most: Array
+    whole: Array
+
+
+def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued: Array) -> Round:
+    """What follows from throughput, step time, running sequences and queued prompts: vLLM's passes carry prompts beside
+    decoding, which leave what the budget has over; the others' prompts stop it.
+
+    A request waits for the pass that runs when it comes, of which it sees the long ones more often: E[T^2] / 2 E[T].
+    """
+    server, context = pool.server, load.prompt + load.output / 2
+    plain = decode_time(pool, running, context)
+    if SCHEDULERS[server.scheduler].mixes:
+        room = np.maximum(load.budget - running / pool.table.ranks, 1.0)
+        passes = np.maximum(np.ceil(load.prompt / room), 1)
+        each = x * tau * passes + queued  # passes with a part of a prompt that come up in a step
+        share = np.minimum(each, 1.0)
+        mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, running, context)
+        step, first = (1 - share) * plain + share * mixed, mixed * passes
+        whole = room * pool.table.ranks / load.prompt
+        most = whole / pass_time(pool, load, room, whole, running, context)
+        wait = ((1 - share) * plain**2 + share * mixed**2) / step / 2
+    else:
+        passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
+        alone = pass_time(pool, load, load.budget, 1.0 / passes, np.zeros(()), context)
+        each = np.minimum(x * tau, MOST) * passes
+        step, first = plain + each * alone, alone * passes
+        whole, most = load.budget * pool.table.ranks / load.prompt, 1 / first
+        wait = (plain**2 + each * alone**2) / step / 2
+    polls = (server.receive_interval - 1) / 2 * tau
+    return Round(step, server.request + server.front + wait + first + polls, most, whole)
+
+
+def _steps(pool: Pool, load: Load) -> float:
+    """Decode steps of a request."""
+    return max(load.output - 1, 0.0) / pool.server.tokens_a_step
+
+
+def _closed(pool: Pool, load: Load) -> Steady:
+    """The fixed point of a closed loop. tpot here: a step's time."""
+    limit, steps = most_running(pool, load), _steps(pool, load)
+    inside = np.minimum(load.clients, limit)
+    running, x = inside, np.zeros_like(inside)
+    tau = decode_time(pool, running, load.prompt + load.output / 2)
+    ttft = queued = x
+    for _ in range(ROUNDS):
+        now = _round(pool, load, x, tau, np.maximum(running, 1e-3), queued)
+        cycle = now.first + steps * now.step
+        queue = np.maximum(load.clients - limit, 0.0) * cycle / limit
+        x_new = np.minimum(load.clients / (cycle + queue), now.most)
+        ttft = np.maximum(load.clients / x_new - steps * now.step, now.first)
+        behind = x_new * np.maximum(ttft - now.first - queue, 0.0)  # prompts that wait for room in a pass
+        new = (x_new, now.step, np.minimum(x_new * steps * now.step, inside), behind)
+        (x, tau, running, queued), change = _halfway((x, tau, running, queued), new)
+        if change < CLOSE:
+            break
+    ttft = _with_first_wave(pool, load, ttft, inside)
+    return Steady(ttft, tau, 0.0, x, running, np.ones(np.shape(x), dtype=bool))
+
+
+def _halfway(old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple[list[Array], float]:
+    """The middle of two states, and the largest relative change on the way there."""
+    middle = [0.5 * (a + b) for a, b in zip(old, new, strict=True)]
+    return middle, max(float(np.max(np.abs(a - m) / (m + 1e-9))) for a, m in zip(old, middle, strict=True))
+
+
+def queueing(busy: Array, most: Array, whole: Array) -> Array:
+    """Wait behind other prompts beyond the pass that runs: r^sqrt(2 (c + 1)) / 2 (1 - r) services of 1 / most.
+
+    At a share r of the most requests/s, of services that are equal and take c prompts together. For c = 1 it is
+    Pollaczek and Khinchine's wait less r / 2 services for the one that runs; the exponent is Sakasegawa's (Annals of
+    the Institute of Statistical Mathematics 29, 1977).
+
+    >>> float(queueing(np.array(0.5), np.array(10.0), np.array(1.0)))
+    0.025
+    """
+    free = np.maximum(1.0 - busy, 1e-3)
+    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)) / (2 * free) / most)
+
+
+def _open(pool: Pool, load: Load) -> Steady:
+    """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
+    limit, steps, x = most_running(pool, load), _steps(pool, load), load.rate
+    running = np.ones(np.broadcast_shapes(x.shape, limit.shape))
+    tau = decode_time(pool, running, load.prompt + load.output / 2)
+    ttft, stable, none = tau, running > 0, np.zeros(())
+    for _ in range(ROUNDS):
+        now = _round(pool, load, x, tau, np.maximum(running, 1e-3), none)
+        ttft = now.first + queueing(x / now.most, now.most, now.whole)
+        wanted = x * steps * now.step
+        stable = (wanted <= limit) & (x <= now.most)
+        (tau, running), change = _halfway((tau, running), (now.step, np.minimum(wanted, limit)))
+        if change < CLOSE:
+            break
+    if np.all(stable):
+        return Steady(ttft, tau, 0.0, x + 0.0 * tau, running, stable)
+    full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(())))
+    return Steady(
+        np.where(stable, ttft, np.inf), np.where(stable, tau, full.tpot), 0.0,
+        np.where(stable, x, full.requests_per_s), np.where(stable, running, full.running), stable,
+    )  # fmt: skip
+
+
+def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
+    """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
+    a_pass = np.minimum(np.maximum(load.budget * pool.table.ranks / load.prompt, 1e-9), here)
+    time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
     front = pool.server.front * here / 2
-    wave = constant + front + time * (math.ceil(rounds) + 1) / 2
-    share = min(clients / max(requests.count, 1), 1.0)
-    return share * max(wave, ttft) + (1 - share) * ttft
+    wave = pool.server.request + pool.server.front + front + time * (np.ceil(here / a_pass) + 1) / 2
+    return np.asarray(load.first * np.maximum(wave, ttft) + (1 - load.first) * ttft)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -304,6 +305,50 @@ class StepTable:
             return device if device > issued + fixed else issued + fixed
         return (device if device > issued else issued) + fixed
 
+    @cached_property
+    def tables(self) -> tuple[Array, Array, Array]:
+        """By whole tokens: dense kernels and prefill attention without a past; by sequences: what decoding adds."""
+        return np.array(self._dense), np.array(self._attend[0]), np.array(self._over)
+
+    def _at(self, context: float) -> tuple[int, float]:
+        """Cell of the context axis, and the share of it that lies before a context."""
+        i = min(int(context / self._cell), CELLS - 1)
+        return i, context / self._cell - i
+
+    def decode_times(self, sequences: Array, context: float) -> Array:
+        """`decode_time` of many whole numbers of sequences at once."""
+        points = self.components.sequences
+        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.reach.sequences)
+        i, share = self._at(context)
+        fixed = self._step + self._sequence * here
+        low, high = (
+            hosted(
+                np.interp(here, points, self._decode) + np.interp(here, points, self._attention[:, j]) + self._gaps[1],
+                self._issued[1], fixed, self._overlap,
+            )
+            for j in (i, i + 1)
+        )  # fmt: skip
+        return np.asarray(low + (high - low) * share)
+
+    def mixed_times(self, prompts: Array, each: Array, sequences: Array, context: float) -> Array:
+        """`mixed` of many passes at once: `prompts` chunks of `each` tokens without a past beside `sequences` decoding
+        ones (whole numbers)."""
+        dense, attend, over = self.tables
+        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.reach.sequences).astype(int)
+        chunk = np.minimum(each, self.reach.tokens).astype(int)
+        one = attend[chunk] - self._floor
+        new = np.where(self.ranks > 1, np.maximum(np.ceil(prompts * chunk / self.ranks), chunk), prompts * chunk)
+        attention = np.where(self.ranks > 1, np.maximum(prompts * one / self.ranks, one), prompts * one)
+        every = np.minimum(new + here, self.reach.tokens).astype(int)
+        before = np.where(here > 0, dense[here], 0.0)
+        device = before + over[here] + (dense[every] - before + attention + self._floor) * self._prompt
+        i, share = self._at(context)
+        decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
+        device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)
+        device = device + np.where(here > 0, self._gaps[2], self._gaps[0] * self._prompt)
+        fixed = self._step + self._sequence * (here + prompts)
+        return np.asarray(hosted(device, np.where(here > 0, self._issued[2], self._issued[0]), fixed, self._overlap))
+
 
 class Capacity(NamedTuple):
     """KV memory of one engine instance: tokens that fit, tokens' worth of what every sequence holds beside its own
@@ -321,7 +366,7 @@ def capacity(s: Scenario, budget: float, longest: float) -> Capacity:
     """
     m = s.mapping
     fixed = memory_use(s, batch=np.zeros(()))
-    free = float(fixed.capacity - fixed.total) - float(budget * token_bytes(s))
+    free = float(fixed.capacity - fixed.total) - float(s.engine.free_fraction * budget * token_bytes(s))
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
