@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from rooflm import rows, tco
 from rooflm import technology as tech
+from rooflm import technology_circuits as circuits
 from rooflm.errors import RooflmError
 from rooflm.explore import DIES
 from rooflm.explore_reports import REASONS, reconstruction
+from rooflm.technology_build import Built, build
 from rooflm.technology_rows import load_dram, load_node, load_technology, load_wire
 
 KINDS = ("node", "dram", "link", "die")
@@ -23,7 +25,7 @@ LOADERS = {"node": load_node, "dram": load_dram, "link": load_wire, "die": load_
 RATES = ("peak", "l1", "l2", "dram", "intra", "inter")
 
 
-def rates(built: tech.Built) -> dict[str, float]:
+def rates(built: Built) -> dict[str, float]:
     """Every rate and size of a built device, by name."""
     d = built.device
     return {
@@ -121,7 +123,7 @@ def test_an_unknown_row_teaches() -> None:
 
 @given(st.floats(0.01, 100), st.floats(0.5, 1.2), st.floats(0.1, 0.4))
 def test_the_voltage_solves_the_cubic(ratio: float, nominal: float, threshold: float) -> None:
-    v = float(tech.solve_voltage(ratio, nominal, threshold))
+    v = float(circuits.solve_voltage(ratio, nominal, threshold))
     assert v > threshold
     assert v * (v - threshold) ** 2 == pytest.approx(ratio * nominal * (nominal - threshold) ** 2, rel=1e-9)
 
@@ -129,15 +131,15 @@ def test_the_voltage_solves_the_cubic(ratio: float, nominal: float, threshold: f
 def test_the_voltage_takes_arrays() -> None:
     ratio = np.array([[0.2], [1.0], [5.0]])
     nominal = np.array([0.7, 0.8])
-    both = tech.solve_voltage(ratio, nominal, 0.2)
+    both = circuits.solve_voltage(ratio, nominal, 0.2)
     assert both.shape == (3, 2)  # type: ignore[union-attr]
-    assert float(np.asarray(both)[2, 1]) == float(tech.solve_voltage(5.0, 0.8, 0.2))
+    assert float(np.asarray(both)[2, 1]) == float(circuits.solve_voltage(5.0, 0.8, 0.2))
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_no_point_draws_more_than_its_budget_and_more_power_is_never_slower(power: float, nominal: float) -> None:
     node = load_node("n7")
-    here, more = tech.operating_point(power, nominal, node), tech.operating_point(1.3 * power, nominal, node)
+    here, more = circuits.operating_point(power, nominal, node), circuits.operating_point(1.3 * power, nominal, node)
     assert float(here.power) <= power * (1 + 1e-9)
     assert (
         node.threshold + node.margin <= float(here.voltage) + 1e-12 and float(here.voltage) <= node.max_voltage + 1e-12
@@ -148,35 +150,35 @@ def test_no_point_draws_more_than_its_budget_and_more_power_is_never_slower(powe
 @given(st.floats(1e-3, 1e3), st.integers(1, 1000))
 def test_more_units_on_the_same_power_never_do_less(power: float, units: int) -> None:
     node = load_node("n5")
-    rate = [n * float(tech.operating_point(power, n * 0.1, node).frequency) for n in (units, units + 1)]
+    rate = [n * float(circuits.operating_point(power, n * 0.1, node).frequency) for n in (units, units + 1)]
     assert rate[1] >= rate[0] * (1 - 1e-9)
 
 
 def test_matrix_units_and_registers_by_hand() -> None:
     # 128 FLOP a cycle: a cube of side 4; three faces of 16 values of 2 bytes are 96 B
-    assert float(tech.register_bytes(128)) == pytest.approx(96.0)
+    assert float(circuits.register_bytes(128)) == pytest.approx(96.0)
     # 1024: a cube of side 8, 3 x 64 x 2 B
-    assert float(tech.register_bytes(1024)) == pytest.approx(384.0)
-    assert float(tech.mcu_area(512, load_node("n7"))) == pytest.approx(0.38e-6 / 128 * 512 * 0.344)
+    assert float(circuits.register_bytes(1024)) == pytest.approx(384.0)
+    assert float(circuits.mcu_area(512, load_node("n7"))) == pytest.approx(0.38e-6 / 128 * 512 * 0.344)
 
 
 def test_stacks_are_limited_by_area_edge_package_and_sites() -> None:
     node, dram = load_node("n7"), load_dram("hbm2e")
-    each = float(tech.dram_area(dram, node))
+    each = float(circuits.dram_area(dram, node))
     assert each == pytest.approx((9.67 + 5.3) * 1e-6)
-    assert float(tech.dram_stacks(3.5 * each, 1.0, 1.0, dram, node, 8)) == 3
-    assert float(tech.dram_stacks(1.0, 0.035, 1.0, dram, node, 8)) == 3
-    assert float(tech.dram_stacks(1.0, 1.0, 4.2 * 110e-6, dram, node, 8)) == 4
-    assert float(tech.dram_stacks(1.0, 1.0, 1.0, dram, node, 8)) == 8
+    assert float(circuits.dram_stacks(3.5 * each, 1.0, 1.0, dram, node, 8)) == 3
+    assert float(circuits.dram_stacks(1.0, 0.035, 1.0, dram, node, 8)) == 3
+    assert float(circuits.dram_stacks(1.0, 1.0, 4.2 * 110e-6, dram, node, 8)) == 4
+    assert float(circuits.dram_stacks(1.0, 1.0, 1.0, dram, node, 8)) == 8
 
 
 def test_a_link_is_limited_by_area_edge_power_and_its_own_rate() -> None:
     node, wire = load_node("n7"), load_wire("nvlink3")
     lane = wire.lane_area * node.analog_area
-    assert float(tech.link_bandwidth(1.0, 1.0, 1e3, wire, node)) == pytest.approx(300e9)
-    assert float(tech.link_bandwidth(24.5 * lane, 1.0, 1e3, wire, node)) == pytest.approx(150e9)
-    assert float(tech.link_bandwidth(1.0, 3.0e-3, 1e3, wire, node)) == pytest.approx(75e9)
-    assert float(tech.link_bandwidth(1.0, 1.0, 5.2, wire, node)) == pytest.approx(100e9)  # 5.2 W / (8 x 6.5 pJ)
+    assert float(circuits.link_bandwidth(1.0, 1.0, 1e3, wire, node)) == pytest.approx(300e9)
+    assert float(circuits.link_bandwidth(24.5 * lane, 1.0, 1e3, wire, node)) == pytest.approx(150e9)
+    assert float(circuits.link_bandwidth(1.0, 3.0e-3, 1e3, wire, node)) == pytest.approx(75e9)
+    assert float(circuits.link_bandwidth(1.0, 1.0, 5.2, wire, node)) == pytest.approx(100e9)  # 5.2 W / (8 x 6.5 pJ)
 
 
 # Budgets
@@ -197,14 +199,14 @@ def test_no_component_takes_more_than_its_share(
     t = load_technology(die)
     budget = replace(t.budget, area=_shares(area), watts=_shares(power), power=watts)
     assert float(budget.area.total) == pytest.approx(1.0) and float(budget.watts.total) == pytest.approx(1.0)
-    built = tech.build(replace(t, node=load_node(node), budget=budget))
+    built = build(replace(t, node=load_node(node), budget=budget))
     for name, used in built.area.items():
         assert float(used) <= float(budget.die) * getattr(budget.area, name) * (1 + 1e-9), name
     for name, drawn in built.power.items():
         assert float(drawn) <= watts * getattr(budget.watts, name) * (1 + 1e-9), name
     assert sum(map(float, built.area.values())) <= float(budget.die) * (1 + 1e-9)
     assert sum(map(float, built.power.values())) <= watts * (1 + 1e-9)
-    around = float(tech.perimeter(budget.die, budget.dies)) * float(budget.edge.dram)
+    around = float(circuits.perimeter(budget.die, budget.dies)) * float(budget.edge.dram)
     assert float(built.stacks) * float(t.dram.edge) <= around * (1 + 1e-9)
     assert float(built.stacks) * float(t.dram.stack_area) <= float(budget.package - budget.die) * (1 + 1e-9)
 
@@ -217,7 +219,7 @@ def test_more_budget_never_hurts(area: list[float], power: list[float], die: str
     more = replace(less, **{which: getattr(less, which) * factor})
     if which == "die":  # what stands beside the die keeps its place
         more = replace(more, package=less.package + more.die - less.die)
-    before, after = rates(tech.build(replace(t, budget=less))), rates(tech.build(replace(t, budget=more)))
+    before, after = rates(build(replace(t, budget=less))), rates(build(replace(t, budget=more)))
     for name, value in before.items():
         assert after[name] >= value * (1 - 1e-9), name
 
@@ -225,9 +227,7 @@ def test_more_budget_never_hurts(area: list[float], power: list[float], die: str
 @pytest.mark.parametrize("die", DIES)
 def test_a_better_node_is_never_slower(die: str) -> None:
     t = load_technology(die)
-    built = [
-        rates(tech.build(replace(t, node=load_node(n)))) for n in ("n12", "n10", "n7", "n5", "n3", "n2", "a14", "a10")
-    ]
+    built = [rates(build(replace(t, node=load_node(n)))) for n in ("n12", "n10", "n7", "n5", "n3", "n2", "a14", "a10")]
     for older, newer in itertools.pairwise(built):
         for name in ("peak", "l1", "l2", "dram", "intra", "inter"):
             assert newer[name] >= older[name] * (1 - 1e-9), name
@@ -237,11 +237,11 @@ def test_arrays_give_what_single_points_give() -> None:
     t = load_technology("h100")
     powers, shares = np.array([300.0, 700.0, 1200.0]), np.array([0.1, 0.2])
     area = replace(t.budget.area, l2=shares, cores=t.budget.area.cores + t.budget.area.l2 - shares)
-    grid = tech.build(replace(t, budget=replace(t.budget, power=powers[:, None], area=area)))
+    grid = build(replace(t, budget=replace(t.budget, power=powers[:, None], area=area)))
     for i, watts in enumerate(powers):
         for j, share in enumerate(shares):
             own = replace(t.budget.area, l2=float(share), cores=t.budget.area.cores + t.budget.area.l2 - float(share))
-            one = tech.build(replace(t, budget=replace(t.budget, power=float(watts), area=own)))
+            one = build(replace(t, budget=replace(t.budget, power=float(watts), area=own)))
             for pick in (lambda b: b.device.peak["fp16"], lambda b: b.device.l2.bandwidth, lambda b: b.device.l2.size):
                 whole: Any = np.broadcast_to(pick(grid), (3, 2))
                 assert float(whole[i, j]) == float(pick(one))

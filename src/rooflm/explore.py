@@ -1,6 +1,6 @@
 """Exploring hardware: grids over nodes, memories and networks, each point with its best parallel mapping.
 
-There is no second performance model: `technology.build` makes a device whose numbers are arrays, and the estimators
+There is no second performance model: `technology_build.build` makes a device whose numbers are arrays, and the estimators
 take it as any other. Explored devices have no fitted constants, so efficiencies are ideal or flat factors, without
 engine overheads: answers are bounds that move as hardware moves, not predictions of a product.
 """
@@ -26,7 +26,8 @@ from rooflm.request import Request, build_inference
 from rooflm.request_training import build_training
 from rooflm.roofline import BOUNDS
 from rooflm.scenario import Scenario
-from rooflm.technology import Built, Technology, Wire, build
+from rooflm.technology import Technology, Wire
+from rooflm.technology_build import Built, build
 from rooflm.technology_rows import die_device, load_dram, load_node, load_technology, load_wire
 from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.units import Num

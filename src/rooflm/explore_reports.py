@@ -134,7 +134,7 @@ REASONS = {
 def reconstruction(dies: Sequence[str]) -> Columns:
     """Known GPUs as the engine builds them from node and die, beside the catalogue's numbers, and the error of each."""
     from rooflm.catalogue import load_device
-    from rooflm.technology import build
+    from rooflm.technology_build import build
     from rooflm.technology_rows import die_device, load_technology
 
     rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error", "reason")}

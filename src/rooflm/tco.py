@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.technology import Built, Technology, Wire
+from rooflm.technology import Technology, Wire
+from rooflm.technology_build import Built
 from rooflm.units import Num
 
 WAFER = 0.3
