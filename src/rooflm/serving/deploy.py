@@ -71,15 +71,17 @@ def attention_dp(model: Model) -> bool:
 
 def make_pool(
     s: Scenario, server: Server, longest: int, sequences: int, replicas: int = 1, role: str = "both",
+    must_fit: bool = True,
 ) -> Pool:  # fmt: skip
-    """Equal replicas of a scenario. longest: most tokens of a request; sequences: most that may run at once."""
+    """Equal replicas of a scenario. longest: most tokens of a request; sequences: most that may run at once. Raises
+    RooflmError where weights leave no KV memory, if it must fit."""
     if not attention_dp(s.model) and s.mapping.dp != 1:
         replicas *= int(s.mapping.dp)
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=replace(s.engine, token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(s, min(server.budget, context * sequences), context)
-    if kv.tokens <= 0:
+    if must_fit and kv.tokens <= 0:
         raise RooflmError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
             "use more GPUs (--tp) or a narrower quantisation"
@@ -210,16 +212,8 @@ def make_requests(
     return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
 
 
-def deploy(
-    request: Request, load: Requests, replicas: int = 1, router: str = "round-robin",
-    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Request | None = None,
-    transfer_bandwidth: float | None = None,
-) -> Deployment:  # fmt: skip
-    """Pools for a load. prefill_replicas: disaggregated, that many prefill replicas (of `prefill`, default the same
-    scenario) feed `replicas` decode replicas over the cluster's network."""
-    s = request.scenario
-    if replicas < 1 or prefill_replicas < 0:
-        raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
+def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
+    """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     name, gpu = s.engine.name, s.cluster.device.name
     defaults = {"request": float(s.engine.request)}
     if s.efficiency.mode == "calibrated":  # the engine's constant a request holds its turn in the front end
@@ -232,7 +226,20 @@ def deploy(
     most = float(s.engine.max_sequences)
     if math.isfinite(most):
         documented.setdefault("max_sequences", int(most))
-    server = make_server({**defaults, **documented, **(options or {})})
+    return make_server({**defaults, **documented, **(options or {})})
+
+
+def deploy(
+    request: Request, load: Requests, replicas: int = 1, router: str = "round-robin",
+    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Request | None = None,
+    transfer_bandwidth: float | None = None,
+) -> Deployment:  # fmt: skip
+    """Pools for a load. prefill_replicas: disaggregated, that many prefill replicas (of `prefill`, default the same
+    scenario) feed `replicas` decode replicas over the cluster's network."""
+    s = request.scenario
+    if replicas < 1 or prefill_replicas < 0:
+        raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
+    server = server_for(s, options)
     assumed = [
         f"{server.scheduler} scheduler",
         f"token budget {server.budget}",
