@@ -75,7 +75,10 @@ def running_sequences(s: Scenario) -> Num:
 
 
 def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
-    """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length."""
+    """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length.
+
+    The capacity is what the engine may fill: its share of the device, less what it leaves free beside the KV cache.
+    """
     e, m = s.engine, s.mapping
     sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
     held = replace(m, pp=1) if e.even_stages else m
@@ -85,7 +88,10 @@ def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
     parts["logits"] = sequences * logit_bytes(s)
     parts["context"] = e.context + 0.0
     parts["workspace"] = e.workspace + 0.0
-    return Memory(parts, add_up(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
+    total = add_up(parts.values())
+    rest = total - parts["kv_cache"]
+    size = s.cluster.device.dram.size * e.memory_fraction
+    return Memory(parts, total, rest + e.free_fraction * (size - rest))
 
 
 def sequence_bytes(s: Scenario) -> Num:
@@ -118,9 +124,9 @@ def logit_bytes(s: Scenario) -> Num:
 def max_batch(s: Scenario) -> Num:
     """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget."""
     fixed = memory_use(s, batch=np.zeros(()))
-    free = fixed.capacity - fixed.total
+    free = (fixed.capacity - fixed.total) / s.engine.free_fraction
     new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
-    each = sequence_bytes(s) + logit_bytes(s)
+    each = sequence_bytes(s) / s.engine.free_fraction + logit_bytes(s)
     token = token_bytes(s)
     small = np.floor(free / (each + new * token))
     budget = s.engine.token_budget / s.mapping.cp

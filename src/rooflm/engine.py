@@ -30,6 +30,7 @@ class Engine:
     where kv_reread is above 0). kv_convert: vector operations that an 8-bit cached value costs where the device does
     not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
+    free_fraction: share of what is left beside weights, activations and buffers that the KV cache may take;
     workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
     pipelined: pipeline stages work on different micro-batches at the same time;
     pipeline_loss: share of a prefill's passes that run as if they did not; stage_tokens: most
@@ -44,6 +45,8 @@ class Engine:
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
     "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
+    early_stop: recomputation ends with the last tensor that is needed, so that the closing product of a layer is not
+    run again (PyTorch 2.1 and later, XLA);
     stream_share: share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors;
     zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated
     and reduced; grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation);
@@ -84,6 +87,7 @@ class Engine:
     kv_shared: Num = 1.0
     kv_convert: Num = 0.0
     memory_fraction: Num = 1.0
+    free_fraction: Num = 1.0
     context: Num = 0.0
     workspace: Num = 0.0
     token_budget: Num = float("inf")
@@ -119,6 +123,7 @@ class Engine:
     dropout: bool = False
     attention_kernel: str = "cudnn"
     selective: str = "core"
+    early_stop: bool = False
     stream_share: Num = 0.8
     gemm_factor: Num = 1.0
     bmm_factor: Num = 1.0

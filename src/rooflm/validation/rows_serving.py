@@ -9,6 +9,9 @@ from rooflm.validation import names
 from rooflm.validation.request import Fact, Row, ServeRequest, Skip, Unusable, count, number, positive, text, trust_of
 
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
+WINDOWLESS = ("trtllm10", "trtllm17")
+"""Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
+the longest sequence unless given: TensorRT-LLM documentation, "KV cache config"); such a model runs as one without."""
 _METRICS = {"ttft_ms": ("ttft", 1e-3), "tpot_ms": ("tpot", 1e-3), "throughput_out_tok_s": ("output_tokens_per_s", 1.0)}
 _MTP_DATES = ("2026_01_14", "2026_02_05", "2026_02_06", "2026-01-14", "2026-02-05", "2026-02-06")
 
@@ -91,6 +94,8 @@ def read_serving(row: Row, row_id: str, prefix: str) -> ServeRequest | Skip:
         measure, scale = _METRICS[metric]
         measured = positive(row, "value", "value is not a number above 0") * scale
         model, argument = names.model_argument(text(row, "model"))
+        if source in WINDOWLESS and argument == "mistral-7b":
+            argument = "mistral-7b-v0.3"
         gpu = names.gpu(text(row, "gpu"), source)
         quant = quant_under_load(row)
         if source == "mlperf":
