@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from rooflm.model import MLP, Attention
 from rooflm.ops import Op, bmm, gemm
 from rooflm.request import build_inference
 from rooflm.roofline import BOUNDS, level_times, rates
+from rooflm.technology import Shares, Technology
+from rooflm.technology_build import build
+from rooflm.technology_rows import die_device, load_technology
 
 RATES = ("compute", "dram", "l2", "l1", "network")
 """Causes that hardware can speed up; the rest is of the schedule or the software."""
@@ -123,23 +127,35 @@ def gemm_bounds(
 
 
 REASONS = {
-    ("h100", "clock"): "the engine stays within the TDP at full load, a boost clock does not",
-    ("h100", "L2 bandwidth"): "the engine clocks L2 by its own power, 2.1 GHz, the product with the SMs, 1.83",
-    ("h100", "memory bandwidth"): "HBM3 runs at 5.2 Gb/s a pin on H100, at 6.4 in the standard",
-    ("b200", "clock"): "as H100's; it has more SMs at a lower clock",
+    ("b200", "clock"): "the engine stays within the TDP at full load, a boost clock does not; it has more SMs at less",
 }  # fmt: skip
 """Why the engine is more than 15 % off the catalogue."""
 
 
-def reconstruction(dies: Sequence[str]) -> Columns:
-    """Known GPUs as the engine builds them from node and die, beside the catalogue's numbers, and the error of each."""
-    from rooflm.catalogue import load_device
-    from rooflm.technology_build import build
-    from rooflm.technology_rows import die_device, load_technology
+def with_shares_of(t: Technology, others: Sequence[Technology]) -> Technology:
+    """The technology with the mean plan of other dies, of area and of power; means of shares sum to 1 as they do."""
 
+    def mean(group: str) -> Shares:
+        each = [getattr(o.budget, group) for o in others]
+        return Shares(**{f.name: sum(getattr(e, f.name) for e in each) / len(each) for f in fields(Shares)})
+
+    return replace(t, budget=replace(t.budget, area=mean("area"), watts=mean("watts")))
+
+
+def reconstruction(dies: Sequence[str], left_out: bool = False) -> Columns:
+    """Known GPUs as the engine builds them from node and die, beside the catalogue's numbers, and the error of each.
+
+    left_out: each with the mean shares of area and power of the other dies instead of its own, which were set with the
+    GPU in view: what the engine would have foretold of it.
+    """
+    from rooflm.catalogue import load_device
+
+    plans = {die: load_technology(die, as_built=True) for die in dies}
+    if left_out:
+        plans = {d: with_shares_of(t, [o for other, o in plans.items() if other != d]) for d, t in plans.items()}
     rows: dict[str, list[Any]] = {k: [] for k in ("die", "quantity", "unit", "engine", "catalogue", "error", "reason")}
     for die in dies:
-        built, known = build(load_technology(die)).device, load_device(die_device(die))
+        built, known = build(plans[die]).device, load_device(die_device(die))
         pairs = (
             ("16-bit compute", "FLOP/s", built.peak["fp16"], known.peak["fp16"]), ("SMs", "", built.sms, known.sms),
             ("clock", "Hz", built.clock, known.clock), ("L2 size", "B", built.l2.size, known.l2.size),
@@ -151,7 +167,7 @@ def reconstruction(dies: Sequence[str]) -> Columns:
         )  # fmt: skip
         for name, unit, mine, theirs in pairs:
             values = (die, name, unit, float(mine), float(theirs), float(mine) / float(theirs) - 1.0,
-                      REASONS.get((die, name), ""))  # fmt: skip
+                      "" if left_out else REASONS.get((die, name), ""))  # fmt: skip
             for key, value in zip(rows, values, strict=True):
                 rows[key].append(value)
     return {k: np.array(v) for k, v in rows.items()}

@@ -136,7 +136,8 @@ class Style:
 
     mcu_flops: FLOP a cycle of a matrix unit in 16 bits; rates: other data types against 16 bits; enabled: share of the
     built units that are switched on (yield); slice: bytes of an L2 slice that delivers `port` bytes a cycle;
-    register_share: part of the operands that comes from registers rather than shared or tensor memory.
+    register_share: part of the operands that comes from registers rather than shared or tensor memory; clock: Hz that a
+    product is rated for and never exceeds, whatever its power (explored designs have no such limit).
     """
 
     mcu_flops: Num
@@ -148,6 +149,7 @@ class Style:
     l1: Num
     register_share: Num
     rates: dict[str, Num]
+    clock: Num = float("inf")
 
 
 @dataclass(frozen=True)

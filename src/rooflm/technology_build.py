@@ -63,17 +63,29 @@ def build(t: Technology) -> Built:
     registers, ports = SM_REGISTERS / s.mcus_sm, register_bytes(s.mcu_flops) * s.register_share
     register_area = sram_area(registers, SRAM_BIT, 0.0, n)
     fed, fed_rate, fed_point = sram(
-        area["registers"], watts["registers"], registers, register_area, ports, REGISTER_ENERGY, n, s.enabled_sms
+        area["registers"],
+        watts["registers"],
+        registers,
+        register_area,
+        ports,
+        REGISTER_ENERGY,
+        n,
+        s.enabled_sms,
+        s.clock,
     )
     l1_area = sram_area(s.l1, SRAM_BIT, 0.0, n)
-    l1s, l1_rate, l1_point = sram(area["l1"], watts["l1"], s.l1, l1_area, L1_PORT_BYTES, L1_ENERGY, n, s.enabled_sms)
+    l1s, l1_rate, l1_point = sram(
+        area["l1"], watts["l1"], s.l1, l1_area, L1_PORT_BYTES, L1_ENERGY, n, s.enabled_sms, s.clock
+    )
     built = whole(area["cores"] / mcu_area(s.mcu_flops, n))
     mcus = np.minimum(np.minimum(working(built, s.enabled_sms), fed), l1s * s.mcus_sm)
-    point = operating_point(watts["cores"], mcus * s.mcu_flops * MCU_ENERGY * n.energy * FREQUENCY, n)
+    point = operating_point(watts["cores"], mcus * s.mcu_flops * MCU_ENERGY * n.energy * FREQUENCY, n, s.clock)
     peak = np.minimum(mcus * s.mcu_flops * point.frequency, fed_rate * s.mcu_flops / ports)
     sms = mcus / s.mcus_sm
     l2_area = sram_area(s.slice, L2_BIT, L2_PORT, n)
-    l2s, l2_rate, l2_point = sram(area["l2"], watts["l2"], s.slice, l2_area, s.port, L2_ENERGY, n, s.enabled_l2)
+    l2s, l2_rate, l2_point = sram(
+        area["l2"], watts["l2"], s.slice, l2_area, s.port, L2_ENERGY, n, s.enabled_l2, s.clock
+    )
     stacks = dram_stacks(area["dram"], around * b.edge.dram, b.package - b.die, t.dram, n, b.sites)
     dram_rate = dram_bandwidth(stacks, watts["dram"], t.dram)
     intra = link_bandwidth(area["intra"], around * b.edge.intra, watts["intra"], t.intra, n)

@@ -72,23 +72,38 @@ def speed(voltage: Num, threshold: Num) -> Num:
     return (voltage - threshold) ** 2 / voltage
 
 
-def operating_point(power: Num, nominal_power: Num, node: Node) -> Point:
+def voltage_for(ratio: Num, nominal: Num, threshold: Num) -> Num:
+    """Voltage V at which a gate is `ratio` times as fast as at the nominal one: the larger root of (V - Vt)² = s V.
+
+    >>> v = float(voltage_for(1.5, 0.8, 0.2)); round(float(speed(v, 0.2) / speed(0.8, 0.2)), 9)
+    1.5
+    """
+    s = ratio * speed(nominal, threshold)
+    half = threshold + s / 2.0
+    return half + np.sqrt(half**2 - threshold**2)
+
+
+def operating_point(power: Num, nominal_power: Num, node: Node, most: Num = float("inf")) -> Point:
     """Voltage and frequency that a power budget buys, for a circuit that draws `nominal_power` at the nominal point.
 
     Between Vt + margin and the most that the node stands, the cubic; below, V stays and f falls with the power; above,
-    V stays and the rest of the budget is left. Power is never above the budget. DeepFlow derates f by (V / Vmin)² where
-    we keep the power, which never gives more than it.
+    V stays and the rest of the budget is left, as it is beyond `most` Hz. Power is never above the budget. DeepFlow
+    derates f by (V / Vmin)² where we keep the power, which never gives more than it.
 
     >>> n = Node("ref", 12, 1, 1, 1, 1, 0.8, 0.2, 0.35, 1.04, 4e3, 1e3)
     >>> [round(float(operating_point(p, 1.0, n).frequency) / 1e9, 3) for p in (0.01, 1.0, 9.0)]
     [0.028, 1.33, 2.005]
+    >>> round(float(operating_point(9.0, 1.0, n, 1.8e9).frequency) / 1e9, 3)
+    1.8
     """
     ratio = power / np.maximum(nominal_power, 1e-30)
     low = node.threshold + node.margin
-    voltage = np.minimum(np.maximum(solve_voltage(ratio, node.voltage, node.threshold), low), node.max_voltage)
+    rated = voltage_for(most / FREQUENCY, node.voltage, node.threshold)
+    bought = np.minimum(solve_voltage(ratio, node.voltage, node.threshold), np.minimum(rated, node.max_voltage))
+    voltage = np.maximum(bought, low)
     at = speed(voltage, node.threshold) / speed(node.voltage, node.threshold)
     full = at * (voltage / node.voltage) ** 2
-    kept = np.minimum(ratio / full, 1.0)
+    kept = np.minimum(np.minimum(ratio / full, most / (FREQUENCY * at)), 1.0)
     return Point(voltage, FREQUENCY * at * kept, nominal_power * full * kept)
 
 
@@ -143,20 +158,28 @@ def sram_area(size: Num, bit: Num, port: Num, node: Node) -> Num:
 
 
 def sram(
-    area: Num, power: Num, bank: Num, bank_area: Num, port: Num, energy: Num, node: Node, on: Num = 1.0
+    area: Num,
+    power: Num,
+    bank: Num,
+    bank_area: Num,
+    port: Num,
+    energy: Num,
+    node: Node,
+    on: Num = 1.0,
+    most: Num = float("inf"),
 ) -> tuple[Num, Num, Point]:
     """Banks of an SRAM level, its B/s, and where it runs.
 
     banks = whole(area / bank_area) of which the share `on` works; each delivers `port` bytes a cycle of a clock that
-    the power buys: P_nominal = banks · port · 8 · energy · f. DeepFlow: banks likewise, bandwidth = (power - leakage) /
-    energy a byte, without the limit of ports and voltage.
+    the power buys, `most` Hz at most: P_nominal = banks · port · 8 · energy · f. DeepFlow: banks likewise, bandwidth =
+    (power - leakage) / energy a byte, without the limit of ports and voltage.
 
     >>> n = Node("ref", 12, 1, 1, 1, 1, 0.8, 0.2, 0.35, 1.04, 4e3, 1e3)
     >>> banks, rate, _ = sram(100e-6, 100.0, 2**19, 5e-6, 64, 1e-12, n); float(banks), float(rate) / 1e12 > 1.7
     (20.0, True)
     """
     banks = working(whole(area / bank_area), on)
-    point = operating_point(power, banks * port * 8.0 * energy * node.energy * FREQUENCY, node)
+    point = operating_point(power, banks * port * 8.0 * energy * node.energy * FREQUENCY, node, most)
     return banks, banks * port * point.frequency, point
 
 

@@ -85,6 +85,8 @@ class _DieRow(_Row, kw_only=True, rename={"origin": "from"}):
     l1_kib: float
     sites: float
     register_share: float = 1.0
+    dram_gbps: float
+    clock_ghz: float
     rates: dict[str, float]
     area: dict[str, float] = {}
     power: dict[str, float] = {}
@@ -151,22 +153,28 @@ def _shares(common: Shares, own: dict[str, float], die: str) -> Shares:
 
 
 @lru_cache
-def load_technology(name: str) -> Technology:
+def load_technology(name: str, as_built: bool = False) -> Technology:
     """A known die (v100, a100, h100, b200) as technology: its node, memory, links, style and budgets.
+
+    as_built: with the data rate of its memory and the highest clock of its product, instead of what standard and power
+    allow; to compare with the product, not to explore from.
 
     >>> t = load_technology("a100"); t.node.name, t.dram.name, round(t.budget.die * 1e6)
     ('n7', 'hbm2e', 826)
+    >>> round(load_technology("h100").dram.bandwidth / 1e9), round(load_technology("h100", True).dram.bandwidth / 1e9)
+    (819, 670)
     """
     r, canonical = _read("die", name, _DieRow)
     style = Style(
         r.mcu_flops, r.mcus_sm, r.enabled_sms, r.enabled_l2, r.slice_kib * 1024, r.port_bytes, r.l1_kib * 1024,
-        r.register_share, dict(r.rates),
+        r.register_share, dict(r.rates), r.clock_ghz * 1e9 if as_built else float("inf"),
     )  # fmt: skip
+    dram = load_dram(r.dram)
+    if as_built:
+        dram = replace(dram, bandwidth=dram.bandwidth * r.dram_gbps / _read("dram", r.dram, _DramRow)[0].pin_gbps)
     area, watts = _shares(AREA, r.area, canonical), _shares(POWER, r.power, canonical)
     budget = Budget(r.area_mm2 * MM2, r.package_mm2 * MM2, r.tdp_w, r.sites, r.dies, area, watts)
-    return Technology(
-        canonical, load_node(r.node), load_dram(r.dram), load_wire(r.intra), load_wire(r.inter), style, budget
-    )
+    return Technology(canonical, load_node(r.node), dram, load_wire(r.intra), load_wire(r.inter), style, budget)
 
 
 def die_device(name: str) -> str:

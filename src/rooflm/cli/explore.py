@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -248,17 +249,21 @@ def gemms_command(
 
 
 @app.command("dies")
-def dies_command(json_: Json = False, out: Out = None) -> None:
+def dies_command(
+    left_out: Annotated[bool, typer.Option("--left-out", help="Each with the mean shares of the others.")] = False,
+    json_: Json = False, out: Out = None,
+) -> None:  # fmt: skip
     """Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."""
-    from rooflm.cli.render import columns
+    from rooflm.cli.render import WIDTH, columns
     from rooflm.explore import DIES
     from rooflm.explore_reports import reconstruction
     from rooflm.units import text
 
-    t = reconstruction(DIES)
+    t = reconstruction(DIES, left_out)
     rows: list[Sequence[str]] = [("die", "quantity", "engine", "catalogue", "error")]
     notes = [f"{t['die'][i]}, {t['quantity'][i]}: {t['reason'][i]}" for i in range(len(t["die"])) if t["reason"][i]]
     rows += [(str(t["die"][i]), str(t["quantity"][i]), text(t["engine"][i], str(t["unit"][i])),
               text(t["catalogue"][i], str(t["unit"][i])), f"{100 * t['error'][i]:+.0f} %")
              for i in range(len(t["die"]))]  # fmt: skip
-    _emit(t, {}, json_, out, [*columns(rows, "llrrr", indent=0), "", *notes])
+    lines = [line for note in notes for line in textwrap.wrap(note, WIDTH, subsequent_indent="  ")]
+    _emit(t, {}, json_, out, [*columns(rows, "llrrr", indent=0), "", *lines])
