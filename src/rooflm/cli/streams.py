@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rooflm.axes import Axis, size_of
@@ -16,16 +17,23 @@ STREAM_FROM = 2_000_000
 Work = Callable[[dict[str, Any], str, Callable[[int], None]], Streamed]
 
 
-def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
-    """Work out a grid block by block (work: infer_stream or train_stream) and say what was done."""
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error; gives the function that is told how much more was done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
+    """Work out a grid block by block (work: infer_stream or train_stream) and say what was done."""
     start = time.perf_counter()
-    bars = (TextColumn("points"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*bars, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("points", total=size_of(axes))
-        done = work(arguments, out, lambda points: progress.advance(task, points))
+    with bar("points", size_of(axes)) as advance:
+        done = work(arguments, out, advance)
     seconds = time.perf_counter() - start
     if json_:
         return render.dumps(

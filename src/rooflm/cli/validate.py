@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rooflm.cli import streams
 from rooflm.cli.render import WIDTH, columns, dumps
 
 Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE.csv]...", help="Tables (default: the shipped ones).")]
@@ -39,7 +40,9 @@ def validate(
         check_target(plot, FORMATS, "--plot")
     paths = [Path(f) for f in files] if files else published_tables()
     outcomes = [o for path in paths for o in read_rows(path)]
-    scored = score(requests_of(outcomes))
+    requests = requests_of(outcomes)
+    with streams.bar("rows", len(requests)) as advance:
+        scored = score(requests, advance)
     result = report(outcomes, scored)
     if out:
         write_rows(out, outcomes, scored)

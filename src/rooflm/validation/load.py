@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rooflm.errors import RooflmError
 from rooflm.serving.published import figures
@@ -33,11 +33,15 @@ def run_of(request: ServeRequest) -> str:
     return json.dumps((request.kwargs, load), sort_keys=True, default=str)
 
 
-def predict_load(requests: Sequence[ServeRequest]) -> list[tuple[float, str]]:
-    """(prediction in SI, reason why there is none) of each row, in order."""
+def predict_load(
+    requests: Sequence[ServeRequest], tell: Callable[[int], None] | None = None
+) -> list[tuple[float, str]]:
+    """(prediction in SI, reason why there is none) of each row, in order. tell: called with the rows done since."""
     done: dict[str, dict[str, float] | str] = {}
     result = []
     for r in requests:
+        if tell:
+            tell(1)
         why = barred(r)
         if why:
             result.append((float("nan"), why))

@@ -7,7 +7,7 @@ three thousand rows takes seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -208,14 +208,14 @@ def score_training(request: Request) -> Scored:
     return Scored(request, float(np.max(np.asarray(TRAIN[request.metric](estimate)))), "", margin)
 
 
-def score_load(requests: Sequence[ServeRequest]) -> list[Scored]:
+def score_load(requests: Sequence[ServeRequest], tell: Callable[[int], None] | None = None) -> list[Scored]:
     """Predictions of rows measured under load, in order."""
-    found = predict_load(requests)
+    found = predict_load(requests, tell)
     return [Scored(r, predicted, reason) for r, (predicted, reason) in zip(requests, found, strict=True)]
 
 
-def score(requests: Iterable[Request | ServeRequest]) -> list[Scored]:
-    """Predictions of all requests, in order."""
+def score(requests: Iterable[Request | ServeRequest], tell: Callable[[int], None] | None = None) -> list[Scored]:
+    """Predictions of all requests, in order. tell: called with the rows done since it was last called."""
     listed = list(requests)
     groups: dict[tuple[Any, ...], list[int]] = {}
     done: dict[int, Scored] = {}
@@ -227,11 +227,13 @@ def score(requests: Iterable[Request | ServeRequest]) -> list[Scored]:
         else:
             plain[i] = r
             groups.setdefault(family(r) if r.task == "infer" else (i,), []).append(i)
-    done |= dict(zip(loads, score_load(list(loads.values())), strict=True))
+    done |= dict(zip(loads, score_load(list(loads.values()), tell), strict=True))
     for members in groups.values():
         chosen = [plain[i] for i in members]
         results = score_inference(chosen) if chosen[0].task == "infer" else [score_training(chosen[0])]
         done |= dict(zip(members, results, strict=True))
+        if tell:
+            tell(len(members))
     return [banded(done[i]) for i in range(len(listed))]
 
 
