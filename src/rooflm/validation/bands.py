@@ -1,7 +1,8 @@
 """Error bands out of scored rows, and their coverage: python -m rooflm.validation.bands --rows ROWS.csv ...
 
 ROWS.csv comes from `rooflm.fitting.engines --rows`: each row with its prediction by a fit that never saw its group.
-Training comes from --tables (predicted by the shipped constants, so its bands are in sample and widened a little).
+Training comes from --tables, runs under load from --load (predicted by the shipped constants, so these bands are in
+sample and widened a little).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rooflm.bands import FEWEST, asked, family
 from rooflm.errors import RooflmError
 from rooflm.fitting.common import held_out
 from rooflm.kernels.constants import ANY
-from rooflm.validation.request import Request
+from rooflm.validation.request import Request, ServeRequest
 from rooflm.validation.rows import read_rows
 from rooflm.validation.score import band_phase, engine_of, is_rate, score, trainer_of
 
@@ -83,6 +84,20 @@ def from_tables(paths: Iterable[Path]) -> list[Ratio]:
     return done
 
 
+def from_load(paths: Iterable[Path]) -> list[Ratio]:
+    """Ratios of rows measured under load as the shipped constants predict them."""
+    requests = [r for p in paths for r in read_rows(p) if isinstance(r, ServeRequest)]
+    done = []
+    for x in score(requests):
+        if x.reason or not x.predicted > 0:
+            continue
+        r = x.request
+        ratio = (r.measured / x.predicted) ** (IN_SAMPLE * (-1.0 if is_rate(r.metric) else 1.0))
+        architecture = catalogue.load_device(r.group[1]).architecture
+        done.append(Ratio(band_phase(r.metric, r.task), engine_of(r), architecture, ratio, r.group))
+    return done
+
+
 def percentiles(ratios: Sequence[Ratio]) -> list[BandRow]:
     """10th and 90th percentile of every set that has enough rows, and of each phase as a whole."""
     sets: dict[tuple[str, str, str], list[float]] = {}
@@ -117,7 +132,7 @@ def coverage(ratios: Sequence[Ratio]) -> tuple[int, float]:
 
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time on published rows (rooflm.bands), by
 # python -m rooflm.validation.bands. engine "x*" is every release of x, "*" every engine. Inference: of predictions by
-# fits that never saw the row's model on that machine; training and memory: in sample, widened by a power of 1.4."""
+# fits that never saw the row's model on that machine; training, memory and load: in sample, widened by a power of 1.4."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -126,10 +141,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True, help="the table that --rows was made from")
     parser.add_argument("--tables", type=Path, nargs="*", default=[])
+    parser.add_argument("--load", type=Path, nargs="*", default=[], help="tables of runs under load")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
     requests = {r.id: r for r in read_rows(args.data) if isinstance(r, Request)}
-    ratios = from_fit(args.rows, requests) + from_tables(args.tables)
+    ratios = from_fit(args.rows, requests) + from_tables(args.tables) + from_load(args.load)
     lines = [HEADER]
     for b in percentiles(ratios):
         names = [f'{n} = "{getattr(b, n)}"' for n in ("phase", "engine", "architecture")]
