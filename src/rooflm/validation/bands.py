@@ -132,7 +132,7 @@ def coverage(ratios: Sequence[Ratio]) -> tuple[int, float]:
 
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time on published rows (rooflm.bands), by
 # python -m rooflm.validation.bands. engine "x*" is every release of x, "*" every engine. Inference: of predictions by
-# fits that never saw the row's model on that machine; training, memory and load: in sample, widened by a power of 1.4."""
+# fits that never saw the row's model on that machine; training, memory, load: in sample, widened by a power of 1.4."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
