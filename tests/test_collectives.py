@@ -20,7 +20,7 @@ from rooflm.collectives import (
     volume,
 )
 
-NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 14e-6, 1e-6, 0.66, 0.28, 4.0, 0.5e-6)
+NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 3.0, 0.66, 0.28, 0.2, 0.5e-6)
 NODE = Tier(8, 450e9, 0.5e-6, "nvlink")
 FABRIC = Tier(1024, 50e9, 5e-6, "infiniband")
 ranks = st.integers(1, 512)
@@ -70,12 +70,18 @@ def test_small_all_reduce_takes_one_shot() -> None:
 
 def test_two_regimes_by_hand() -> None:
     # one regime alone (the other made hopeless): 4.4 + 1.7·7 us + 1.75·1e6 / (0.28·450e9) = 16.3 + 13.889 us
-    only_short = NCCL._replace(start_long=1.0, sharp=12.0)
+    only_short = NCCL._replace(wait=1e6, grow=0.0)
     expected = 16.3e-6 + 1.75e6 / (0.28 * 450e9)
     assert float(time("all_reduce", 1e6, 8, bandwidth=450e9, latency=0.5e-6, c=only_short)) == pytest.approx(expected)
     # a link with 1 us more latency adds the six hops of a tree of 8
     slower = time("all_reduce", 1e6, 8, bandwidth=450e9, latency=1.5e-6, c=only_short)
     assert float(slower) == pytest.approx(expected + 6e-6)
+    # a message of 16 KiB has half of the further latency: 16.3 (1 + 0.2 / 2) us, and its 28672 bytes
+    half = time("all_reduce", 16384, 8, bandwidth=450e9, latency=0.5e-6, c=only_short._replace(grow=0.2))
+    assert float(half) == pytest.approx(16.3e-6 * 1.1 + 1.75 * 16384 / (0.28 * 450e9))
+    # the other regime: three times the latency, 0.66 · 4^0.28 of the rate (far above the switch the short one is out)
+    large = time("all_reduce", 1e9, 8, bandwidth=450e9, latency=0.5e-6, c=NCCL)
+    assert float(large) == pytest.approx(3 * 16.3e-6 + 1.75e9 / (0.66 * 4**0.28 * 450e9), rel=1e-4)
 
 
 @given(op=ops, size=sizes, n=ranks, faster=st.floats(1, 10))

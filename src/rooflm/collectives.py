@@ -36,26 +36,31 @@ ROOT_SHARED = ("l40s",)
 the group, where a ring loads the slot of every card alike (docs/decisions/0018)."""
 
 
+SHARP = 12.0
+"""Exponent of the smooth minimum of two regimes: a library switches at once, if not always at the best size."""
+CHANNEL_BYTES = 16384.0
+"""Message at which half of a short message's further channels are open (measured: flat below 8 KiB, again from 64)."""
+
+
 class CollectiveConstants(NamedTuple):
-    """What a library reaches on one kind of link: nine numbers an operation, each a number or an array.
+    """What a library reaches on one kind of link: eight numbers an operation, each a number or an array.
 
-    Regime r is `start_r + step_r · hops(n) + volume / (eff_r · (n/2)^gain_r · B)`; `short` is that of small messages,
-    `long` that of large ones; `sharp` is how sharply one takes over from the other. Times in s. `latency` is no
-    constant of the fit: it is the link's latency already inside the fitted times.
-
-    start_short, step_short: fixed time, and time a hop (s); `library_hops` counts the hops.
-    eff_short, gain_short: share of the link's rate at two ranks, and its power in the group size.
+    start, step: fixed time of a message, and time a hop (s); `library_hops` counts the hops.
+    eff_short, gain_short: share of the link's rate at two ranks in the regime of small messages, and its power in the
+    group size; eff_long, gain_long: the same in the regime of large ones.
+    wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
+    grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
+    are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times.
     """
 
-    start_short: Num
-    step_short: Num
+    start: Num
+    step: Num
     eff_short: Num
     gain_short: Num
-    start_long: Num
-    step_long: Num
+    wait: Num
     eff_long: Num
     gain_long: Num
-    sharp: Num = 4.0
+    grow: Num = 0.0
     latency: Num = 0.0
 
 
@@ -168,17 +173,19 @@ def ideal(
 def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> Num:
     """Seconds that a library takes on one tier: the smooth minimum of two regimes. Zero for one rank.
 
-        t_r = start_r + step_r hops(n) + volume(V, n) / (eff_r (min(n, 8)/2)^gain_r B),  r in (short, long)
+        w = start + step hops(n),  rate_r = eff_r (min(n, 8)/2)^gain_r B,  r in (short, long)
+        t_short = w (1 + grow V / (V + 16 KiB)) + volume(V, n) / rate_short
+        t_long = w wait + volume(V, n) / rate_long
         t = (t_short^-s + t_long^-s)^(-1/s) + steps(n) (α - α_fit)
 
-    where s is `sharp` and the last term moves the fitted latency to that of the link at hand. gain > 0 is in-switch
+    where s is SHARP and the last term moves the fitted latency to that of the link at hand. gain > 0 is in-switch
     reduction (NVLS), gain < 0 a shared link (PCIe root) or the growing volume of one-shot kernels.
     Source: the two regimes are NCCL's protocols (LL/LL128 and Simple: Hu et al., "Demystifying NCCL", 2025) and the
     one- and two-shot kernels; fitted by `rooflm.fitting.collectives`.
 
-    >>> nccl = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0, 20e-6, 1e-6, 0.66, 0.28)
+    >>> nccl = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0, 3.0, 0.66, 0.28)
     >>> round(float(time("all_reduce", 512, 8, bandwidth=450e9, latency=0, c=nccl)) * 1e6, 1)
-    15.8
+    16.3
     """
     floor, body = _floor_and_body(op, bytes_, n, bandwidth, latency, c)
     return floor + body
@@ -193,11 +200,13 @@ def _floor_and_body(
     hops = library_hops(n)
     half = np.minimum(np.maximum(n, 2.0), MEASURED_RANKS) * 0.5
     wire = bytes_ * _share(op, n) / bandwidth
-    short = c.start_short + c.step_short * hops
-    long = c.start_long + c.step_long * hops
-    empty = _smooth_minimum(short, long, c.sharp)
+    wait = c.start + c.step * hops
+    opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
+    empty = _smooth_minimum(wait, wait * c.wait, SHARP)
     full = _smooth_minimum(
-        short + wire / (c.eff_short * half**c.gain_short), long + wire / (c.eff_long * half**c.gain_long), c.sharp
+        wait * (1.0 + opened) + wire / (c.eff_short * half**c.gain_short),
+        wait * c.wait + wire / (c.eff_long * half**c.gain_long),
+        SHARP,
     )
     floor = empty + _steps(op, n) * (latency - c.latency)
     return np.where(many, floor, 0.0), np.where(many, full - empty, 0.0)

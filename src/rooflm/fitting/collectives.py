@@ -47,25 +47,29 @@ LIBRARIES = {
     "SGLang_CustomAllReduce_graph": "sglang",
 }
 PARAMS = (
-    Param("start_short", 3e-6, 3e-7, 1e-4),
-    Param("step_short", 2e-6, 1e-8, 1e-4),
-    Param("eff_short", 0.3, 0.003, 2.0),
+    Param("start", 3e-6, 3e-7, 1e-4),
+    Param("step", 2e-6, 1e-8, 1e-4),
+    Param("eff_short", 0.25, 0.003, 2.0),
     Param("gain_short", 0.0, -3.0, 2.0, log=False, prior=1.0),
-    Param("start_long", 1.5e-5, 3e-7, 1e-3),
-    Param("step_long", 2e-6, 1e-8, 1e-4),
-    Param("eff_long", 0.7, 0.02, 1.3),
+    Param("wait", 2.0, 1.0, 20.0),
+    Param("eff_long", 0.65, 0.02, 1.3),
     Param("gain_long", 0.1, -3.0, 1.0, log=False, prior=1.0),
-    Param("sharp", 4.0, 1.0, 12.0),
+    Param("grow", 0.1, 1e-3, 1.0),
 )
 STARTS: tuple[Mapping[str, float], ...] = (
     {},
-    {"eff_short": 0.1, "start_long": 8e-6, "gain_short": -0.5},
-    {"eff_short": 0.5, "start_long": 3e-5, "step_long": 5e-6},
+    {"eff_short": 0.1, "gain_short": -0.5},
+    {"eff_short": 0.5, "wait": 4.0},
 )
+GAINS = ("gain_short", "gain_long")
+PRIVATE = 0.3
+"""Prior width of the gains where every rank has links of its own and hands on what it gets (NCCL's rings on NVLink)."""
+SHARED = -1.0
+"""Where the prior of the gains lies on PCIe, whose ranks may share a root port."""
 FOLDS = 3
 NETWORK_KIN = ("p2p", "all_gather", "reduce_scatter", "all_to_all", "all_reduce")
 """What the measured messages between nodes stand for where the tables have no such operation there."""
-TWO_RANKS = ("step_short", "gain_short", "step_long", "gain_long")
+TWO_RANKS = ("step", "gain_short", "gain_long")
 """Constants that one group size cannot tell; zero then."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 VIDUR = "microsoft/vidur 7d47513 (2024-11-19, MIT), measured tables"
@@ -129,6 +133,18 @@ def table(rows: pd.DataFrame) -> Table:
     return Table(ranks, bytes_, link, seconds * 1e-6, third)
 
 
+def params_of(library: str, op: str, tier: str, ranks: int) -> list[Param]:
+    """Constants to fit: without those of TWO_RANKS where one group size was measured, without `grow` where nothing is
+    handed on (each message has a channel of its own); priors of the gains by wiring."""
+    left_out = (() if ranks > 1 else TWO_RANKS) + (("grow",) if op in ("all_to_all", "p2p") else ())
+    chosen = [p for p in PARAMS if p.name not in left_out]
+    if tier == "pcie":
+        return [p._replace(start=SHARED) if p.name in GAINS else p for p in chosen]
+    if library == "nccl" and op != "all_to_all":
+        return [p._replace(prior=PRIVATE) if p.name in GAINS else p for p in chosen]
+    return chosen
+
+
 def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]], NDArray[Any]]:
     """The formula as a function of the constants alone, for `fit`."""
     return lambda c: np.asarray(
@@ -137,9 +153,8 @@ def model(op: str, rows: Table, latency: float) -> Callable[[Mapping[str, float]
     )  # fmt: skip
 
 
-def fit_group(op: str, rows: Table, latency: float) -> tuple[dict[str, float], Error, Error]:
+def fit_group(op: str, rows: Table, latency: float, params: Sequence[Param]) -> tuple[dict[str, float], Error, Error]:
     """Constants fitted to all rows and their error; and the error of each third of the sizes by a fit to the others."""
-    params = PARAMS if np.unique(rows.ranks).size > 1 else [p for p in PARAMS if p.name not in TWO_RANKS]
     guess = np.empty_like(rows.seconds)
     for third in range(FOLDS):
         seen, unseen = rows.where(rows.third != third), rows.where(rows.third == third)
@@ -149,14 +164,14 @@ def fit_group(op: str, rows: Table, latency: float) -> tuple[dict[str, float], E
     return found, error(model(op, rows, latency)(found), rows.seconds), error(guess, rows.seconds)
 
 
-def transfer(op: str, parts: Sequence[Table], latency: float) -> float:
+def transfer(op: str, parts: Sequence[Table], latency: float, params: Sequence[Param]) -> float:
     """Mean error on each GPU by constants fitted to the others, in per cent; 0 with a single GPU."""
     if len(parts) < 2:
         return 0.0
     errors = []
     for index, left in enumerate(parts):
         others = _join([part for other, part in enumerate(parts) if other != index])
-        found = fit(model(op, others, latency), others.seconds, PARAMS, starts=STARTS[:1], max_nfev=100)
+        found = fit(model(op, others, latency), others.seconds, params, starts=STARTS[:1], max_nfev=100)
         errors.append(error(model(op, left, latency)(found), left.seconds).mape)
     return float(np.mean(errors))
 
@@ -181,8 +196,10 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
         sets[(ANY, common)] = list(parts)
         for (gpu, architecture), members in sets.items():
             chosen = [parts[name] for name in members]
-            constants, inside, outside = fit_group(str(op), _join(chosen), latency)
-            moved = transfer(str(op), chosen, latency) if gpu == ANY and not network else 0.0
+            joint = _join(chosen)
+            params = params_of(str(library), str(op), str(tier), np.unique(joint.ranks).size)
+            constants, inside, outside = fit_group(str(op), joint, latency, params)
+            moved = transfer(str(op), chosen, latency, params) if gpu == ANY and not network else 0.0
             names = {"gpu": gpu, "architecture": architecture, "engine": str(library), "dtype": ANY}
             note = "fitted to " + ", ".join(members) if gpu == ANY else ""
             missing = [kernel for kernel in NETWORK_KIN if (library, kernel, tier) not in measured]
@@ -200,12 +217,11 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
 
 def _for_groups(constants: Mapping[str, float], kernel: str) -> dict[str, float]:
     """Constants of two ranks for any group: HOP of the time of an empty message is one a hop (p2p has no groups)."""
-    if "step_short" in constants:
+    if "step" in constants:
         return dict(constants)
     full = {**constants, **dict.fromkeys(TWO_RANKS, 0.0)}
     if kernel not in ("p2p", "all_to_all"):
-        for regime in ("short", "long"):
-            full[f"step_{regime}"], full[f"start_{regime}"] = HOP, full[f"start_{regime}"] - HOP
+        full["step"], full["start"] = HOP, full["start"] - HOP
     return {name: full[name] for name in CollectiveConstants._fields if name in full}
 
 
