@@ -146,12 +146,13 @@ class Spot(NamedTuple):
 
 
 class Ranked(NamedTuple):
-    """A legal point: its score, where it is, the answer that it belongs to, and what makes answers alike."""
+    """A legal point: its score, where it is, the answer that it belongs to, what makes answers alike, its outputs."""
 
     score: float
     spot: Spot
     answer: Answer
     alike: tuple[str, ...]
+    outputs: dict[str, float]
 
 
 class Digest(NamedTuple):
@@ -160,7 +161,7 @@ class Digest(NamedTuple):
     points: int
     feasible: int
     top: list[Ranked]
-    front: list[tuple[float, float, Spot]]
+    front: list[tuple[float, float, Spot, dict[str, float]]]
     blocked: Array
     blocked_at: Array
     nearest: tuple[float, Spot] | None
@@ -214,7 +215,7 @@ class Task:
         near = int(out[np.argmin(worst[out])]) if out.size else None
         return Digest(
             len(score), len(at), top,
-            [(float(trade[0][i]), float(trade[1][i]), spot(i)) for i in edge],
+            [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, i)) for i in edge],
             score[out], out, None if near is None else (float(worst[near]), spot(near)),
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
@@ -247,27 +248,33 @@ class Task:
             alike = tuple(f"{float(v):.9g}" for v in (score[at], *(values[k][at] for k in self.alike)))
             seen.add(alike if self.alike else (str(at),))
             spot = Spot(room, block, at)
-            kept.append(Ranked(float(score[at]), spot, self.answer(spot), alike))
+            kept.append(Ranked(float(score[at]), spot, self.answer(spot), alike, outputs_at(values, at)))
             if len(seen) == KEPT:
                 break
         return kept
 
-    def candidate(self, spot: Spot) -> Candidate:
-        """A point worked out by itself: its inputs and outputs."""
+    def candidate(self, spot: Spot, outputs: dict[str, float] | None = None) -> Candidate:
+        """A point: its inputs and outputs, worked out by itself where they are not known."""
         axes, fixed, names = self.rooms[spot.room]
         structural, numeric = grids(axes)
         shape = tuple(e - b for b, e in spot.block.slices)
         place = np.unravel_index(spot.at, shape) if shape else ()
         cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
-        values, _ = self.values(spot.room, Block(spot.block.place, cells))
+        if outputs is None:
+            outputs = outputs_at(self.values(spot.room, Block(spot.block.place, cells))[0], 0)
         inputs: dict[str, Any] = {}
         for axis in axes:
             at = spot.block.place[structural.index(axis)] if axis in structural else cells[numeric.index(axis)][0]
             inputs |= {member.name: member.values[at] for member in axis.members}
         told = {k: v for k, v in fixed.items() if k in names and v is not None}
-        if "dp" in values and "dp" not in inputs:
-            inputs["dp"] = int(values["dp"][0])
-        return Candidate(told | inputs, {k: float(v[0]) for k, v in values.items() if k != "legal"})
+        if "dp" in outputs and "dp" not in inputs:
+            inputs["dp"] = int(outputs["dp"])
+        return Candidate(told | inputs, outputs)
+
+
+def outputs_at(values: Values, at: int) -> dict[str, float]:
+    """The outputs of one point of a block."""
+    return {k: float(v[at]) for k, v in values.items() if k != "legal"}
 
 
 def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
@@ -279,12 +286,13 @@ def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[
     top = merged(task, digests)
     edges = [e for d in digests for e in d.front]
     kept: Any = front(np.array([e[0] for e in edges]), np.array([e[1] for e in edges])) if edges else []
-    chosen = [task.candidate(edges[int(i)][2]) for i in thinned(kept, 4 * KEPT)]
+    chosen = [task.candidate(*edges[int(i)][2:]) for i in thinned(kept, 4 * KEPT)]
     near = min((d.nearest for d in digests if d.nearest), key=lambda n: n[0], default=None)
     feasible = sum(d.feasible for d in digests)
+    best = tuple(task.candidate(t.spot, t.outputs) for t in top)
     return SearchResult(
-        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, tuple(task.candidate(t.spot) for t in top),
-        tuple(chosen), tuple(_blocked(task, digests, top[0], limits)) if top else (),
+        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, best, tuple(chosen),
+        tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
     )  # fmt: skip

@@ -18,7 +18,7 @@ from rooflm.serving.simulate import Pool
 from rooflm.serving.workload import Requests
 
 Array = NDArray[np.float64]
-ROUNDS, CLOSE = 200, 1e-11
+ROUNDS, CLOSE = 200, 1e-10
 """Most rounds of the fixed point, and the relative change at which it ends."""
 MOST = 1e4
 """Prompts a step beyond which a load cannot be served in any case."""
@@ -174,9 +174,10 @@ def _closed(pool: Pool, load: Load) -> Steady:
 
 
 def _halfway(old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple[list[Array], float]:
-    """The middle of two states, and the largest relative change on the way there."""
+    """The middle of two states, and the largest relative change on the way there (of what waits, only through what
+    follows from it: it comes near nothing)."""
     middle = [0.5 * (a + b) for a, b in zip(old, new, strict=True)]
-    return middle, max(float(np.max(np.abs(a - m) / (m + 1e-9))) for a, m in zip(old, middle, strict=True))
+    return middle, max(float(np.max(np.abs(a - m) / (m + 1e-300))) for a, m in zip(old[:3], middle[:3], strict=True))
 
 
 def queueing(busy: Array, most: Array, whole: Array) -> Array:
