@@ -77,6 +77,36 @@ def test_data_parallel_training_reduces_every_gradient_once(model: str) -> None:
     assert found["step_time_s", -1] >= found["forward_s", -1]
 
 
+def test_training_splits_agree_and_send_what_is_predicted_to_the_byte(tmp_path: Path) -> None:
+    tied = tiny(tmp_path, tie_word_embeddings=True)
+    plain, tensor, stages = (
+        measured(small(tied, task="train", **split)) for split in ({}, {"tp": 2}, {"pp": 2})
+    )  # fmt: skip
+    # the loss after two updates: wrong gradients of any part would show
+    assert tensor["loss", 0] == tensor["loss", 1] == pytest.approx(plain["loss", 0], abs=1e-4)
+    assert stages["loss", 1] == pytest.approx(plain["loss", 0], abs=1e-4)
+    # embedding, two reductions a layer and their mirror images: 24 rows of 192 values; three numbers a row at the loss
+    assert tensor["step_comm_bytes", 0] == 2 * 5 * 24 * 192 * 4 + 3 * 24 * 4
+    # hidden states forward or their gradient back, and the gradient of the tied embedding
+    assert stages["step_comm_bytes", 0] == stages["step_comm_bytes", 1] == 24 * 192 * 4 + 512 * 192 * 4
+    for found in (tensor, stages):
+        for rank in (0, 1):
+            assert found["step_comm_bytes", rank] == found["step_comm_bytes_expected", rank]
+
+
+def test_the_head_sees_one_matrix(model: str) -> None:
+    import torch
+
+    from rooflm.measure.parallel import Flat
+
+    head = Flat(torch.nn.Linear(8, 16, bias=False))
+    x = torch.randn(3, 5, 8)
+    seen: list[tuple[int, ...]] = []
+    head.head.register_forward_pre_hook(lambda _, given: seen.append(tuple(given[0].shape)))
+    assert torch.allclose(head(x[:, -1:]), head.head(x)[:, -1:], atol=1e-6)
+    assert seen[0] == (3, 8)
+
+
 @pytest.mark.parametrize("split", [{"tp": 2}, {"pp": 2}])
 def test_splits_agree_with_the_plain_model(model: str, split: dict[str, int]) -> None:
     case = Case(task="accuracy", model=model, tokens=96, context=48, **split)  # type: ignore[arg-type]

@@ -34,6 +34,8 @@ from rooflm.training_options import Training
 Array = NDArray[np.float64]
 Key = tuple[str, str]
 TIMES = ("ttft_s", "tpot_s", "latency_s")
+PHASES = ("forward_s", "backward_s", "optimizer_s")
+"""Phases of a training step."""
 COMM = ("prefill_comm_bytes", "decode_comm_bytes")
 METRICS = (*TIMES, "output_tokens_per_s", "memory_bytes", *COMM, "step_time_s")
 """What is compared, by name in a results file."""
@@ -155,15 +157,20 @@ def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
 def undisturbed(rows: Sequence[Row]) -> dict[Key, float]:
     """Times of cases on CPUs as they would be without other work on the machine, from the CPU time of their ranks.
 
-    A rank that computes takes as long as its CPU time (over its threads). Ranks of a tensor group work together: the
-    longest counts; stages work one after the other: they add up. Waking up and waiting on the link is left out.
+    A rank that computes takes as long as its CPU time (over its threads). Ranks of a tensor or data group work
+    together: the longest counts; stages work one after the other: they add up (but for the update, which all do at
+    once). Waking up and waiting on the link is left out.
     """
     ranks: dict[tuple[Case, str], list[float]] = {}
     for r in rows:
-        if r.status == "ok" and r.metric in ("ttft_cpu_s", "tpot_cpu_s"):
+        if r.status == "ok" and r.metric.endswith("_cpu_s"):
             ranks.setdefault((r.case, r.metric.replace("_cpu", "")), []).append(r.stat.value / r.case.threads)
-    out = {(c.key, m): sum(v) if c.pp > 1 else max(v) for (c, m), v in ranks.items()}
+    together = ("optimizer_s",)
+    out = {(c.key, m): sum(v) if c.pp > 1 and m not in together else max(v) for (c, m), v in ranks.items()}
     for case in {c for c, _ in ranks}:
+        if case.task == "train":
+            out[case.key, "step_time_s"] = sum(out[case.key, m] for m in PHASES)
+            continue
         steps = (case.output - 1) * out.get((case.key, "tpot_s"), 0.0)
         out[case.key, "latency_s"] = out[case.key, "ttft_s"] + steps
         out[case.key, "output_tokens_per_s"] = case.batch * case.output / out[case.key, "latency_s"]

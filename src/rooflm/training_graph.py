@@ -26,9 +26,10 @@ Nodes = list[Op | Comm]
 def style(s: Scenario) -> Style:
     """How the engine builds its training graph."""
     e = s.engine
+    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
     return Style(
-        fused=e.fused, flash=e.flash, vocab_parallel=True, merged=e.merged, training=True,
-        sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
+        fused=e.fused, flash=e.flash, half_bytes=4.0 if wide else 2.0, vocab_parallel=True, merged=e.merged,
+        training=True, sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
     )  # fmt: skip
 
 

@@ -231,7 +231,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     end_share = 1.0 * (t.embeddings and not t.adapters)
     trained = layers * (per["dense"] + per["plain"]) * share + ends * end_share + layers * c.adapters
     frozen = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8)) if t.adapters else 2.0
-    own = 2.0 + (1.0 if t.fp8_weights else 0.0)
+    own = c.style.half_bytes + (1.0 if t.fp8_weights else 0.0)
     weight = own if not t.adapters else frozen
     grad = c.grad_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))

@@ -64,6 +64,35 @@ def by_rank(case: Case, model: Model, sent: dict[str, float], stage: int) -> dic
     return {k: v for k, v in out.items() if v}
 
 
+def step_bytes(case: Case, model: Model, rank: int) -> float:
+    """Bytes that a rank sends in a training step, as `rooflm train` predicts them (they depend on no device).
+
+    Ranks send alike, but for a pipeline's: between two neighbours travel hidden states and their gradients, so the end
+    stages send once and those between them twice; the end stages also reduce a tied embedding's gradient.
+    """
+    from rooflm.catalogue import load_device
+    from rooflm.engine import Engine
+    from rooflm.hardware import Cluster, Link
+    from rooflm.scenario import Efficiency, Scenario, Workload
+    from rooflm.training import train_scenario
+    from rooflm.training_options import Training
+
+    cluster = Cluster("own", load_device("a100-sxm-80gb"), (Link("own", "ethernet", float(case.world), 1e9, 1e-6),))
+    engine = Engine("own", phase="training", fused=False, zero=0, sequence_parallel=False, grad_bytes=BYTES[case.dtype])
+    mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp, micro_batch=case.batch // case.dp, sp=False, zero=0)
+    work = Workload(batch=case.batch, seq=case.prompt)
+    found = train_scenario(Scenario(
+        model, work, mapping, cluster, engine, parse_quant(case.scheme), Efficiency("ideal"),
+        training=Training(master=False, clip=False),
+    )).comm_bytes  # fmt: skip
+    sent = {k: float(v) for k, v in found.items()}
+    if case.pp == 1:
+        return sum(sent.values())
+    end = rank in (0, case.pp - 1)
+    messages = sent.get("pp_send", 0.0) * case.pp / (case.pp - 1) / 2
+    return messages * (1 if end else 2) + sent.get("tied_all_reduce", 0.0) * end
+
+
 def stage_layers(layers: int, stages: int) -> list[int]:
     """Layers of each pipeline stage, the first ones fuller.
 

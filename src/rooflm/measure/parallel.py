@@ -71,6 +71,52 @@ def columns(linear: nn.Linear, part: slice) -> nn.Linear:
     return made
 
 
+class Reduce(torch.autograd.Function):
+    """Partial sums added up over a group, in place; the gradient of each rank is that of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        """All-reduce."""
+        ctx.mark_dirty(x)
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient as it is."""
+        return grads[0], None
+
+
+class Copy(torch.autograd.Function):
+    """What every rank of a group reads: nothing forward, the ranks' gradients added up backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group: Any) -> torch.Tensor:
+        """The input as it is."""
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """All-reduce of the gradient."""
+        total = grads[0].contiguous()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+class Shared(nn.Module):
+    """A norm whose output all ranks of the tensor group read."""
+
+    def __init__(self, norm: nn.Module, group: Any) -> None:
+        super().__init__()
+        self.norm, self.group = norm, group
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The norm; backward, its gradient is added up over the group."""
+        out: torch.Tensor = Copy.apply(self.norm(x), self.group)
+        return out
+
+
 class Rows(nn.Module):
     """A linear layer over a part of its inputs, whose partial sums an all-reduce adds up."""
 
@@ -82,8 +128,7 @@ class Rows(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x W over all ranks, plus the bias once."""
-        out = functional.linear(x, self.weight)
-        dist.all_reduce(out, group=self.group)
+        out: torch.Tensor = Reduce.apply(functional.linear(x, self.weight), self.group)
         return out if self.bias is None else out + self.bias
 
 
@@ -99,8 +144,8 @@ class Table(nn.Module):
         """The rows of the tokens."""
         own = (ids >= self.part.start) & (ids < self.part.stop)
         rows = functional.embedding((ids - self.part.start) * own, self.weight) * own.unsqueeze(-1)
-        dist.all_reduce(rows, group=self.group)
-        return rows
+        out: torch.Tensor = Reduce.apply(rows, self.group)
+        return out
 
 
 class Head(nn.Module):
@@ -118,6 +163,24 @@ class Head(nn.Module):
         gathered = [torch.empty_like(rows) for _ in range(self.ways)]
         dist.all_gather(gathered, rows, group=self.group)
         return torch.cat(gathered, dim=-1).reshape(*local.shape[:-1], -1)
+
+
+class Flat(nn.Module):
+    """A head that sees its rows as a matrix.
+
+    The last token of each sequence is a slice with gaps, which PyTorch multiplies sequence by sequence: on CPUs in bf16
+    it copies the whole table for each (0.1 s a sequence for 32,000 tokens, where the product takes 3 ms). Engines
+    gather the rows first, and so does this.
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of every row."""
+        made: torch.Tensor = self.head(x.reshape(-1, x.shape[-1]))
+        return made.reshape(*x.shape[:-1], -1)
 
 
 def llama_like(model: Any) -> None:
@@ -187,6 +250,8 @@ class Runner:
             keep_stage(model, case.pp, at.stage)
         if at is not None and case.tp > 1:
             split_tensor(model, case.tp, at.tensor, at.tensor_group)
+        if isinstance(getattr(model, "lm_head", None), nn.Linear | Head):
+            model.lm_head = Flat(model.lm_head)
 
     def cache(self) -> Any:
         """A new, empty KV cache."""

@@ -1,8 +1,10 @@
-"""One training step of a case on one rank: forward, backward, gradient all-reduce over the ranks, AdamW."""
+"""One training step of a case on one rank: forward, backward, gradients between the ranks, AdamW."""
 
 from __future__ import annotations
 
+import itertools
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,76 +12,106 @@ import torch.distributed as dist
 from rooflm.measure import load
 from rooflm.measure.case import Case
 from rooflm.measure.comm import Count
+from rooflm.measure.expect import step_bytes
 from rooflm.measure.infer import weight_bytes
 from rooflm.measure.memory import Busy, Meter
+from rooflm.measure.parallel import place
 from rooflm.measure.results import Row, Stat, one, stat
+from rooflm.measure.train_split import Pipeline, Plain, Tensor
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+class Trainer:
+    """A loaded case on one rank, and its optimiser."""
+
+    def __init__(self, case: Case, rank: int) -> None:
+        self.case, self.device = case, load.device_of(case, rank)
+        self.meter = Meter(self.device)
+        at = place(case, rank) if case.world > 1 else None
+        model = load.load(case, self.device).train()
+        found = load.shape_of(model)
+        self.shape = found
+        every = load.tokens(case, model.config.vocab_size, case.batch, case.prompt, self.device)
+        each = case.batch // case.dp
+        first = (at.data if at else 0) * each
+        ids = every[first : first + each]
+        if at is not None and case.tp > 1:
+            self.work: Any = Tensor(model, case, at, ids)
+        elif at is not None and case.pp > 1:
+            self.work = Pipeline(model, case, at, ids)
+        else:
+            self.work = Plain(model, ids)
+        self.group = at.data_group if at else None
+        self.parameters = list(model.parameters())
+        self.model, self.optimizer = model, torch.optim.AdamW(self.parameters, lr=1e-4)
+
+    def sync(self) -> None:
+        """Wait for the device, so that the clock is read when the work is done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def step(self) -> tuple[list[float], list[float]]:
+        """One step: seconds and CPU seconds of this process in each of PHASES."""
+        if self.case.world > 1:
+            dist.barrier()
+        self.sync()
+        clocks = [(time.perf_counter(), time.process_time())]
+        for phase in (self.work.forward, self.backward, self.update):
+            phase()
+            self.sync()
+            clocks.append((time.perf_counter(), time.process_time()))
+        both = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(clocks)]
+        return [w for w, _ in both], [c for _, c in both]
+
+    def backward(self) -> None:
+        """Gradients, and their mean over the data-parallel ranks."""
+        self.work.backward()
+        if self.case.dp > 1:
+            for p in self.parameters:
+                if p.grad is not None:
+                    dist.all_reduce(p.grad, group=self.group)
+                    p.grad /= self.case.dp
+
+    def update(self) -> None:
+        """AdamW, and the gradients dropped."""
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
 
 def run(case: Case, rank: int) -> list[Row]:
     """Measure `repeats` steps of batch / dp sequences a rank."""
-    device = load.device_of(case, rank)
-    meter = Meter(device)
-    model = load.load(case, device).train()
-    found = load.shape_of(model)
-    shape = found.text() if found else ""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    each = case.batch // case.dp
-    every = load.tokens(case, model.config.vocab_size, case.batch, case.prompt, device)
-    ids = every[rank * each : (rank + 1) * each]
-
-    def sync() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    def step() -> tuple[float, float, float]:
-        if case.world > 1:
-            dist.barrier()
-        sync()
-        start = time.perf_counter()
-        loss = model(ids, labels=ids, use_cache=False).loss
-        sync()
-        forward = time.perf_counter()
-        loss.backward()
-        if case.dp > 1:
-            for p in model.parameters():
-                if p.grad is not None:
-                    dist.all_reduce(p.grad)
-                    p.grad /= case.dp
-        sync()
-        backward = time.perf_counter()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        sync()
-        return forward - start, backward - forward, time.perf_counter() - backward
-
-    for _ in range(max(case.warmup, 1)):
-        step()
-    counter = Count()
-    if case.world > 1:
-        with counter:
-            step()
-    meter.reset()
-    with Busy(device, case.threads) as busy:
-        done = [step() for _ in range(case.repeats)]
+    t = Trainer(case, rank)
+    shape = t.shape.text() if t.shape else ""
 
     def row(metric: str, unit: str, s: Stat, of: int = -1) -> Row:
         return Row(case, metric, unit, s, shape, of)
 
-    counter.sent.pop("broadcast", None)
-    rows = [
-        row("memory_bytes", "B", one(meter.peak()), rank),
-        row("weights_bytes", "B", one(weight_bytes(model)), rank),
-    ]
+    for _ in range(max(case.warmup, 1)):
+        t.step()
+    rows: list[Row] = []
+    with Count() as counter:
+        t.step()
+    if t.work.value is not None:  # after at least one update, so that wrong gradients show
+        rows.append(row("loss", "1", one(t.work.value), rank))
+    if case.world > 1:
+        counter.sent.pop("broadcast", None)
+        rows.append(row("step_comm_bytes", "B", one(sum(counter.sent.values())), rank))
+        rows += [row(f"step_comm_bytes.{op}", "B", one(v), rank) for op, v in counter.sent.items()]
+        if t.shape is not None:
+            rows.append(row("step_comm_bytes_expected", "B", one(step_bytes(case, t.shape.model(), rank)), rank))
+    t.meter.reset()
+    with Busy(t.device, case.threads) as busy:
+        done = [t.step() for _ in range(case.repeats)]
+    rows.append(row("memory_bytes", "B", one(t.meter.peak()), rank))
+    rows.append(row("weights_bytes", "B", one(weight_bytes(t.model)), rank))
     if busy.share is not None:
         rows.append(row("busy", "1", one(busy.share), rank))
-    if case.world > 1:
-        rows.append(row("step_comm_bytes", "B", one(sum(counter.sent.values())), rank))
-        parameters = sum(p.numel() * p.element_size() for p in model.parameters())
-        rows.append(row("step_comm_bytes_expected", "B", one(2 * (case.dp - 1) / case.dp * parameters), rank))
+    if t.device.type == "cpu":
+        rows += [row(f"{p}_cpu_s", "s", stat([c[i] for _, c in done]), rank) for i, p in enumerate(PHASES)]
     if rank:
         return rows
-    names = ("forward_s", "backward_s", "optimizer_s")
-    parts = [row(name, "s", stat([d[i] for d in done])) for i, name in enumerate(names)]
-    whole = [sum(d) for d in done]
-    rate = stat([case.batch * case.prompt / t for t in whole])
+    parts = [row(f"{p}_s", "s", stat([w[i] for w, _ in done])) for i, p in enumerate(PHASES)]
+    whole = [sum(w) for w, _ in done]
+    rate = stat([case.batch * case.prompt / w for w in whole])
     return [row("step_time_s", "s", stat(whole)), *parts, row("tokens_per_s", "1/s", rate), *rows]
