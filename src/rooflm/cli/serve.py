@@ -243,7 +243,7 @@ def serve_text(model: str, served: Served, values: dict[str, Any]) -> str:
         "latency_s": "latency",
     }
     rows = [(name, *(_cell(values[key][k]) for k in head[1:])) for key, name in names.items()]
-    lines += [*render.columns([head, *rows], "lrrrrrr"), ""]
+    lines += [*render.columns([head, *rows], "lrrrrrr"), *band_lines(values), ""]
     left = [
         ("requests/s", render.count(values["requests_per_s"])),
         ("output tokens/s", render.count(values["output_tokens_per_s"])),
@@ -265,6 +265,18 @@ def serve_text(model: str, served: Served, values: dict[str, Any]) -> str:
     lines += render.beside(render.columns(left, "lr"), render.columns(right, "lr"))
     lines += ["", *verdicts(values, served)]
     return "\n".join(lines)
+
+
+def band_lines(values: dict[str, Any]) -> list[str]:
+    """The error band of the mean times, where measured runs under load say how far off such predictions are."""
+    found = [(name, render.banded(values[key]["mean"], values["error_band"][key])) for key, name in BANDED.items()]
+    told = [f"{name} {render.seconds(values[key]['mean'])} {band}"
+            for (name, band), key in zip(found, BANDED, strict=True) if band]  # fmt: skip
+    return ["", *render.wrap("mean, with its error band", told)] if told else []
+
+
+BANDED = {"ttft_s": "first token", "tpot_s": "output token"}
+"""Times with an error band."""
 
 
 def _cell(value: float) -> str:

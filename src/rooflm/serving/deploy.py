@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rooflm.errors import RooflmError, near_matches
 from rooflm.model import Model, MoE
 from rooflm.request import Request, build_inference
+from rooflm.results import bands_around
 from rooflm.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.replica import Server
@@ -140,8 +141,12 @@ class Served:
         return getattr(self.summary, name)
 
     def values(self) -> dict[str, Any]:
-        """The numbers of --json: the summary, the steady state and where the two part."""
+        """The numbers of --json: the summary, the error band of the mean TTFT and TPOT (10th to 90th percentile of
+        measured runs under load like it), the steady state and where the two part."""
         out = {**self.summary.values, "load": self.run.requests.name}
+        asked = {"ttft_s": ("prefill under load", out["ttft_s"]["mean"]),
+                 "tpot_s": ("decode under load", out["tpot_s"]["mean"])}  # fmt: skip
+        out["error_band"] = bands_around(self.run.pools[-1].table.components.scenario, asked)
         if self.steady is not None:
             out["steady"] = {"ttft_s": self.steady.ttft, "tpot_s": self.steady.tpot, "latency_s": self.steady.latency,
                              "requests_per_s": self.steady.requests_per_s * len(self.run.replicas),
