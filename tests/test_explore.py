@@ -6,6 +6,7 @@ import itertools
 import json
 import pickle
 import runpy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ import numpy as np
 import pytest
 
 from rooflm import explore, tco
+from rooflm.catalogue import load_cluster
 from rooflm.cli import main
 from rooflm.errors import RooflmError
-from rooflm.explore import CAUSES, Space, Task, grid, legal_splits, make_task
+from rooflm.explore import CAUSES, Space, Task, grid, legal_splits, make_task, on_cluster, run
 from rooflm.explore_reports import gemm_bounds, pareto, select, shares, stops_helping
 from rooflm.explore_split import GROUPS, METHODS, SIZE, Problem, evolution, exhaustive, normal, problem, raw
+from rooflm.inference import infer_scenario
+from rooflm.technology_rows import load_wire
+from rooflm.training import train_scenario
 
 UNIFORM = tuple(f"uniform-{n}" for n in (14, 10, 7, 5, 3, 2, 1))
 FOUNDRY = ("n12", "n10", "n7", "n5", "n3", "n2", "a14", "a10")
@@ -280,6 +285,77 @@ def test_money_and_energy_follow_the_time() -> None:
     assert np.all(t["power_w"] <= t["tdp_w"]) and np.all(t["power_w"] >= 0.1 * t["tdp_w"])
     assert np.all(np.diff(t["silicon_usd"]) == 0) and np.all(np.diff(t["device_usd"]) > 0)
     assert np.all(t["area_used_m2"] <= t["die_m2"])
+
+
+# The network's power
+
+
+def test_power_of_a_link_by_hand() -> None:
+    ndr = load_wire("ndr")  # 400 Gb/s at 235 pJ a bit: card, four transceivers, three switch ports are 94 W
+    assert float(tco.link_power(ndr, 50e9, 50e9)) == pytest.approx(94.0)
+    assert float(tco.link_power(ndr, 50e9)) == pytest.approx(0.9 * 94.0)
+    assert float(tco.link_power(ndr, 25e9, 25e9)) == pytest.approx(47.0)
+    nvlink = load_wire("nvlink4")  # 450 GB/s at 5.5 pJ: 19.8 W, of which half is the die's
+    inside = tco.network_power(nvlink, 450e9, ndr, 50e9, (450e9, 50e9), np.array([1, 8, 16]))
+    assert np.asarray(inside) == pytest.approx([0.0, 9.9, 9.9 + 94.0])
+
+
+def test_tokens_a_joule_and_cost_count_the_network() -> None:
+    task = make_task("train", "gpt3-175b", **GPT3, tp=8, pp=8)
+    prices = tco.Prices()
+    t = grid(task, Space("h100", ("n5",), ("hbm3",), ("nvlink4+hdr", "nvlink4+ndr", "nvlink4+xdr")))
+    joules = 1024 * (t["power_w"] + t["network_w"]) * t["time_s"] * prices.pue
+    assert t["tokens_per_j"] == pytest.approx(1024 * 2048 / joules)
+    assert np.all(np.diff(t["network_w"]) > 0)
+    # the card, its optics and switches draw 90 to 100 % of their full power, and NVLink's switch its own
+    full = 8 * np.array([25e9 * 370e-12, 50e9 * 235e-12, 100e9 * 185e-12])
+    switch = 0.5 * 8 * t["intra_bandwidth"] * 5.5e-12
+    assert np.all(t["network_w"] >= 0.9 * (full + switch)) and np.all(t["network_w"] <= full + switch)
+    # the electricity of the years holds it too
+    seconds = prices.years * tco.HOURS * 3600 * prices.duty
+    power = (t["power_w"] + t["network_w"] + prices.host_power) * 1024 * prices.pue
+    capital = t["capital_usd"] * (1 + prices.upkeep * prices.years)
+    assert t["tco_usd"] == pytest.approx(capital + power * seconds / 3.6e6 * prices.electricity)
+
+
+def test_one_device_has_no_network_and_one_node_no_fabric() -> None:
+    task = make_task("infer", "llama-2-7b", gpus=8, batch=8, prompt=256, output=32)
+    t = grid(task, Space("h100", ("n5",), ("hbm3",), ("nvlink4+ndr",)))
+    alone = grid(make_task("infer", "llama-2-7b", batch=8, prompt=256, output=32), Space("h100", ("n5",), ("hbm3",)))
+    assert alone["network_w"][0] == 0
+    assert 0 < t["network_w"][0] <= 0.5 * 8 * 450e9 * 5.5e-12
+
+
+@pytest.mark.parametrize("phase", ["train", "infer"])
+def test_bytes_by_tier_are_all_that_is_sent(phase: str) -> None:
+    cluster = load_cluster("dgx-h100")
+    stages = 2 if phase == "train" else 1
+    given: dict[str, Any] = {"tp": 4, "pp": stages, "dp": 8 // stages, "gpus": 32, "batch": 32}
+    work = {"seq": 512} if phase == "train" else {"prompt": 128, "output": 9}
+    task = make_task(phase, "llama-2-7b", **given, **work)
+    chosen = {k: float(v[0]) for k, v in task.mappings.items()}
+    near, far = run(task, cluster, chosen, 0, traffic=True).sent
+    s = task.scenario
+    if phase == "train":
+        total = sum(train_scenario(replace(s, cluster=cluster)).comm_bytes.values())
+    else:
+        e = infer_scenario(replace(s, cluster=cluster))
+        total = e.comm_bytes["prefill"] + 8 * e.waves * e.comm_bytes["decode"]
+    assert float(near + far) == pytest.approx(float(total)) and float(near) > 0
+    # tensor parallel ranks are neighbours; only training reduces over dp, across the nodes
+    assert (float(far) > 0) == (phase == "train")
+
+
+@pytest.mark.parametrize("metric", ["latency", "ttft", "tpot"])
+def test_energy_is_that_of_what_is_timed(metric: str) -> None:
+    task = make_task("infer", "llama-2-13b", gpus=8, tp=8, batch=16, prompt=512, output=128, metric=metric)
+    t = grid(task, Space("h100", ("n5",), ("hbm3",), ("nvlink4+ndr",)))
+    cluster = load_cluster("dgx-h100")
+    out, _ = on_cluster(task, cluster)
+    if metric == "latency":
+        e = infer_scenario(replace(task.scenario, cluster=cluster))
+        assert float(out.energy) == pytest.approx(float(e.energy_per_token * 16 * 128))
+    assert 0.1 * t["tdp_w"][0] < t["power_w"][0] <= t["tdp_w"][0]
 
 
 # Bad input and the command line

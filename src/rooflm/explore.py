@@ -1,16 +1,14 @@
 """Exploring hardware: grids over nodes, memories and networks, each point with its best parallel mapping.
 
-There is no second performance model: `technology_build.build` makes a device whose numbers are arrays, and the estimators
-take it as any other. Explored devices have no fitted constants, so efficiencies are ideal or flat factors, without
-engine overheads: answers are bounds that move as hardware moves, not predictions of a product.
+There is no second performance model: `technology_build.build` makes a device whose numbers are arrays, and the
+estimators take it as any other. Answers are bounds that move as hardware moves, not predictions of a product.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from collections.abc import Mapping as Dict
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,127 +17,24 @@ from numpy.typing import NDArray
 
 from rooflm import paths, tco
 from rooflm.errors import RooflmError
+from rooflm.explore_tasks import CAUSES, DIES, Outcome, Task, legal_splits, make_task, on_cluster, run
 from rooflm.hardware import Cluster, Link
-from rooflm.inference import bound_shares, infer_scenario
-from rooflm.ops import Op
-from rooflm.request import Request, build_inference
-from rooflm.request_training import build_training
-from rooflm.roofline import BOUNDS
-from rooflm.scenario import Scenario
 from rooflm.technology import Technology, Wire
 from rooflm.technology_build import Built, build
-from rooflm.technology_rows import die_device, load_dram, load_node, load_technology, load_wire
-from rooflm.training import TrainingEstimate, train_scenario
+from rooflm.technology_rows import load_dram, load_node, load_technology, load_wire
 from rooflm.units import Num
 from rooflm.workers import spread
 
+__all__ = [
+    "BLOCK", "CAUSES", "DIES", "Columns", "Outcome", "Space", "Task", "axis_columns", "best", "columns", "grid",
+    "legal_splits", "machine", "make_task", "network", "on_cluster", "place", "port", "put_share", "run", "stack",
+    "technology_at",
+]  # fmt: skip
+
 BLOCK = 1 << 15
 """Evaluations (hardware points times mappings) of a block."""
-CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
-"""What takes the time: rates of the device, communication that shows, idle and uneven pipeline stages, the rest."""
-METRICS = {"train": ("step_time",), "infer": ("latency", "ttft", "tpot")}
 Row = TypeVar("Row")
 Columns = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What runs. scenario: everything but the cluster; mappings: the splits to choose from, fields as equal-length
-    arrays; metric: the seconds that count; tokens: that one such time makes."""
-
-    phase: str
-    scenario: Scenario
-    mappings: dict[str, NDArray[Any]]
-    metric: str
-    tokens: Num
-
-    @property
-    def choices(self) -> int:
-        """How many mappings there are."""
-        return len(next(iter(self.mappings.values())))
-
-
-class Outcome(NamedTuple):
-    """What a task takes on hardware: seconds (infinite where it does not fit), seconds by cause, joules, bytes."""
-
-    time: Num
-    fits: Num
-    causes: dict[str, Num]
-    energy: Num
-    memory: Num
-
-
-def divisors(value: int, most: float = float("inf")) -> list[int]:
-    """Divisors of a number up to `most`.
-
-    >>> divisors(12, 6)
-    [1, 2, 3, 4, 6]
-    """
-    return [d for d in range(1, int(min(value, most)) + 1) if value % d == 0]
-
-
-def legal_splits(
-    heads: int, layers: int, gpus: int, batch: int, micro: Sequence[int] = (1,), tp_most: int = 64
-) -> dict[str, NDArray[Any]]:
-    """All splits of `gpus` into tp (dividing the heads), pp (dividing the layers), dp and a micro-batch that divide the
-    batch.
-
-    >>> s = legal_splits(96, 96, 4, 8); sorted(zip(s["tp"].tolist(), s["pp"].tolist(), s["dp"].tolist()))[:3]
-    [(1.0, 1.0, 4.0), (1.0, 2.0, 2.0), (1.0, 4.0, 1.0)]
-    """
-    found = [
-        (tp, pp, gpus // (tp * pp), mb)
-        for tp in divisors(heads, min(gpus, tp_most))
-        for pp in divisors(layers, gpus // tp)
-        for mb in micro
-        if gpus % (tp * pp) == 0 and batch % (gpus // (tp * pp) * mb) == 0
-    ]
-    if not found:
-        shape = f"{heads} heads, {layers} layers and batch {batch}"
-        raise RooflmError(f"gpus is {gpus}, but no split of it into tp, pp and dp divides {shape}")
-    columns = np.array(found, dtype=float).T
-    return dict(zip(("tp", "pp", "dp", "micro_batch"), columns, strict=True))
-
-
-def make_task(
-    phase: str, model: Any, *, metric: str | None = None, search: bool = True, micro: Sequence[int] = (1, 2, 4),
-    tp_most: int = 64, **arguments: Any,
-) -> Task:  # fmt: skip
-    """A task from what `infer` or `train` take (a die's name may stand for gpu; the cluster is replaced anyway).
-
-    search: choose tp, pp, dp (and in training the micro-batch) at each hardware point among all legal splits of `gpus`;
-    otherwise the split given holds. efficiency: "ideal" (default) or flat factors "F,M,N". Raises RooflmError.
-    """
-    if phase not in METRICS:
-        raise RooflmError(f"phase is {phase!r}, but it must be train or infer")
-    given = {"efficiency": "ideal", "engine": "ideal", "gpu": "a100-sxm-80gb", **arguments}
-    if given["efficiency"] == "calibrated":
-        raise RooflmError(
-            "efficiency is 'calibrated', but explored hardware has no fitted constants: "
-            "use ideal or factors such as 0.7,0.85,0.8"
-        )
-    if given["gpu"] in DIES:
-        given["gpu"] = die_device(given["gpu"])
-    build_request: Callable[..., Request] = build_training if phase == "train" else build_inference
-    gpus = int(given.pop("gpus", 1) or 1)
-    free = search and not any(given.get(k) for k in ("tp", "pp", "dp", "cp", "ep"))
-    scenario = build_request(model=model, **given, **({} if free else {"gpus": gpus})).scenario
-    chosen = metric or METRICS[phase][0]
-    if chosen not in METRICS[phase]:
-        raise RooflmError(f"metric is {chosen!r}, but for {phase} it must be one of {', '.join(METRICS[phase])}")
-    w, m, scaled = scenario.workload, scenario.mapping, scenario.model.scaled()
-    if free:
-        heads = next((int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None), gpus)
-        micro = micro if phase == "train" else (1,)
-        mappings = legal_splits(heads, int(scaled.layers), gpus, int(w.batch), micro, tp_most)
-    else:
-        mappings = {k: np.array([float(getattr(m, k))]) for k in ("tp", "pp", "dp", "micro_batch")}
-    tokens = w.batch * w.seq if phase == "train" else w.batch * (w.output if chosen == "latency" else 1)
-    return Task(phase, scenario, mappings, chosen, tokens)
-
-
-DIES = ("v100", "a100", "h100", "b200")
-"""Dies that a study may start from (`technology_rows.load_technology` takes a user's .toml as well)."""
 
 
 def port(fabric: Wire) -> Wire:
@@ -173,50 +68,6 @@ def machine(t: Technology, fabric: Wire) -> tuple[Cluster, Built]:
     return Cluster(t.name, built.device, (inside, between)), built
 
 
-def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int) -> Outcome:
-    """The task on a cluster with a mapping; numbers may be arrays of `axes` dimensions."""
-    degrees: dict[str, Any] = dict(chosen)
-    mapping = replace(task.scenario.mapping, **degrees)
-    if task.phase == "infer" and task.scenario.engine.pipelined:
-        mapping = replace(mapping, in_flight=mapping.pp)
-    s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
-    if task.phase == "train":
-        train = train_scenario(s)
-        causes = training_causes(train)
-        return Outcome(
-            np.where(train.fits, train.step_time, np.inf), train.fits, causes, train.energy, train.memory.total
-        )
-    e = infer_scenario(s)
-    time = getattr(e, task.metric)
-    share = {"latency": 1.0, "ttft": 0.0, "tpot": 1.0}[task.metric]
-    steps = {"latency": np.maximum(s.workload.output - 1, 0), "ttft": 0.0, "tpot": 1.0}[task.metric]
-    causes = dict.fromkeys(CAUSES, np.zeros(()))
-    for phase, times in (("prefill", 0.0 if task.metric == "tpot" else 1.0), ("decode", share * steps)):
-        shares = bound_shares(e.timed[phase], e.passes[phase], axes)
-        for name in BOUNDS:
-            cause = name if name in CAUSES else "other"
-            causes[cause] = causes[cause] + times * shares[name]
-    causes["schedule"] = causes["schedule"] + np.maximum(time - sum(causes.values()), 0.0)
-    return Outcome(np.where(e.fits, time, np.inf), e.fits, causes, e.energy_per_token * task.tokens, e.memory.total)
-
-
-def training_causes(e: TrainingEstimate) -> dict[str, Num]:
-    """Seconds of a step by cause; they sum to the step."""
-    m = e.scenario.mapping
-    causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
-    for group, timed in e.timed.items():
-        times = e.micro_batches / m.pp if not group.startswith("step.") else float(group == "step.optimizer")
-        for t in timed:
-            if isinstance(t.node, Op):
-                for index, name in enumerate(BOUNDS[:4]):
-                    causes[name] = causes[name] + times * np.where(t.bound == index, t.total, 0.0)
-    p = e.parts
-    causes["network"] = sum(v for k, v in p.items() if k.endswith("_comm"))
-    causes["schedule"] = p["bubble"] + p["imbalance"]
-    causes["other"] = p["host"] + p["overlap_tax"] + p["offload"]
-    return causes
-
-
 def best(task: Task, t: Technology, fabric: Wire, points: int) -> tuple[Outcome, dict[str, NDArray[Any]], Built]:
     """The task with its best mapping at each of `points` hardware points (fields of `t` are numbers or (points,))."""
     column, wide = _reshape(t, (-1, 1)), _reshape(fabric, (-1, 1))
@@ -226,7 +77,7 @@ def best(task: Task, t: Technology, fabric: Wire, points: int) -> tuple[Outcome,
     index = np.argmin(times, axis=1)
     chosen = {k: v[index] for k, v in task.mappings.items()}
     flat, built = machine(t, fabric)
-    return run(task, flat, chosen, 1), chosen, built
+    return run(task, flat, chosen, 1, traffic=True), chosen, built
 
 
 def _reshape(node: Row, shape: tuple[int, ...]) -> Row:
@@ -323,20 +174,25 @@ def columns(task: Task, t: Technology, fabric: Wire, points: int, prices: tco.Pr
     out, chosen, built = best(task, t, fabric, points)
     gpus = chosen["tp"] * chosen["pp"] * chosen["dp"]
     bill = tco.bill(t, built, fabric, prices)
-    power = out.energy / (out.time * gpus)
-    usd = tco.usd_per_second(bill, power, prices) * gpus * out.time
     d = built.device
+    power = out.energy / (out.time * gpus)
+    used = (out.sent[0] / out.time, out.sent[1] / out.time)
+    rate = np.minimum(built.inter, fabric.bandwidth)
+    wires = tco.network_power(t.intra, built.intra, fabric, rate, used, gpus)
+    usd = tco.usd_per_second(bill, power + wires, prices) * gpus * out.time
+    joules = out.energy + wires * gpus * np.where(out.fits, out.time, 0.0)
     values: dict[str, Num] = {
         "time_s": out.time, "fits": out.fits, **{f"{c}_s": v for c, v in out.causes.items()}, **chosen, "gpus": gpus,
         "peak_flops": d.peak["bf16"], "l2_bytes": d.l2.size, "l2_bandwidth": d.l2.bandwidth, "dram_bytes": d.dram.size,
         "dram_bandwidth": d.dram.bandwidth, "intra_bandwidth": built.intra, "inter_bandwidth": built.inter,
         "clock_hz": d.clock, "memory_bytes": out.memory, "die_m2": t.budget.die,
         "area_used_m2": sum(built.area.values()), "tdp_w": d.tdp, "power_used_w": sum(built.power.values()),
-        "power_w": power, "silicon_usd": bill.silicon,
+        "power_w": power, "network_w": wires, "silicon_usd": bill.silicon,
         "device_usd": bill.device, "capital_usd": bill.capital * gpus, "tokens_per_s": task.tokens / out.time,
-        "tokens_per_j": task.tokens / (out.energy * prices.pue), "tokens_per_usd": task.tokens / usd,
+        "tokens_per_j": task.tokens / (joules * prices.pue),
+        "tokens_per_usd": task.tokens / usd,
         "usd_per_million_tokens": usd / task.tokens * 1e6,
-        "tco_usd": tco.tco(bill, gpus, power, prices)["total"],
+        "tco_usd": tco.tco(bill, gpus, power + wires, prices)["total"],
     }  # fmt: skip
     table = {k: np.broadcast_to(np.asarray(v), (points,)) for k, v in values.items()}
     rates = [c for c in CAUSES if c not in ("schedule", "other")]
@@ -376,11 +232,3 @@ def axis_columns(space: Space) -> Columns:
     lists: list[Sequence[Any]] = [space.networks, space.nodes, space.drams, *(v for _, v in space.sets)]
     cells = list(itertools.product(*lists))
     return {n: np.array([c[i] or own.get(n, c[i]) for c in cells]) for i, n in enumerate(space.names)}
-
-
-def on_cluster(task: Task, cluster: Cluster) -> tuple[Outcome, dict[str, float]]:
-    """The task on a cluster of the catalogue with its best mapping, as single numbers."""
-    index = int(np.argmin(run(task, cluster, task.mappings, 1).time))
-    chosen = {k: float(v[index]) for k, v in task.mappings.items()}
-    out = run(task, cluster, chosen, 0)
-    return out._replace(causes={k: float(v) for k, v in out.causes.items()}), chosen

@@ -22,6 +22,15 @@ HOURS = 8766.0
 """Hours of a year."""
 
 
+AT_REST = 0.9
+"""Share of its full power that a network draws without traffic. Inferred from measurements of switches and routers:
+"negligible signs of power-load proportionality" (Bell Labs 2013, five systems), 7 % more from idle to full load (two
+routers, arXiv 1109.0911); transceivers and network cards draw theirs as long as the link is up."""
+BEYOND_DIE = 0.5
+"""Share of an on-die link's energy a bit that its switch takes: each bit crosses four SerDes, two of them there. The
+other half is the die's own and within its power."""
+
+
 @dataclass(frozen=True)
 class Prices:
     """What money buys. All inferred, 2026: rounded from press reports and list prices.
@@ -79,6 +88,29 @@ def die_yield(area: Num, defects: Num, enabled: Num = 1.0) -> Num:
     return (1.0 + kills * defects / CLUSTERING) ** -CLUSTERING
 
 
+def link_power(wire: Wire, rate: Num, sent: Num = 0.0) -> Num:
+    """W of a link at full rate `rate` (B/s one way), of which `sent` B/s are used on average: what both ends and the
+    switches draw, most of it at rest.
+
+    P = 8 · rate · energy · (AT_REST + (1 - AT_REST) · sent / rate).
+
+    >>> wire = Wire("w", "infiniband", 1024, 4, 50e9, 5e-6, 235e-12, 0, 0, 2500)
+    >>> float(link_power(wire, 50e9, 50e9)), round(float(link_power(wire, 50e9)), 1)
+    (94.0, 84.6)
+    """
+    return 8.0 * wire.energy * (AT_REST * rate + (1.0 - AT_REST) * np.minimum(sent, rate))
+
+
+def network_power(
+    intra: Wire, intra_rate: Num, fabric: Wire, fabric_rate: Num, sent: tuple[Num, Num], devices: Num
+) -> Num:
+    """W a device of its network beyond the die: the switches of the node where there are several devices, and the port,
+    cables and switches of the fabric where they span nodes. sent: B/s on average, inside the node and beyond."""
+    inside = np.where(np.asarray(devices) > 1, BEYOND_DIE * link_power(intra, intra_rate, sent[0]), 0.0)
+    beyond = np.where(np.asarray(devices) > intra.size, link_power(fabric, fabric_rate, sent[1]), 0.0)
+    return inside + beyond
+
+
 def bill(t: Technology, built: Built, fabric: Wire, p: Prices) -> Bill:
     """What a device costs: good dies, stacks, package, times the markup; then its server and network port."""
     one = t.budget.die / t.budget.dies
@@ -91,7 +123,8 @@ def bill(t: Technology, built: Built, fabric: Wire, p: Prices) -> Bill:
 
 
 def usd_per_second(b: Bill, power: Num, p: Prices) -> Num:
-    """USD a second of use of one device: capital over its life in use, upkeep, and electricity at `power` W with PUE.
+    """USD a second of use of one device: capital over its life in use, upkeep, and electricity at `power` W with PUE
+    (of the device and its share of the network).
 
     >>> b = Bill(0, 0, 0, 0, 30_000.0); round(float(usd_per_second(b, 1000.0, Prices())) * 3600, 2)
     1.39
