@@ -200,6 +200,22 @@ def test_rows_are_complete() -> None:
         assert np.isfinite([v for v in c if v != math.inf]).all()
 
 
+def test_a_block_a_token_writes_the_cache() -> None:
+    # 1e6 tokens, 132 SMs of 2048 threads, 5 us a thread: 256 threads a token for two heads of 128, never over 512
+    plain = IDEAL_PREFILL
+    lanes = plain._replace(lane_s=5e-6)
+    for kv, threads in ((2, 256), (4, 512), (8, 512)):
+        more = float(prefill(1000, 1000, 0, 32, kv, c=lanes)) - float(prefill(1000, 1000, 0, 32, kv, c=plain))
+        assert more == pytest.approx(5e-6 * 1e6 * threads / (132 * 2048))
+
+
+def test_vllm_writes_its_cache_by_itself() -> None:
+    """Fitted, not set: K and V pass once over DRAM or a little more, and a thread takes microseconds."""
+    for gpu in ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb"):
+        c = constants("prefill", gpu)
+        assert c.qo_passes == 0 and 0.5 < c.kv_passes < 2 and 1e-6 < c.lane_s < 5e-6
+
+
 def test_find_constants_names() -> None:
     known = ("h200-sxm-141gb", "hopper")
     assert find_constants("decode", *known, "vllm", "bf16", head_dim=512).row.kernel == "decode-hd512"

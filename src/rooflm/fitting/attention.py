@@ -160,6 +160,11 @@ WRAPPERS = {("min_group", 2.0): "seq_s", ("min_group", 1.0): "swap_s"}
 """FlashAttention-2 splits and swaps for groups of two and more; the other kernels do neither."""
 
 PREFILL = Recipe("prefill", predict_prefill, PREFILL_PARAMS, TILES, IDEAL_PREFILL._asdict(), columns, UNPACKED)
+LANES = PREFILL._replace(
+    params=(*(p for p in PREFILL_PARAMS if p.name != "qo_passes"), Param("lane_s", 3e-6, 1e-8, 1e-4)),
+    choices=TILES | {"qo_passes": (0.0,)},
+)
+"""vLLM: nothing passes over Q and O, and a kernel of its own writes the cache, a block a token."""
 ENCODER = PREFILL._replace(kind="encoder", predict=predict_encoder, choices=TILES | {"pack_to": (0.0,)})
 DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS, IDEAL_DECODE._asdict(), columns, WRAPPERS)
 FALLBACK = DECODE._replace(choices=CUTS | {"group_tile": (1.0,), "min_group": (1.0,)})
@@ -220,8 +225,10 @@ def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
             yield {**names, "kernel": f"{name}-hd{size}"}, cell[cell.head_dim == size]
 
 
-def recipe_of(recipe: Recipe, kernel: str) -> Recipe:
-    """The fall-back recipe for kernels of groups that the main decode kernel does not take."""
+def recipe_of(recipe: Recipe, kernel: str, engine: str) -> Recipe:
+    """The recipe of an engine's kernel: vLLM's prefill has its own, as have groups that no main decode kernel takes."""
+    if recipe is PREFILL and engine == "vllm":
+        return LANES
     return FALLBACK if recipe is DECODE and kernel.endswith(("-mha", "-wide")) else recipe
 
 
@@ -246,7 +253,7 @@ def fit_cells(
     cell: tuple[str, ...] = ()
     picks: list[tuple[float, ...]] = []
     for names, used in parts:
-        chosen = recipe_of(recipe, names["kernel"])
+        chosen = recipe_of(recipe, names["kernel"], names["engine"])
         out = holdout(used)
         apart = bool(out.any() and (~out).sum() > 50)
         here = (*(names[n] for n in CELL), "" if recipe is DECODE else used.kernel.mode()[0])
@@ -290,7 +297,7 @@ def fit_families(
     done = []
     table = table[~table.row.str.contains("-hd")]
     for (name, dtype, engine), rows in table.groupby(["row", "width", "backend"], observed=True):
-        chosen = recipe_of(recipe, name)
+        chosen = recipe_of(recipe, name, engine)
         architectures = {g: GPUS[g].architecture for g in rows.gpu.unique()}
         for arch in (*sorted(set(architectures.values())), ANY):
             mine = rows if arch == ANY else rows[rows.gpu.map(architectures) == arch]

@@ -34,6 +34,10 @@ TENSOR_GROUP = 4
 """FlashInfer's decode in SGLang uses tensor cores from so many query heads a KV head on."""
 GRAPH_BATCH = 512
 """Largest batch for which vLLM captures a CUDA graph by default."""
+WRITE_THREADS = 512
+"""Threads of vLLM's cache-writing kernel for a token: one a value of K, at most so many (reshape_and_cache_flash)."""
+SM_THREADS = 2048
+"""Threads that an SM holds at once."""
 RAMP_S = 5e-6
 """DRAM time at which 63 % of the ramp is seen (short transfers end before it)."""
 THROTTLE_S = 2e-3
@@ -50,7 +54,8 @@ class PrefillConstants(NamedTuple):
     longest tile's time that nothing overlaps (0 where the kernel splits it); l2_frac: share of L2 that keeps data
     between repeats; swap_s: copy that brings the query heads of a KV head together where they share a tile, s; tile:
     query rows of a tile; pack_to: up to so many new tokens the query heads of a KV head share a tile; eff_m: DRAM
-    efficiency (not fitted: it cannot be told from the passes).
+    efficiency (not fitted: it cannot be told from the passes); lane_s: time that a thread of the cache-writing kernel
+    holds its place, s (vLLM, in place of qo_passes).
     """
 
     launch_s: float
@@ -67,6 +72,7 @@ class PrefillConstants(NamedTuple):
     tile: float
     pack_to: float
     eff_m: float = 0.85
+    lane_s: float = 0.0
 
 
 class DecodeConstants(NamedTuple):
@@ -169,7 +175,8 @@ def prefill_attention_time(
 
     t = swap + smooth_max(launch, busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length (to
     the end of the tile) x w), w = 4 tile (head_dim + softmax_dim) / (eff x peak / SMs), slowest = tail x longest KV
-    length x w, dram = least bytes / bandwidth, and passes are the engine's serial passes over the new tokens. `past` >
+    length x w, dram = least bytes / bandwidth, and passes are the engine's serial passes over the new tokens, with
+    lane_s tokens min(KV heads head_dim, 512) / (2048 SMs) for blocks of a token that write the cache. `past` >
     0 is chunked prefill or prefix caching, which nobody measured: the same tiles with longer KV. `peak` is the rate at
     the width of Q; `hot` the share of bytes in L2 (benchmarks only). Sources: tiling of FlashAttention-2 (Dao 2023) and
     -3 (Shah et al. 2024); the form and its constants are fitted, see data/calibration/attention.toml.
@@ -185,9 +192,11 @@ def prefill_attention_time(
     slowest = c.tail * np.minimum(past + new, window) * w
     nbytes = prefill_bytes(batch, new, past, heads, kv_heads, head_dim, q_bytes=q_bytes, kv_bytes=kv_bytes)
     cold = (1 - HOT_GAIN_PREFILL * hot) / (c.eff_m * bandwidth)
-    passes = 2 * batch * new * head_dim * (c.qo_passes * heads * q_bytes + c.kv_passes * kv_heads * kv_bytes)
+    passes = 2 * batch * new * head_dim * (c.qo_passes * heads * q_bytes + c.kv_passes * kv_heads * kv_bytes) * cold
+    if c.lane_s:
+        passes = passes + c.lane_s * batch * new * np.minimum(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
     swap = np.where((new <= c.pack_to) & (heads > kv_heads) & (np.minimum(batch, kv_heads) > 1), c.swap_s, 0.0)
-    return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes * cold) + passes * cold
+    return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes * cold) + passes
 
 
 def _tile_rate(
