@@ -13,7 +13,7 @@ from rooflm.engine import Engine
 from rooflm.engines import load_engine
 from rooflm.errors import RooflmError
 from rooflm.infer_search import GOALS, degrees, search_infer
-from rooflm.launch import serve_command, train_command
+from rooflm.launch import serve_command
 from rooflm.models import load_model
 from rooflm.quant import parse_quant
 from rooflm.search import Limit
@@ -227,7 +227,6 @@ def test_commands_of_engines():
     trt = serve_command("m", load_engine("trtllm"), parse_quant("bf16"), chosen, 640)
     assert trt.startswith("trtllm-serve m") and "--tp_size 4" in trt and "--max_batch_size 33" in trt
     assert serve_command("m", Engine("ideal"), parse_quant("bf16"), chosen, 640) == ""
-    assert "--use-distributed-optimizer" in train_command({"tp": 2, "zero": 1}, {"batch": 8, "seq": 2048})
 
 
 def test_command_line(capsys):
@@ -246,64 +245,3 @@ def test_what_is_not_finite_is_never_best():
         "llama-7b", gpu="a100-sxm-80gb", gpus=1, batch=[1], output=1, objective="tpot", efficiency="ideal"
     )
     assert np.isfinite(found.best.outputs["tpot_s"])
-
-
-TRAIN = {"gpu": "a100-sxm-80gb", "gpus": 8, "batch": 16, "seq": 1024, "efficiency": "0.5,0.8", "engine": "megatron"}
-
-
-def train_brute_force():
-    """Every split of the small case as a prediction of its own: step time of those that are legal."""
-    found = []
-    for tp, pp, cp in itertools.product((1, 2, 4, 8), repeat=3):
-        if 8 % (tp * pp * cp):
-            continue
-        dp = 8 // (tp * pp * cp)
-        for size, policy, zero, vp in itertools.product(
-            (1, 2, 4, 8, 16), ("none", "full"), (0, 1, 2), (1, 2, 4, 8, 16, 32)
-        ):
-            if 16 % (dp * size) or (zero > 1 and pp > 1) or (vp > 1 and (pp == 1 or 32 % (pp * vp))):
-                continue
-            if vp > 1 and (16 // (dp * size)) % pp:
-                continue
-            schedule = "interleaved" if vp > 1 else "1f1b"
-            e = rooflm.train(
-                "llama-7b",
-                tp=tp,
-                pp=pp,
-                cp=cp,
-                dp=dp,
-                vp=vp,
-                micro_batch=size,
-                recompute=policy,
-                zero=zero,
-                schedule=schedule,
-                **TRAIN,
-            )
-            if e.fits:
-                found.append(float(e.step_time))
-    return sorted(found)
-
-
-def test_train_best_is_the_brute_force_best():
-    found = rooflm.search_train("llama-7b", recompute=["none", "full"], zero=[0, 1, 2], **TRAIN)
-    expected = train_brute_force()
-    assert found.feasible == len(expected) > 100
-    assert [c.outputs["step_time_s"] for c in found.top] == pytest.approx(expected[:10], rel=1e-9)
-    best = found.best.inputs
-    again = rooflm.train("llama-7b", **TRAIN | best)
-    assert float(again.step_time) == pytest.approx(expected[0], rel=1e-9) and again.fits
-
-
-def test_train_limits_hold_and_nothing_legal_is_explained():
-    found = rooflm.search_train("llama-7b", memory_margin=0.5, **TRAIN)
-    assert all(c.outputs["memory_share"] <= 0.5 for c in (*found.top, *found.front))
-    none = rooflm.search_train("gpt3-175b", **TRAIN)
-    assert none.best is None and "memory in use" in none.nearest.why[0]
-    with pytest.raises(RooflmError, match="gpus and batch"):
-        rooflm.search_train("llama-7b", gpu="a100-sxm-80gb")
-
-
-def test_train_command_line(capsys):
-    assert main(["search", "train", "llama-7b", "--gpus", "8", "--batch", "16", "--zero", "1", "--cp", "1"]) == 0
-    text = capsys.readouterr().out
-    assert "Ten best" in text and "--global-batch-size 16" in text

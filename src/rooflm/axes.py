@@ -38,11 +38,12 @@ class Axis(NamedTuple):
     @property
     def structural(self) -> bool:
         """True when it cannot broadcast: values that are no numbers, or numbers that choose a structure."""
-        return any(a.name.startswith(CHOOSING) or not all(_is_number(v) for v in a.values) for a in self.members)
+        return any(a.name.startswith(CHOOSING) or not _are_numbers(a.values) for a in self.members)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+def _are_numbers(values: tuple[Any, ...]) -> bool:
+    """Whether no value is a name: by the kinds of value that there are, for an axis may have a hundred thousand."""
+    return all(issubclass(kind, int | float | np.number) and kind is not bool for kind in set(map(type, values)))
 
 
 def is_list(value: Any) -> bool:

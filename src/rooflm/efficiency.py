@@ -229,10 +229,13 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
         c = c._replace(floor_s=0.0)
     for op in ops:
         sequences, new, past, heads, _, qk, v, _ = op.shape
-        times.append(
-            mla_prefill_time(sequences, new, past, heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
-                             peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c) / s.mapping.cp
-        )  # fmt: skip
+        call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
+                       peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+            # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
+            times.append(s.mapping.cp * call(new / s.mapping.cp, 0))
+        else:
+            times.append(call(new, past) / s.mapping.cp)
     return times
 
 

@@ -1,12 +1,12 @@
-"""The command that starts an engine as a search's answer says.
+"""The command that starts a serving engine as a search's answer says (of training: `launch_training`).
 
 Flags as the projects document them: vLLM (docs.vllm.ai, "Engine Arguments"), TensorRT-LLM (its page "trtllm-serve"),
- SGLang (docs.sglang.io, "Server Arguments"), Megatron-LM (megatron/training/arguments.py), torchtitan
-(its job configuration).
+SGLang (docs.sglang.io, "Server Arguments").
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +17,8 @@ from rooflm.quant import Quant
 def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str, Any], length: int) -> str:
     """The command of the engine's family, or an empty text for one that has none.
 
-    chosen: tp, pp, dp, ep and batch. length: longest sequence (prompt and output).
+    chosen: tp, pp, dp, ep, batch (0: the engine's own limit), and a token_budget where one was chosen (infinity:
+    prompts go in whole). length: longest sequence (prompt and output).
 
     >>> from rooflm.quant import PRESETS
     >>> serve_command("m", Engine("vllm"), PRESETS["bf16"], {"tp": 8, "batch": 64}, 640)
@@ -27,12 +28,23 @@ def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str,
     if make is None or engine.name == "ideal":
         return ""
     values = {k: int(chosen.get(k, 1)) for k in ("tp", "pp", "dp", "ep", "batch")}
+    values["budget"], values["whole"] = token_budget(engine, chosen, length)
     return " ".join(make(model, engine, quant, values, length))
 
 
-def _budget(engine: Engine) -> int | None:
-    """Most new tokens in a pass, where the engine has such a limit."""
-    return int(engine.token_budget) if engine.token_budget != float("inf") else None
+def token_budget(engine: Engine, chosen: Mapping[str, Any], length: int) -> tuple[int, bool]:
+    """New tokens a pass (0: nothing to say), and whether prompts were chosen to go in whole.
+
+    >>> token_budget(Engine("vllm", token_budget=8192), {}, 640), token_budget(Engine("vllm"), {}, 640)
+    ((8192, False), (0, False))
+    >>> token_budget(Engine("vllm", token_budget=8192), {"token_budget": math.inf}, 9000)
+    (9000, True)
+    """
+    own = float(engine.token_budget)
+    asked = float(chosen.get("token_budget", own))
+    if math.isfinite(asked):
+        return int(asked), False
+    return (int(max(own if math.isfinite(own) else 0, length)), True) if "token_budget" in chosen else (0, False)
 
 
 def _vllm(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], length: int) -> list[str]:
@@ -40,8 +52,10 @@ def _vllm(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], length
     names = {"tp": "tensor", "pp": "pipeline", "dp": "data"}
     words += [f"--{name}-parallel-size {v[k]}" for k, name in names.items() if v[k] > 1]
     words += ["--enable-expert-parallel"] if v["ep"] > 1 else []
-    words += [f"--max-num-seqs {-(-v['batch'] // v['dp'])}", f"--max-model-len {length}"]
-    words += [f"--max-num-batched-tokens {_budget(engine)}"] if _budget(engine) else []
+    words += [f"--max-num-seqs {-(-v['batch'] // v['dp'])}"] if v["batch"] else []
+    words += [f"--max-model-len {length}"]
+    words += ["--no-enable-chunked-prefill"] if v["whole"] else []
+    words += [f"--max-num-batched-tokens {v['budget']}"] if v["budget"] else []
     words += [f"--gpu-memory-utilization {float(engine.memory_fraction):g}"] if engine.memory_fraction != 1 else []
     return words + _quantised(quant)
 
@@ -55,8 +69,10 @@ def _sglang(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], leng
         f"--{name}-size {n}" for name, n in (("tp", tp), ("pp", v["pp"]), ("dp", v["dp"]), ("ep", v["ep"])) if n > 1
     ]
     words += ["--enable-dp-attention"] if shared else []
-    words += [f"--max-running-requests {v['batch']}", f"--context-length {length}"]
-    words += [f"--chunked-prefill-size {_budget(engine)}"] if _budget(engine) else []
+    words += [f"--max-running-requests {v['batch']}"] if v["batch"] else []
+    words += [f"--context-length {length}"]
+    chunk = -1 if v["whole"] else v["budget"] * (v["dp"] if shared else 1)  # it shares the size out over the ranks
+    words += [f"--chunked-prefill-size {chunk}"] if chunk else []
     words += [f"--mem-fraction-static {float(engine.memory_fraction):g}"] if engine.memory_fraction != 1 else []
     return words + _quantised(quant)
 
@@ -72,35 +88,18 @@ def _quantised(quant: Quant) -> list[str]:
 
 
 def _trtllm(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], length: int) -> list[str]:
-    # data parallelism is a server each; inside one, attention data parallelism is an option of its YAML file
-    words = ["trtllm-serve", model, "--backend pytorch"]
-    words += [f"--{k}_size {v[k]}" for k in ("tp", "pp", "ep") if v[k] > 1]
-    words += [f"--max_batch_size {-(-v['batch'] // v['dp'])}", f"--max_seq_len {length}"]
-    words += [f"--max_num_tokens {_budget(engine)}"] if _budget(engine) else []
-    return words
-
-
-def train_command(chosen: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
-    """Megatron-LM's arguments of a training answer.
-
-    >>> train_command({"tp": 8, "pp": 4, "micro_batch": 1, "recompute": "selective"}, {"batch": 64, "seq": 2048})[:60]
-    '--tensor-model-parallel-size 8 --pipeline-model-parallel-siz'
-    """
-    v = {**fixed, **chosen}
-    words = []
-    sizes = {"tp": "tensor-model", "pp": "pipeline-model", "cp": "context", "ep": "expert-model"}
-    words += [f"--{name}-parallel-size {int(v[k])}" for k, name in sizes.items() if int(v.get(k, 1)) > 1]
-    if int(v.get("tp", 1)) > 1:
-        words.append("--sequence-parallel")
-    if int(v.get("vp", 1)) > 1:
-        words.append(f"--num-virtual-stages-per-pipeline-rank {int(v['vp'])}")
-    names = {"micro_batch": "micro-batch-size", "batch": "global-batch-size", "seq": "seq-length"}
-    words += [f"--{name} {int(v[k])}" for k, name in names.items() if v.get(k) is not None]
-    policy = v.get("recompute")
-    if policy == "full":
-        words.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
-    elif policy == "selective":
-        words.append("--recompute-granularity selective")
-    if int(v.get("zero") or 0) >= 1:
-        words.append("--use-distributed-optimizer")
-    return " ".join(words)
+    # data parallelism is a server each, but for attention: every rank of the group has its own sequences then
+    shared = v["ep"] > 1 and v["dp"] > 1 and v["tp"] == 1
+    sizes = {"tp": v["dp"] if shared else v["tp"], "pp": v["pp"], "ep": v["ep"]}
+    free = f"{float(engine.free_fraction):g}"
+    file = ["enable_attention_dp: true"] if shared else []
+    if quant.kv_bits == 8:
+        file += ["kv_cache_config:", "  dtype: fp8", f"  free_gpu_memory_fraction: {free}"]
+    words = ["printf '" + "".join(f"{line}\\n" for line in file) + "' > extra.yaml &&"] if file else []
+    words += ["trtllm-serve", model, "--backend pytorch", *(f"--{k}_size {n}" for k, n in sizes.items() if n > 1)]
+    words += [f"--max_batch_size {-(-v['batch'] // v['dp'])}"] if v["batch"] else []
+    words += [f"--max_seq_len {length}"]
+    words += [f"--max_num_tokens {v['budget']}"] if v["budget"] else []
+    words += ["--enable_chunked_prefill"] if 0 < v["budget"] < length else []
+    words += [f"--kv_cache_free_gpu_memory_fraction {free}"] if engine.free_fraction != 1 and quant.kv_bits != 8 else []
+    return words + (["--extra_llm_api_options extra.yaml"] if file else [])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,8 @@ class Limit(NamedTuple):
         >>> Limit("tpot_s", 0.05, "TPOT", "s").told(0.06)
         'TPOT is 60.0 ms, 20 % above 50.0 ms'
         """
+        if value == np.inf:
+            return f"{self.label} grows without bound, beyond {self.written(self.bound)}"
         off = value / self.bound - 1
         share = f"{percent(abs(off))} {'above' if off > 0 else 'below'}"
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"
@@ -115,7 +118,8 @@ class Blocked(NamedTuple):
 @dataclass(frozen=True)
 class SearchResult:
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
-    blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it."""
+    blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
+    options without effect on the best points, which count once, in words."""
 
     goal: Goal
     points: int
@@ -126,6 +130,7 @@ class SearchResult:
     nearest: Blocked | None
     alone: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
 
     @property
     def best(self) -> Candidate | None:
@@ -185,6 +190,17 @@ class Task:
     apart: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
 
+    @cached_property
+    def rules(self) -> tuple[Limit, ...]:
+        """What a legal point meets: it fits, unless a stricter share of memory is asked for, and every limit."""
+        own = any(limit.key == MEMORY.key for limit in self.limits)
+        return self.limits if own else (MEMORY, *self.limits)
+
+    @cached_property
+    def grids(self) -> tuple[tuple[list[Axis], list[Axis]], ...]:
+        """Structural and numeric axes of each room."""
+        return tuple(grids(room.axes) for room in self.rooms)
+
     def values(self, room: int, block: Block) -> tuple[Values, tuple[int, ...]]:
         """Every output that goal and limits need, over one block, broadcast and flat."""
         axes, fixed, _ = self.rooms[room]
@@ -198,8 +214,7 @@ class Task:
         values, _ = self.values(room, block)
         score = np.asarray(self.goal.score(values), dtype=float)
         legal = np.asarray(values["legal"], dtype=bool) & np.isfinite(score)
-        limits = (MEMORY, *self.limits)
-        excess = [np.asarray(limit.excess(values[limit.key]), dtype=float) for limit in limits]
+        excess = [np.asarray(limit.excess(values[limit.key]), dtype=float) for limit in self.rules]
         worst = np.max(excess, axis=0)
         met = legal & (worst <= 0)
         at = np.flatnonzero(met)
@@ -215,14 +230,14 @@ class Task:
         near = int(out[np.argmin(worst[out])]) if out.size else None
         return Digest(
             len(score), len(at), top,
-            [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, i)) for i in edge],
+            [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, int(i))) for i in edge],
             score[out], out, None if near is None else (float(worst[near]), spot(near)),
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
 
     def answers(self, room: int, block: Block, at: Array) -> Array:
         """A number for each point of a block, the same for points of one answer."""
-        _, numeric = grids(self.rooms[room].axes)
+        _, numeric = self.grids[room]
         if not any(a.name in self.apart for a in numeric):
             return at
         shape = tuple(e - b for b, e in block.slices)
@@ -232,7 +247,7 @@ class Task:
 
     def answer(self, spot: Spot) -> Answer:
         """The answer that a point belongs to."""
-        _, numeric = grids(self.rooms[spot.room].axes)
+        _, numeric = self.grids[spot.room]
         places = np.unravel_index(spot.at, tuple(e - b for b, e in spot.block.slices)) if numeric else ()
         cells = zip(numeric, spot.block.slices, places, strict=True)
         return spot.room, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.apart)
@@ -253,23 +268,31 @@ class Task:
                 break
         return kept
 
-    def candidate(self, spot: Spot, outputs: dict[str, float] | None = None) -> Candidate:
-        """A point: its inputs and outputs, worked out by itself where they are not known."""
-        axes, fixed, names = self.rooms[spot.room]
-        structural, numeric = grids(axes)
+    def cell(self, spot: Spot) -> Block:
+        """The block of a point alone."""
         shape = tuple(e - b for b, e in spot.block.slices)
         place = np.unravel_index(spot.at, shape) if shape else ()
         cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
-        if outputs is None:
-            outputs = outputs_at(self.values(spot.room, Block(spot.block.place, cells))[0], 0)
-        inputs: dict[str, Any] = {}
-        for axis in axes:
-            at = spot.block.place[structural.index(axis)] if axis in structural else cells[numeric.index(axis)][0]
-            inputs |= {member.name: member.values[at] for member in axis.members}
+        return Block(spot.block.place, cells)
+
+    def inputs(self, spot: Spot) -> dict[str, Any]:
+        """What was chosen at a point."""
+        axes, fixed, names = self.rooms[spot.room]
+        structural, numeric = self.grids[spot.room]
+        place, cells = self.cell(spot)
+        at = {a.name: i for a, i in zip(structural, place, strict=True)}
+        at |= {a.name: first for a, (first, _) in zip(numeric, cells, strict=True)}
         told = {k: v for k, v in fixed.items() if k in names and v is not None}
+        return told | {member.name: member.values[at[axis.name]] for axis in axes for member in axis.members}
+
+    def candidate(self, spot: Spot, outputs: dict[str, float] | None = None) -> Candidate:
+        """A point: its inputs and outputs, worked out by itself where they are not known."""
+        if outputs is None:
+            outputs = outputs_at(self.values(spot.room, self.cell(spot))[0], 0)
+        inputs = self.inputs(spot)
         if "dp" in outputs and "dp" not in inputs:
             inputs["dp"] = int(outputs["dp"])
-        return Candidate(told | inputs, outputs)
+        return Candidate(inputs, outputs)
 
 
 def outputs_at(values: Values, at: int) -> dict[str, float]:
@@ -282,11 +305,12 @@ def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[
     parts = [(i, b) for i, room in enumerate(task.rooms) for b in blocks(room.axes, block)]
     order = {part: i for i, part in enumerate(parts)}
     digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
-    limits = (MEMORY, *task.limits)
-    top = merged(task, digests)
+    limits = task.rules
+    top, alike = merged(task, digests)
     edges = [e for d in digests for e in d.front]
     kept: Any = front(np.array([e[0] for e in edges]), np.array([e[1] for e in edges])) if edges else []
-    chosen = [task.candidate(*edges[int(i)][2:]) for i in thinned(kept, 4 * KEPT)]
+    apart = [i for n, i in enumerate(kept) if n == 0 or not near_equal(edges[int(kept[n - 1])], edges[int(i)])]
+    chosen = [task.candidate(*edges[int(i)][2:]) for i in thinned(apart, 4 * KEPT)]
     near = min((d.nearest for d in digests if d.nearest), key=lambda n: n[0], default=None)
     feasible = sum(d.feasible for d in digests)
     best = tuple(task.candidate(t.spot, t.outputs) for t in top)
@@ -295,6 +319,7 @@ def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[
         tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
+        without_effect([(task.inputs(t.spot), [task.inputs(s) for s in alike[i]]) for i, t in enumerate(top)]),
     )  # fmt: skip
 
 
@@ -310,17 +335,42 @@ def thinned(indices: Any, most: int) -> list[int]:
     return [listed[round(i * (len(listed) - 1) / (most - 1))] for i in range(most)]
 
 
-def merged(task: Task, digests: Sequence[Digest]) -> list[Ranked]:
-    """The best answers of all blocks."""
+def near_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two points of a front are the same trade-off: an option without effect lies between them."""
+    return bool(np.allclose(one[:2], other[:2], rtol=1e-9, atol=0.0))
+
+
+def merged(task: Task, digests: Sequence[Digest]) -> tuple[list[Ranked], list[list[Spot]]]:
+    """The best answers of all blocks, and the points that are alike to each; of these the first of the space stands."""
     kept: list[Ranked] = []
+    others: list[list[Spot]] = []
     seen: set[Answer] = set()
-    for one in sorted((t for d in digests for t in d.top), key=lambda t: t.score):
-        if one.answer not in seen and not (task.alike and any(one.alike == k.alike for k in kept)):
+    for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.spot)):
+        twin = next((i for i, k in enumerate(kept) if task.alike and one.alike == k.alike), None)
+        if twin is not None and one.answer not in seen:
+            others[twin].append(one.spot)
+        elif one.answer not in seen:
+            if len(kept) == KEPT:
+                break
             kept.append(one)
+            others.append([])
         seen.add(one.answer)
-        if len(kept) == KEPT:
-            break
-    return kept
+    return kept, others
+
+
+def without_effect(points: Sequence[tuple[dict[str, Any], Sequence[dict[str, Any]]]]) -> tuple[str, ...]:
+    """Options in which points of one answer differ, in words. points: the inputs of each, and of those alike to it.
+
+    >>> without_effect([({"tp": 8, "zero": 0}, [{"tp": 8, "zero": 1}]), ({"tp": 4, "zero": 0}, [])])
+    ('zero 1 is as 0 in 1 of 2',)
+    """
+    times: dict[str, int] = {}
+    for own, twins in points:
+        told = [(k, t[k], own[k]) for t in twins for k in own if [n for n in own if t.get(n) != own[n]] == [k]]
+        for name, other, value in told:
+            words = f"{name} {other} is as {value}"
+            times[words] = times.get(words, 0) + 1
+    return tuple(f"{w} in all" if n == len(points) else f"{w} in {n} of {len(points)}" for w, n in times.items())
 
 
 def _blocked(task: Task, digests: Sequence[Digest], best: Ranked, limits: Sequence[Limit]) -> list[Blocked]:
@@ -339,9 +389,9 @@ def _blocked(task: Task, digests: Sequence[Digest], best: Ranked, limits: Sequen
                 near.append((answer != best.answer, -float(d.blocked[i]), spot, answer))
             elif not task.apart:
                 break
-    found: dict[Answer, Spot] = {}
-    for _, _, spot, answer in sorted(near, key=lambda n: n[:2]):
-        found.setdefault(answer, spot)
+    found: dict[Any, Spot] = {}
+    for _, score, spot, answer in sorted(near, key=lambda n: n[:2]):
+        found.setdefault(answer if task.apart or not task.alike else f"{score:.9g}", spot)
     return [_explained(task, spot, limits) for spot in list(found.values())[:BLOCKED]]
 
 

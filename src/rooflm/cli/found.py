@@ -13,46 +13,57 @@ DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 
 
 def named(inputs: dict[str, Any]) -> str:
-    """A point in words: names, degrees above one, sizes."""
+    """A point in words: names, degrees above one, sizes; of training, splits in their usual order.
+
+    >>> named({"schedule": "interleaved", "recompute": "none", "pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2})
+    'tp 4 pp 8 vp 12 zero 1 mb 2'
+    """
     words = []
-    for key, value in inputs.items():
-        if key in DEGREES and value == 1:
+    for key in sorted(inputs, key=lambda k: SPLIT.index(k) if k in SPLIT and "zero" in inputs else -1):
+        value = inputs[key]
+        if (key in DEGREES and value == 1) or (key, value) in PLAIN:
             continue
         name = SHORT.get(key, key.rsplit(".", 1)[-1])
-        words.append(str(value) if isinstance(value, str) else f"{name} {render.count(value)}")
+        spelled = str(value) if key != "recompute" else f"recompute {value}"
+        words.append(spelled if isinstance(value, str) else f"{name} {render.count(value)}")
     return " ".join(words) or "one GPU"
 
 
 SHORT = {"micro_batch": "mb"}
 """Inputs with a shorter name in the tables."""
+SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
+"""Order of a training split in the tables."""
+PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
+"""Values that need no word: virtual stages say that a schedule is interleaved."""
+SLOW = 3.0
+"""Trade-offs are shown up to so many times the time of the fastest step."""
 
 
 def tables(found: Any, shown: Any) -> list[str]:
     """The ten best and the trade-off in 80 columns: what all of them share stands above, columns that do not fit go."""
-    edge = [found.front[i] for i in thinned(range(len(found.front)), 10)]
+    fastest = min((c.outputs.get("step_time_s", 0.0) for c in found.front), default=0.0)
+    near = [c for c in found.front if c.outputs.get("step_time_s", 0.0) <= SLOW * fastest]
+    edge = [near[i] for i in thinned(range(len(near)), 10)]
     all_points = [c.inputs for c in (*found.top, *edge)]
     first = all_points[0]
     same = {k: v for k, v in first.items() if all(p.get(k) == v for p in all_points) and len(all_points) > 1}
-    lines = [*render.wrap("all of them", [named({k: v}) for k, v in same.items() if k not in DEGREES or v != 1]), ""]
+    told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
+    lines = [*render.wrap("all of them", [named({k: v}) for k, v in told.items()]), ""]
 
-    def drawn(columns: Any) -> list[str]:
-        out = []
-        for title, points in (("Ten best", found.top), ("Trade-off", edge)):
-            rows = [
-                (
-                    named({k: v for k, v in c.inputs.items() if k not in same}),
-                    *(w(c.outputs[key]) for key, _, w in columns),
-                )
-                for c in points
-            ]
-            head = (title, *(h for _, h, _ in columns))
-            out += [*render.columns([head, *rows], "l" + "r" * len(columns), indent=0), ""]
-        return out
+    def drawn(title: str, points: Any, columns: Any) -> list[str]:
+        rows = [
+            (named({k: v for k, v in c.inputs.items() if k not in same}), *(w(c.outputs[key]) for key, _, w in columns))
+            for c in points
+        ]
+        head = (title, *(h for _, h, _ in columns))
+        return render.columns([head, *rows], "l" + "r" * len(columns), indent=0)
 
-    columns = list(shown)
-    while len(columns) > 2 and max(map(len, drawn(columns))) > render.WIDTH:
-        columns.pop()
-    return [*lines, *drawn(columns)]
+    for title, points in (("Ten best", found.top), ("Trade-off", edge)):
+        columns = list(shown)
+        while len(columns) > 2 and max(map(len, drawn(title, points, columns))) > render.WIDTH:
+            columns.pop()
+        lines += [*drawn(title, points, columns), ""]
+    return lines
 
 
 def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: bool) -> str:
@@ -65,7 +76,7 @@ def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: b
 def found_text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
     """A search's answer for people."""
     head = f"{found.points} points, {found.feasible} legal, in {seconds:.2f} s; best: {found.goal.name}"
-    lines = [head, *render.wrap("assumed", found.assumed), ""]
+    lines = [head, *render.wrap("assumed", found.assumed), *render.wrap("without effect", found.same), ""]
     if found.best is None:
         lines += ["No point meets every constraint.", *found.alone]
         if found.nearest is not None:
@@ -104,5 +115,6 @@ def found_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "nearest": {**told(found.nearest.candidate), "why": list(found.nearest.why)} if found.nearest else None,
         "unmet": list(found.alone),
         "assumed": list(found.assumed),
+        "without_effect": list(found.same),
         "command": command,
     }

@@ -9,8 +9,9 @@ import typer
 
 from rooflm.cli import render
 from rooflm.cli.found import found_shown
-from rooflm.cli.values import assignments, efficiency_text, numbers, texts
+from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
 from rooflm.units import gib, parse
+from rooflm.units import text as units_text
 
 app = typer.Typer(
     name="search",
@@ -97,16 +98,22 @@ def infer(
 @app.command("train")
 def train(
     model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
-    gpus: Annotated[str, typer.Option(help="How many GPUs, or a list.")],
-    batch: Annotated[int, typer.Option(help="Sequences a step in all.")],
+    gpus: Annotated[str | None, typer.Option(help="How many GPUs, or a list.")] = None,
+    gpus_max: Annotated[int | None, typer.Option(help="Instead: 1, 2, 4, ... GPUs up to this many.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Sequences a step in all (default: 4 Mi tokens).")] = None,
     gpu: Annotated[
         str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")
     ] = "a100-sxm-80gb",
     cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
     seq: Annotated[int, typer.Option(help="Tokens a sequence.")] = 2048,
+    tokens: Annotated[str, typer.Option(help="Tokens of the whole run, such as 15T.")] = "0",
     step_time: Annotated[str | None, typer.Option(help="Longest step, such as 10s.")] = None,
-    memory_margin: Annotated[float | None, typer.Option(help="Share of memory to keep free, such as 0.1.")] = None,
-    objective: Annotated[str, typer.Option(help="time, throughput, mfu, cost, energy or memory.")] = "time",
+    days: Annotated[float | None, typer.Option(help="Longest run, in days.")] = None,
+    gpu_hours: Annotated[str | None, typer.Option(help="Most GPU-hours of the run, such as 2M.")] = None,
+    cost: Annotated[str | None, typer.Option(help="Most USD of the run, such as 5M.")] = None,
+    energy: Annotated[str | None, typer.Option(help="Most energy of the run, such as 20GWh or 70TJ.")] = None,
+    memory_margin: Annotated[float | None, typer.Option(help="Share of memory to keep free (default: 0.05).")] = None,
+    objective: Annotated[str, typer.Option(help="time, throughput, mfu, cost, gpu-hours, energy or memory.")] = "time",
     tp: Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")] = None,
     pp: Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")] = None,
     vp: Annotated[str | None, typer.Option(help="Only these numbers of virtual stages.")] = None,
@@ -126,7 +133,6 @@ def train(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
 ) -> None:
     """Search every legal way to split a training step for the best one."""
-    from rooflm.launch import train_command
     from rooflm.train_search import search_train
 
     start = time.perf_counter()
@@ -140,11 +146,17 @@ def train(
         model,
         gpu=texts(gpu),
         gpus=numbers(gpus, "gpus"),
+        gpus_max=gpus_max,
         batch=batch,
         seq=seq,
+        tokens=amounts(tokens, "tokens"),
         objective=objective,
-        memory_margin=memory_margin,
+        **({} if memory_margin is None else {"memory_margin": memory_margin}),
         step_time=_seconds(step_time, "--step-time"),
+        days=days,
+        gpu_hours=amounts(gpu_hours, "gpu_hours"),
+        cost=amounts(cost, "cost"),
+        energy=_joules(energy),
         tp=numbers(tp, "tp"),
         pp=numbers(pp, "pp"),
         vp=numbers(vp, "vp"),
@@ -158,8 +170,39 @@ def train(
         sets=assignments(sets),
         **{k: v for k, v in asked.items() if v is not None},
     )
-    command = train_command(found.best.inputs, {"batch": batch, "seq": seq}) if found.best else ""
-    print(found_shown(found, TRAIN, command, time.perf_counter() - start, json_))
+    given = {"gpu": gpu, "cluster": cluster, "seq": seq, "dtype": dtype, "engine": engine}
+    columns = RUN if amounts(tokens, "tokens") else TRAIN
+    command = _trainer(model, found, given)
+    print(found_shown(found, columns, command, time.perf_counter() - start, json_))
+
+
+def _joules(value: str | None) -> float | None:
+    """Joules of "20GWh" or "70TJ".
+
+    >>> _joules("2kWh"), _joules("1GJ")
+    (7200000.0, 1000000000.0)
+    """
+    if value is None:
+        return None
+    if value.strip().endswith("Wh"):
+        return 3600 * parse(value.strip().removesuffix("h"), "w", "--energy")
+    return parse(value, "j", "--energy")
+
+
+def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
+    """The command that runs the best answer."""
+    from rooflm.engines import load_engine
+    from rooflm.launch_training import train_command
+    from rooflm.models import load_model
+    from rooflm.request import find_cluster, node_size
+
+    if found.best is None:
+        return ""
+    chosen = found.best.inputs
+    one = {k: chosen.get(k) or given[k] for k in ("gpu", "engine", "dtype", "cluster")}
+    node = node_size(find_cluster(one["gpu"], one["cluster"])[0])
+    fixed = {**one, "seq": given["seq"], "node": node, "gpus": found.best.outputs["gpus"], "batch": chosen["batch"]}
+    return train_command(load_model(model), load_engine(one["engine"] or "megatron"), chosen, fixed)
 
 
 def _serve(model: str, found: Any, given: dict[str, Any]) -> str:
@@ -194,3 +237,12 @@ TRAIN = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """The same of training."""
+RUN = (
+    *TRAIN[:2],
+    ("days", "days", render.count),
+    ("cost_usd", "USD", lambda v: units_text(float(v), "")),
+    ("gpu_hours", "GPU-h", lambda v: units_text(float(v), "")),
+    ("energy_j", "energy", lambda v: f"{float(v) / 3.6e12:.3g} GWh"),
+    TRAIN[3],
+)
+"""And of a run of so many tokens."""
