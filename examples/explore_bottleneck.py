@@ -15,6 +15,8 @@ import numpy as np
 from rooflm.explore import CAUSES, Columns, Space, grid, make_task
 from rooflm.explore_reports import shares
 
+SHOWN = ("compute", "dram", "network", "schedule", "other")
+"""Causes that show: the caches never bound this task."""
 NODES = tuple(f"uniform-{n}" for n in (14, 10, 7, 5, 3, 2, 1))
 
 
@@ -41,9 +43,9 @@ def main(figure: str = "") -> None:
     """Print the shares and draw them."""
     table = study()
     part = shares(table)
-    print(f"{'':26s}" + "".join(f"{c:>10s}" for c in CAUSES) + "   bottleneck")
+    print(f"{'per cent':15s}" + "".join(f"{c:>9s}" for c in SHOWN) + "  bottleneck")
     for i, label in enumerate(labels(table)):
-        print(f"{label:26s}" + "".join(f"{100 * part[c][i]:8.0f} %" for c in CAUSES) + f"   {table['bottleneck'][i]}")
+        print(f"{label:15s}" + "".join(f"{100 * part[c][i]:9.0f}" for c in SHOWN) + f"  {table['bottleneck'][i]}")
     if figure:
         from rooflm.pictures import Bars, Scale
         from rooflm.plots import draw

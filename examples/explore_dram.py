@@ -47,8 +47,8 @@ def main(figure: str = "") -> None:
     tables = {n: scaled(n) for n in sizes}
     for n, t in tables.items():
         stop = stops_helping(t["dram_bandwidth"], t["time_s"])
-        print(f"{n} device{'s' * (n > 1)}: faster memory stops helping at {t['dram_bandwidth'][stop] / 1e12:.1f} TB/s "
-              f"({1e3 * t['time_s'][stop]:.2f} ms a token), then {t['bottleneck'][-1]} is the bound")  # fmt: skip
+        print(f"{n} device{'s' * (n > 1)}: faster memory stops helping at {t['dram_bandwidth'][stop] / 1e12:.1f} TB/s, "
+              f"{1e3 * t['time_s'][stop]:.2f} ms; then {t['bottleneck'][-1]}")  # fmt: skip
     if figure:
         from rooflm.pictures import Lines, Scale, Series, Side
         from rooflm.plots import draw

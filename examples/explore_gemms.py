@@ -29,10 +29,10 @@ def main(figure: str = "") -> None:
     """Print the bounds and draw the share of compute-bound FLOPs."""
     table = study()
     products = list(dict.fromkeys(table["product"].tolist()))
-    print(f"{'200 tokens':16s}" + "".join(f"{p:>12s}" for p in products))
+    print(f"{'200 tokens':15s}" + "".join(f"{p:>10s}" for p in products))
     for gpu in GPUS:
         rows = select(table, gpu=gpu)
-        print(f"{gpu:16s}" + "".join(f"{b:>12s}" for b in rows["bound"]))
+        print(f"{gpu:15s}" + "".join(f"{b:>10s}" for b in rows["bound"]))
     if figure:
         from rooflm.pictures import Bars, Scale
         from rooflm.plots import draw

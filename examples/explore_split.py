@@ -38,8 +38,9 @@ def main(figure: str = "", generations: str = "40") -> None:
     found = study(int(generations))
     for name, s in found.items():
         print(f"{name}: {s.start / s.value:.2f} times faster than A100's own split ({s.evaluations} designs)")
-        print("  area  " + ", ".join(f"{c} {100 * s.shares['area'][c]:.0f} %" for c in COMPONENTS))
-        print("  power " + ", ".join(f"{c} {100 * s.shares['watts'][c]:.0f} %" for c in COMPONENTS))
+        print("  per cent" + "".join(f"{c:>10s}" for c in COMPONENTS))
+        for name_, group in (("area", "area"), ("power", "watts")):
+            print(f"  {name_:8s}" + "".join(f"{100 * s.shares[group][c]:10.0f}" for c in COMPONENTS))
     other = gradient(problem(tasks()["training"], SPACE), 0, 60, 5)
     print(f"training by gradient descent: {other.start / other.value:.2f} times ({other.evaluations} designs)")
     if figure:
@@ -48,7 +49,7 @@ def main(figure: str = "", generations: str = "40") -> None:
 
         short = {"training": "train", "prefill": "prefill", "decoding": "decode"}
         groups = (("area", "area"), ("power", "watts"))
-        columns = [(f"{short[n]} {g}", s.shares[k]) for n, s in found.items() for g, k in groups]
+        columns = [(f"{short[n]}\n{g}", s.shares[k]) for n, s in found.items() for g, k in groups]
         parts = {c: np.array([100 * v[c] for _, v in columns]) for c in (*COMPONENTS, "other")}
         title = "Best split of A100's budgets in N5 with HBM3"
         draw(Bars(title, tuple(n for n, _ in columns), Scale("share (%)"), parts), figure)

@@ -101,7 +101,7 @@ def _share(table: Columns, i: int, names: Sequence[str]) -> str:
 
 def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[str]:
     """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
-    from rooflm.cli.render import WIDTH, columns, seconds
+    from rooflm.cli.render import seconds
 
     shown = [a for a in axes if len(set(map(str, table[a].tolist()))) > 1]
     heads = [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
@@ -115,30 +115,50 @@ def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[str]:
         parts = [_share(table, i, c) for c in (("compute",), ("dram", "l2", "l1"), ("network",))]
         rows.append((*cells, seconds(table["time_s"][i]), str(table["bottleneck"][i]), *parts, split,
                      f"{table['usd_per_million_tokens'][i]:.3g}"))  # fmt: skip
-    lines = columns(rows, "l" * len(shown) + "rlrrrrr", gap=1 if len(shown) > 2 else 2, indent=0)
+    lines = _fitting(rows, "l" * len(shown) + "rlrrrrr", ("comp%", "tp pp dp", "mem%", "net%"))
     more = len(table["time_s"]) - most
-    return [line[:WIDTH] for line in lines] + ([f"... {more} more: write them with --out"] if more > 0 else [])
+    return lines + ([f"... {more} more: write them with --out"] if more > 0 else [])
+
+
+def _fitting(rows: list[Sequence[str]], sides: str, spare: Sequence[str] = ()) -> list[str]:
+    """Rows as lines no wider than a terminal: columns closer together, then without the spare ones, which is said."""
+    from rooflm.cli.render import WIDTH, columns
+
+    dropped: list[str] = []
+    while True:
+        for gap in (2, 1):
+            lines = columns(rows, sides, gap=gap, indent=0)
+            if max(map(len, lines)) <= WIDTH:
+                said = [f"(no room for {', '.join(dropped)}: --json and --out have them)"] if dropped else []
+                return lines + said
+        left = [name for name in spare if name in rows[0]]
+        if not left:
+            return [line[:WIDTH] for line in lines]
+        at = list(rows[0]).index(left[0])
+        dropped.append(left[0])
+        rows = [[*row[:at], *row[at + 1 :]] for row in rows]
+        sides = sides[:at] + sides[at + 1 :]
 
 
 def _front(table: Columns, front: str | None) -> Columns:
     """The rows on the Pareto front of the columns named, or all."""
     if not front:
         return table
-    from rooflm.errors import near_matches
+    from rooflm.explore_front import directions
     from rooflm.explore_reports import pareto
 
-    goals = {}
-    for name in _names(front):
-        if name not in table or table[name].dtype.kind != "f":
-            near = " or ".join(map(repr, near_matches(name, list(table)) or ["time_s", "capital_usd", "tokens_per_j"]))
-            raise RooflmError(f"--front names {name!r}, which is no number of the table: did you mean {near}?")
-        goals[name] = -1.0 if name.startswith("tokens_per") else 1.0
+    goals = directions(_names(front), [k for k, v in table.items() if v.dtype.kind == "f"])
     keep = pareto(table, goals) & table["fits"]
     return {k: v[keep] for k, v in table.items()}
 
 
+def _limits(limit: list[str] | None) -> dict[str, float]:
+    """Columns and the most that they may be, from "device_usd=20000"."""
+    return {k: float(numbers(v, k)) for k, _, v in (pair.partition("=") for pair in limit or [])}
+
+
 def _made(report: Columns) -> list[str]:
-    """What a design is made of and what it costs, in two lines."""
+    """What a design is made of and what it costs, in three lines."""
     from rooflm.units import text
 
     r = {k: float(v[0]) for k, v in report.items() if v.dtype.kind == "f"}
@@ -147,11 +167,12 @@ def _made(report: Columns) -> list[str]:
         f"{text(r['l2_bandwidth'], 'B/s')}; memory {r['dram_bytes'] / 2**30:.0f} GiB at "
         f"{text(r['dram_bandwidth'], 'B/s')}",
         f"{1e6 * r['area_used_m2']:.0f} of {1e6 * r['die_m2']:.0f} mm2, {r['power_used_w']:.0f} of {r['tdp_w']:.0f} W; "
-        f"{r['device_usd']:.0f} USD a device; {r['tokens_per_j']:.3g} tokens/J; {r['tco_usd']:.3g} USD over its years",
+        f"{r['device_usd']:.0f} USD a device",
+        f"{r['tokens_per_j']:.3g} tokens/J with the network; {r['tco_usd']:.3g} USD over its years",
     ]
 
 
-NOTE = "No software overheads: bounds for comparing hardware, not predictions of a product."
+NOTE = "No software overheads: bounds to compare hardware by, not predictions."
 
 
 @app.command("grid")
@@ -212,8 +233,7 @@ def split_command(
     task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
                                 "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
                                 "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
-    limits = {k: float(numbers(v, k)) for k, _, v in (pair.partition("=") for pair in limit or [])}
-    p = problem(task, _space(die, node, dram, network, sets), goal, limits)
+    p = problem(task, _space(die, node, dram, network, sets), goal, _limits(limit))
     found = METHODS[method](p, seed)
     unit = seconds if goal == "time_s" else count
     rows: list[Sequence[str]] = [("component", "area", "power", "edge")]
@@ -229,13 +249,53 @@ def split_command(
     _emit(report, head, json_, out, text)
 
 
+@app.command("front")
+def front_command(
+    model: Model, phase: Phase = "train", die: Die = "a100", node: Nodes = None, dram: Drams = None,
+    network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
+    batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
+    dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
+    goals: Annotated[str, typer.Option(metavar="COLUMNS", help="Two or more columns.")] = "time_s,capital_usd",
+    limit: Annotated[list[str] | None, typer.Option(metavar="COLUMN=MOST", help="Such as device_usd=20000.")] = None,
+    split: Annotated[bool, typer.Option("--split", help="Seek the shares of area, power and edge too.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
+    generations: Annotated[int, typer.Option(min=1)] = 60, population: Annotated[int, typer.Option(min=4)] = 64,
+    json_: Json = False, out: Out = None,
+) -> None:  # fmt: skip
+    """Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."""
+    from rooflm.cli.render import WIDTH, count
+    from rooflm.explore_front import search
+
+    task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
+                                "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
+                                "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
+    space = _space(die, node, dram, network, sets)
+    found = search(task, space, _names(goals), limits=_limits(limit), split=split, seed=seed, generations=generations,
+                   population=population)  # fmt: skip
+    t, most = found.report, 40
+    shown = [a for a in space.names if len(set(map(str, t[a].tolist()))) > 1]
+    heads = [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
+    rows: list[Sequence[str]] = [(*heads, "bound", *found.goals)]
+    for i in range(min(len(t["time_s"]), most)):
+        cells = [f"{t[a][i]:.4g}" if isinstance(t[a][i], float) else str(t[a][i]) for a in shown]
+        rows.append((*cells, str(t["bottleneck"][i]), *(f"{t[g][i]:.4g}" for g in found.goals)))
+    lines = _fitting(rows, "l" * (len(shown) + 1) + "r" * len(found.goals), ("bound",))
+    more = [f"... {len(t['time_s']) - most} more: write them with --out"] if len(t["time_s"]) > most else []
+    spread = f"{count(len(t['time_s']))} designs of {found.evaluations} tried, none beaten in {', '.join(found.goals)}"
+    title = f"{model}, {task.metric.replace('_', ' ')}, die {die}, {gpus} devices"
+    head = {"model": model, "phase": phase, "metric": task.metric, "goals": list(found.goals), "seed": seed,
+            "evaluations": found.evaluations, "space": space.size}  # fmt: skip
+    text = [title, *textwrap.wrap(spread, WIDTH), NOTE, "", *lines, *more]
+    _emit(t, head, json_, out, text)
+
+
 @app.command("gemms")
 def gemms_command(
     model: Model, gpu: Annotated[str, typer.Option(help="GPUs, a comma list.")] = "a100-sxm-80gb,h100-sxm-80gb",
     prompt: Tokens = 200, batch: Tokens = 1, efficiency: Efficiency = "ideal", json_: Json = False, out: Out = None,
 ) -> None:  # fmt: skip
     """What bounds each product of a prefill layer, GPU by GPU."""
-    from rooflm.cli.render import columns, count, seconds
+    from rooflm.cli.render import count, seconds
     from rooflm.explore_reports import gemm_bounds
 
     t = gemm_bounds(model, _names(gpu), prompt, batch, efficiency)
@@ -243,9 +303,8 @@ def gemms_command(
     rows += [(str(t["gpu"][i]), str(t["product"][i]), *(f"{t[k][i]:.0f}" for k in "mnk"), seconds(t["time_s"][i]),
               str(t["bound"][i]), count(t["flop_per_byte"][i]), count(t["balance"][i]))
              for i in range(len(t["gpu"]))]  # fmt: skip
-    _emit(
-        t, {"model": model, "prompt": prompt, "batch": batch}, json_, out, columns(rows, "llrrrrlrr", gap=1, indent=0)
-    )
+    lines = _fitting(rows, "llrrrrlrr", ("GPU's", "FLOP/B"))
+    _emit(t, {"model": model, "prompt": prompt, "batch": batch}, json_, out, lines)
 
 
 @app.command("dies")
