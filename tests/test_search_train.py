@@ -167,6 +167,8 @@ def test_splits_are_legal() -> None:
     model = load_model("llama-3.1-405b")
     ranks = {cp for _, cp, _, _ in layer_splits(model, 64, 8, 24, {"tp": 1, "ep": 1, "micro_batch": 1})}
     assert ranks == {1, 2, 4}  # 24 tokens: two chunks a rank
+    assert {tp for tp, *_ in layer_splits(model, 64, 8, 24, {})} == {1, 2, 4, 8}  # eight heads of keys and values
+    assert 16 in {tp for tp, *_ in layer_splits(model, 64, 8, 24, {"tp": [8, 16]})}
     assert {(16, 8), (9, 14), (9, 7)} <= set(stage_splits(model, 144, "interleaved", {}))  # 126 layers, 128 places
     assert (16, 3) not in stage_splits(model, 144, "interleaved", {})
 

@@ -353,3 +353,12 @@ def test_bad_input_teaches(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(RooflmError) as caught:
         gpt3(**arguments)
     assert words in str(caught.value)
+
+
+def test_sharded_gradients_pay_for_what_runs_beside_compute() -> None:
+    """ZeRO 2 and 3 move parameters and gradients beside every micro-batch: an engine without a tax pays the prior."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "gpus": 16, "batch": 64, "engine": "megatron"}
+    for zero, taxed in ((1, False), (2, True), (3, True)):
+        e = run(zero=zero, efficiency="calibrated", **asked)
+        assert (float(e.parts["overlap_tax"]) > 0) == taxed
+        assert float(run(zero=zero, efficiency="ideal", **asked).parts["overlap_tax"]) == 0.0

@@ -16,7 +16,7 @@ from rooflm.api import train_over
 from rooflm.axes import Axis, find_axes, is_list
 from rooflm.errors import RooflmError
 from rooflm.infer_search import goal_of
-from rooflm.model import Model, MoE
+from rooflm.model import Attention, Model, MoE
 from rooflm.request import find_model, whole
 from rooflm.search import Goal, Limit, Room, SearchResult, Task, search
 
@@ -68,9 +68,9 @@ def divisors(value: int) -> list[int]:
 def layer_splits(
     model: Model, gpus: int, batch: int, seq: int, given: Mapping[str, Any]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """(tp, cp, ep, micro-batch) that are legal for some pp: tp divides the heads, tp x cp the GPUs, 2 cp the sequence
-    (each rank of a context group has two chunks of it), ep the experts and what is left of the GPUs, the micro-batch
-    the batch.
+    """(tp, cp, ep, micro-batch) that are legal for some pp: tp divides the heads, of queries and, unless tp is given,
+    of keys, as Megatron-LM and torchtitan ask for; tp x cp the GPUs, 2 cp the sequence (each rank of a context group
+    has two chunks of it), ep the experts and what is left of the GPUs, the micro-batch the batch.
 
     >>> from rooflm.models import load_model
     >>> list(layer_splits(load_model("llama-7b"), 2, 2, 2048, {"cp": 1}))
@@ -78,6 +78,9 @@ def layer_splits(
     """
     scaled = model.scaled()
     heads = math.gcd(*(int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None))
+    groups = [int(b.mixer.kv_heads) for b in scaled.blocks if isinstance(b.mixer, Attention)]
+    if given.get("tp") is None and groups and min(groups) > 1:
+        heads = math.gcd(heads, *groups)
     experts = math.gcd(*(int(b.ffn.experts) for b in scaled.blocks if isinstance(b.ffn, MoE)))
     for tp in _kept("tp", divisors(math.gcd(heads, gpus)), given):
         for cp in _kept("cp", [d for d in divisors(gpus // tp) if d == 1 or seq % (2 * d) == 0], given):

@@ -166,7 +166,7 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     parts["bubble"] = bubble
     parts["pp_comm"] = sends
     parts["dp_comm"] = sync.exposed
-    parts["overlap_tax"] = e.overlap_tax * np.maximum(sync.total - sync.exposed, 0.0)
+    parts["overlap_tax"] = overlap_tax(s) * np.maximum(sync.total - sync.exposed, 0.0)
     parts["optimizer"] = times["optimizer"]
     parts["offload"] = offload_time(s, own, c, micro_count, micro.mean * micro_count)
     parts["host"] = parts["host"] + e.step
@@ -174,6 +174,20 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     return _estimate(
         s, c, groups, timed, micro, sync, parts, step_time, crossings, bubble, micro_count, assumed, warnings
     )
+
+
+SHARDED_TAX = 0.1
+"""Compute time lost a second of hidden communication where gradients or parameters are sharded: a prior, as of the
+engines built on FSDP (data/engines/training.toml, overlap_tax)."""
+
+
+def overlap_tax(s: Scenario) -> Num:
+    """Compute time lost a second of hidden data-parallel communication: the engine's; at ZeRO 2 and 3, whose gathers
+    and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
+    if s.efficiency.mode != "calibrated":
+        return s.engine.overlap_tax
+    least = np.where(np.asarray(s.mapping.zero) >= 2, SHARDED_TAX, 0.0)
+    return np.maximum(s.engine.overlap_tax, least)
 
 
 def memory_use(s: Scenario, c: Context) -> Memory:
