@@ -36,9 +36,27 @@ def settle() -> None:
 
 
 def exact() -> None:
-    """From now on every larger block is mapped and unmapped by itself, so that the resident set is what is in use."""
+    """From now on every larger block is mapped and unmapped by itself, so that the resident set is what is in use.
+
+    To be called before the model is loaded: blocks freed before leave holes in the heap, which later ones fill and
+    whose pages then stay.
+    """
+    _mallopt(MMAP_THRESHOLD, 2**16)
+
+
+def relaxed() -> None:
+    """From now on blocks are kept for reuse, as glibc's own thresholds do after a while: quicker than `exact`."""
+    _mallopt(MMAP_THRESHOLD, 2**25)
+    _mallopt(TRIM_THRESHOLD, 2**26)
+
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
+"""Parameters of glibc's mallopt; its own values grow up to 32 and 64 MiB."""
+
+
+def _mallopt(parameter: int, value: int) -> None:
     with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(-3, 2**16)  # M_MMAP_THRESHOLD
+        ctypes.CDLL("libc.so.6").mallopt(parameter, value)
 
 
 class Meter:

@@ -14,7 +14,7 @@ from rooflm.measure.case import Case
 from rooflm.measure.comm import Count
 from rooflm.measure.expect import step_bytes
 from rooflm.measure.infer import weight_bytes
-from rooflm.measure.memory import Busy, Meter
+from rooflm.measure.memory import Busy, Meter, exact, relaxed
 from rooflm.measure.parallel import place
 from rooflm.measure.results import Row, Stat, one, stat
 from rooflm.measure.train_split import Pipeline, Plain, Tensor
@@ -27,6 +27,7 @@ class Trainer:
 
     def __init__(self, case: Case, rank: int) -> None:
         self.case, self.device = case, load.device_of(case, rank)
+        exact()
         self.meter = Meter(self.device)
         at = place(case, rank) if case.world > 1 else None
         model = load.load(case, self.device).train()
@@ -87,9 +88,9 @@ def run(case: Case, rank: int) -> list[Row]:
     def row(metric: str, unit: str, s: Stat, of: int = -1) -> Row:
         return Row(case, metric, unit, s, shape, of)
 
-    for _ in range(max(case.warmup, 1)):
-        t.step()
+    t.step()  # the first step makes the optimiser's states
     rows: list[Row] = []
+    t.meter.reset()
     with Count() as counter:
         t.step()
     if t.work.value is not None:  # after at least one update, so that wrong gradients show
@@ -100,10 +101,12 @@ def run(case: Case, rank: int) -> list[Row]:
         rows += [row(f"step_comm_bytes.{op}", "B", one(v), rank) for op, v in counter.sent.items()]
         if t.shape is not None:
             rows.append(row("step_comm_bytes_expected", "B", one(step_bytes(case, t.shape.model(), rank)), rank))
-    t.meter.reset()
+    rows.append(row("memory_bytes", "B", one(t.meter.peak()), rank))
+    relaxed()
+    for _ in range(case.warmup):
+        t.step()
     with Busy(t.device, case.threads) as busy:
         done = [t.step() for _ in range(case.repeats)]
-    rows.append(row("memory_bytes", "B", one(t.meter.peak()), rank))
     rows.append(row("weights_bytes", "B", one(weight_bytes(t.model)), rank))
     if busy.share is not None:
         rows.append(row("busy", "1", one(busy.share), rank))
