@@ -7,7 +7,7 @@ the measured times of part of the cases (and of the micro-benchmarks); the rest 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.compare import Key, Machine, fast_times, predictions
+from rooflm.compare import Key, Machine, fast_times, predictions, training
 from rooflm.compare import measured as medians
 from rooflm.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.files import check_target, write_whole
 from rooflm.hardware import Cluster, Device, Link, Measured, Memory
-from rooflm.kernels.measured import product_time
+from rooflm.kernels.measured import attention_time, product_time
 from rooflm.measure.case import BYTES, Case
 from rooflm.measure.results import Row
 from rooflm.validation.metrics import describe
@@ -34,6 +34,12 @@ MICRO_WEIGHT = 0.1
 ROBUST = 0.1
 """Relative error beyond which a point weighs like an absolute one, not a squared one."""
 FITTED = ("ttft_s", "tpot_s")
+TRAINED = ("forward_s", "backward_s", "optimizer_s")
+REPORTED = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "memory_bytes")
+OWN = ("vector", "matrix", "attention", "decode", "stream")
+"""Constants that each data type has of its own: libraries serve each by other kernels."""
+KV_HEADS, DECODED = 2, 4
+"""Of the attention micro-benchmarks: heads of keys and values, and sequences that decode."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "p2p")
 
 
@@ -75,28 +81,38 @@ def kept_aside(case: Case, share: float = HELD_OUT) -> bool:
 
 
 def micro(rows: Sequence[Row]) -> list[Row]:
-    """Micro-benchmarks that the fit uses: products, and collectives by size."""
-    used = ("gemm_s", *(f"{op}_s" for op in COLLECTIVES))
+    """Micro-benchmarks that the fit uses: products, attention, and collectives by size."""
+    used = ("gemm_s", "attention_s", "decode_attention_s", *(f"{op}_s" for op in COLLECTIVES))
     return [r for r in rows if r.status == "ok" and r.case.task == "micro" and r.metric in used]
 
 
 def params(rows: Sequence[Row], known: Mapping[Case, str]) -> list[Param]:
-    """The constants that the measurements can tell; they start from the micro-benchmarks where there are any."""
+    """The constants that the measurements can tell; they start from the micro-benchmarks where there are any.
+
+    `bandwidth` is what a product of one row reaches in the first data type (fp32 where there is any); the shares of
+    OWN are of it, for each data type.
+    """
     small = micro(rows)
+    products = [r for r in small if r.metric == "gemm_s"]
     found = []
-    for dtype in sorted({c.dtype for c in known} | {r.case.dtype for r in small if r.metric == "gemm_s"}):
-        rates = [2.0 * r.m * r.n * r.k / r.stat.value for r in small if r.metric == "gemm_s" and r.case.dtype == dtype]
+    dtypes = sorted({c.dtype for c in known} | {r.case.dtype for r in products}, key=lambda d: (d != "fp32", d))
+    for dtype in dtypes:
+        rates = [2.0 * r.m * r.n * r.k / r.stat.value for r in products if r.case.dtype == dtype]
         found.append(Param(f"peak.{dtype}", max(rates, default=1e11), 1e9, 1e16))
-    streams = [r.n * r.k * BYTES[r.case.dtype] / r.stat.value for r in small if r.metric == "gemm_s" and r.m == 1]
+    streams = [r.n * r.k * BYTES[r.case.dtype] / r.stat.value for r in products if r.m == 1]
     found.append(Param("bandwidth", float(np.median(streams)) if streams else 1e10, 1e8, 1e14))
+    starts = {"vector": 1.0, "matrix": 1.0, "attention": 0.3, "decode": 0.3, "stream": 1.0}
+    wide = "fp32" if "fp32" in dtypes else dtypes[0]
+    for dtype in dtypes:
+        shares = [n for n in OWN if (n, dtype) != ("vector", wide)]
+        found += [Param(f"{n}.{dtype}", starts[n], 1e-3, 50.0) for n in shares]
     found += [
-        Param("launch", 3e-6, 1e-8, 1e-3), Param("half_rows", 1.0, 0.01, 1e3), Param("attention", 0.3, 1e-3, 2.0),
-        Param("decode", 0.3, 1e-3, 10.0), Param("stream", 1.0, 0.02, 50.0), Param("sharp", 1.5, 1.0, 12.0),
+        Param("launch", 3e-6, 1e-8, 1e-3), Param("half_rows", 1.0, 0.01, 1e3), Param("sharp", 1.5, 1.0, 12.0),
         Param("step", 5e-4, 1e-6, 1e-1),
     ]  # fmt: skip
     if any(c.quant != "none" for c in known):
         found.append(Param("convert", 1e-10, 1e-14, 1e-7))
-    if any(c.world > 1 for c in known) or any(r.n > 1 and r.metric != "gemm_s" for r in small):
+    if any(c.world > 1 for c in known) or any(r.n > 1 for r in small if r.metric.removesuffix("_s") in COLLECTIVES):
         found += [Param("link_latency", 2e-4, 1e-7, 1e-1), Param("link_bandwidth", 1e9, 1e6, 1e13)]
     return found
 
@@ -104,7 +120,10 @@ def params(rows: Sequence[Row], known: Mapping[Case, str]) -> list[Param]:
 def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, context: float = 0.0) -> Machine:
     """A machine from constants. Caches are taken as part of the reached rates, so that only DRAM and compute bind."""
     peak: dict[str, Any] = {k.removeprefix("peak."): v for k, v in values.items() if k.startswith("peak.")}
-    constants = Measured(**{k: values[k] for k in Measured._fields if k in values})
+    own: dict[str, dict[str, float]] = {}
+    for name, dtype in (k.split(".") for k in values if "." in k and not k.startswith("peak.")):
+        own.setdefault(dtype, {})[name] = values[f"{name}.{dtype}"]
+    constants = Measured(**{k: values[k] for k in Measured._fields if k in values}, own=own)
     fast = Memory(2.0**25, 1e15)
     device: Any = Device(
         name="own", vendor="own", architecture="own", peak=peak, sms=1.0, clock=1e9, l1=fast, l2=fast,
@@ -120,33 +139,42 @@ def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, cont
 
 def micro_times(rows: Sequence[Row], machine: Machine) -> Array:
     """Predicted seconds of micro-benchmarks, without launches: a loop over one call costs its host next to nothing,
-    where a model's own code spends tens of microseconds a kernel."""
+    where a model's own code spends tens of microseconds a kernel. Alike ones are evaluated together."""
+    device, link = machine.cluster.device, machine.cluster.tiers[0]
+    out = np.zeros(len(rows))
+    alike: dict[tuple[str, str], list[int]] = {}
+    for index, r in enumerate(rows):
+        alike.setdefault((r.metric, r.case.dtype), []).append(index)
+    for (metric, dtype), members in alike.items():
+        m, n, k = (np.array([float(getattr(rows[i], x)) for i in members]) for x in "mnk")
+        out[members] = _micro(metric.removesuffix("_s"), dtype, m, n, k, device, link)
+    return out
+
+
+def _micro(kind: str, dtype: str, m: Array, n: Array, k: Array, device: Device, link: Link) -> Any:
+    """Predicted seconds of micro-benchmarks of one kind: sizes as in `measure.micro` (attention: m keys, n query heads
+    of k values, DECODED sequences when decoding)."""
     from rooflm.collectives import ideal
 
-    device, link = machine.cluster.device, machine.cluster.tiers[0]
-    constants = device.measured or Measured()
-    out = []
-    for r in rows:
-        if r.metric == "gemm_s":
-            each, m, n, k = BYTES[r.case.dtype], float(r.m), float(r.n), float(r.k)
-            moved = each * (n * k + m * k + m * n)
-            peak: Any = device.peak[r.case.dtype]
-            time = product_time(2 * m * n * k, moved, m, peak=peak, bandwidth=device.dram.bandwidth, c=constants)
-            out.append(float(time))
-        else:
-            op = r.metric.removesuffix("_s")
-            out.append(float(ideal(op, float(r.m), float(r.n), bandwidth=link.bandwidth, latency=link.latency)))
-    return np.array(out)
+    if kind in COLLECTIVES:
+        return ideal(kind, m, n, bandwidth=link.bandwidth, latency=link.latency)
+    c, each = (device.measured or Measured()).of(dtype), BYTES[dtype]
+    peak: Any = device.peak[dtype]
+    if kind == "gemm":
+        moved = each * (n * k + m * k + m * n)
+        return product_time(2 * m * n * k, moved, m, peak=peak, bandwidth=device.dram.bandwidth, c=c)
+    if kind == "attention":
+        flops, moved, share = 2 * m * m * n * k, each * 2 * m * (n + KV_HEADS) * k, c.stream
+    else:
+        flops, moved, share = 4 * DECODED * m * n * k, each * 2 * DECODED * m * KV_HEADS * k, c.decode
+    return attention_time(flops, moved, peak=peak, bandwidth=device.dram.bandwidth, share=share, c=c)
 
 
 def calibrate(rows: Sequence[Row], share: float = HELD_OUT, clock: str = "wall") -> Calibration:
     """Fit a machine to measurements. Raises RooflmError when there are too few of them."""
-    try:
-        from scipy.optimize import least_squares
-    except ImportError as error:
-        raise RooflmError("calibrating needs scipy: pip install 'rooflm[fit]'") from error
     known, values = medians(rows, clock)
     runs = {c: s for c, s in known.items() if c.task == "infer" and not c.compiled}
+    steps = {c: s for c, s in known.items() if c.task == "train"}
     fitted = {c: s for c, s in runs.items() if not kept_aside(c, share)}
     small = micro(rows)
     wanted = params(rows, runs)
@@ -157,25 +185,56 @@ def calibrate(rows: Sequence[Row], share: float = HELD_OUT, clock: str = "wall")
     goal = np.log(np.array([values[k] for k in keys] + [r.stat.p10 if quick else r.stat.value for r in small]))
     weight = np.sqrt(np.array([1.0] * len(keys) + [MICRO_WEIGHT] * len(small)))
 
-    def residual(x: Array) -> Array:
-        machine = build(dict(zip((p.name for p in wanted), np.exp(x).tolist(), strict=True)))
+    def residual(machine: Machine) -> Array:
         whole = fast_times(fitted, machine)
         found = np.log(np.array([*(whole[k] for k in keys), *micro_times(small, machine)]))
         return np.asarray(weight * (found - goal))
 
-    start = np.log([np.clip(p.start, p.low * 1.01, p.high * 0.99) for p in wanted])
-    limits = np.log([p.low for p in wanted]), np.log([p.high for p in wanted])
-    best = least_squares(residual, start, bounds=limits, loss="soft_l1", f_scale=ROBUST, diff_step=1e-3, max_nfev=80)
-    sigma = _sigmas(best.jac, float(np.mean(best.fun**2)))
-    constants = {p.name: Constant(float(np.exp(v)), float(d)) for p, v, d in zip(wanted, best.x, sigma, strict=True)}
-    plain = {k: c.value for k, c in constants.items()}
-    machine = build(plain)
+    constants = _fit(wanted, {}, residual)
+    trained = {c: s for c, s in steps.items() if not kept_aside(c, share)}
+    if trained:
+        constants |= _fit(TRAINING, constants, lambda machine: _training_residual(trained, values, machine))
+    machine = build({k: c.value for k, c in constants.items()})
     context = overhead(fitted, values, machine)
     constants["context"] = Constant(context, 0.0)
     machine = machine._replace(engine=replace(machine.engine, context=context))
-    aside = {c: s for c, s in runs.items() if c not in fitted}
-    inside, outside = errors(fitted, values, machine), errors(aside, values, machine)
-    return Calibration(machine, constants, inside, outside, len(fitted), len(aside))
+    mine = {**fitted, **trained}
+    aside = {c: s for c, s in {**runs, **steps}.items() if c not in mine}
+    inside, outside = errors(mine, values, machine), errors(aside, values, machine)
+    return Calibration(machine, constants, inside, outside, len(mine), len(aside))
+
+
+TRAINING = [Param("backward", 1.0, 0.1, 30.0), Param("chain", 1.0, 0.1, 100.0), Param("update", 1.0, 0.1, 100.0)]
+"""Constants of a training step, fitted to its phases with the others as they are."""
+
+
+def _training_residual(trained: Mapping[Case, str], values: Mapping[Key, float], machine: Machine) -> Array:
+    """Logarithms of predicted over measured, phase by phase."""
+    out = []
+    for case, shape in trained.items():
+        told = training(case, shape, machine)
+        out += [np.log(told[m] / values[case.key, m]) for m in TRAINED if (case.key, m) in values]
+    return np.array(out)
+
+
+def _fit(
+    wanted: Sequence[Param], known: Mapping[str, Constant], residual: Callable[[Machine], Array]
+) -> dict[str, Constant]:
+    """Constants that make residuals of a machine (built with the `known` ones too) least, with their deviations."""
+    try:
+        from scipy.optimize import least_squares
+    except ImportError as error:
+        raise RooflmError("calibrating needs scipy: pip install 'rooflm[fit]'") from error
+    fixed = {k: c.value for k, c in known.items()}
+
+    def of(x: Array) -> Array:
+        return residual(build({**fixed, **dict(zip((p.name for p in wanted), np.exp(x).tolist(), strict=True))}))
+
+    start = np.log([np.clip(p.start, p.low * 1.01, p.high * 0.99) for p in wanted])
+    limits = np.log([p.low for p in wanted]), np.log([p.high for p in wanted])
+    best = least_squares(of, start, bounds=limits, loss="soft_l1", f_scale=ROBUST, diff_step=1e-3, max_nfev=80)
+    sigma = _sigmas(best.jac, float(np.mean(best.fun**2)))
+    return {p.name: Constant(float(np.exp(v)), float(d)) for p, v, d in zip(wanted, best.x, sigma, strict=True)}
 
 
 def _sigmas(jacobian: Array, variance: float) -> Array:
@@ -197,7 +256,7 @@ def errors(known: Mapping[Case, str], values: Mapping[Key, float], machine: Mach
     """Error figures by metric."""
     told = predictions(dict(known), machine)
     out = {}
-    for metric in ("ttft_s", "tpot_s", "latency_s", "memory_bytes"):
+    for metric in REPORTED:
         both = [(values[k], told[k]) for k in told if k[1] == metric and k in values]
         if both:
             out[metric] = describe([b[0] for b in both], [b[1] for b in both])
@@ -211,7 +270,10 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
     target = check_target(path, ("toml",))
     d, e, link = found.machine.cluster.device, found.machine.engine, found.machine.cluster.tiers[0]
     rates = ", ".join(f"{k} = {v:.4g}" for k, v in d.peak.items())
-    own = ", ".join(f"{k} = {getattr(d.measured, k):.4g}" for k in Measured._fields)
+    constants = d.measured or Measured()
+    plain = [f"{k} = {getattr(constants, k):.4g}" for k in Measured._fields if k != "own"]
+    by = [f"{t} = {{ {', '.join(f'{k} = {v:.4g}' for k, v in c.items())} }}" for t, c in constants.own.items()]
+    own = ", ".join([*plain, f"own = {{ {', '.join(by)} }}"])
     size = float(environment.get("memory_bytes") or 2.0**34)
     name = str(environment.get("cpu") or "own machine").replace('"', "'")
     lines = [

@@ -6,7 +6,7 @@ What serves every kind of row (names, aliases, paths, strict conversion, sources
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,6 +19,7 @@ from rooflm.rows import (
     Quantity,
     SourceRow,
     aliases,
+    beside,
     convert,
     is_path,
     names,
@@ -39,6 +40,7 @@ __all__ = [
     "Quantity",
     "SourceRow",
     "aliases",
+    "beside",
     "convert",
     "default_cluster",
     "is_path",
@@ -92,7 +94,7 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     aliases: list[str] = []
     note: str = ""
     origin: dict[str, str | SourceRow] = {}
-    measured: dict[str, float] | None = None
+    measured: dict[str, float | dict[str, dict[str, float]]] | None = None
 
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -145,15 +147,19 @@ def _device(name: str) -> Device:
     )
 
 
-def _measured(given: dict[str, float] | None, label: str) -> Measured | None:
-    """The constants of a calibrated machine."""
+def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:
+    """The constants of a calibrated machine, and under `own` those of a data type."""
     if given is None:
         return None
-    for name, value in given.items():
-        if name not in Measured._fields:
-            known = ", ".join(Measured._fields)
-            raise RooflmError(f"{label}: measured has the unknown field {name!r}: it knows {known}")
-        quantity(value, "s", f"{label}: measured.{name}", zero=True)
+    own = given.get("own", {})
+    if not isinstance(own, dict):
+        raise RooflmError(f"{label}: measured.own is {own!r}, but it must be a table of data types")
+    for title, table in (("measured", {k: v for k, v in given.items() if k != "own"}), *own.items()):
+        for name, value in table.items():
+            if name not in Measured._fields or name == "own":
+                known = ", ".join(f for f in Measured._fields if f != "own")
+                raise RooflmError(f"{label}: {title} has the unknown field {name!r}: it knows {known}")
+            quantity(value, "s", f"{label}: {title}.{name}", zero=True)
     return Measured(**given)
 
 

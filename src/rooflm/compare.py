@@ -141,8 +141,8 @@ def predictions(known: dict[Case, str], machine: Machine) -> dict[Key, float]:
 
 
 def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
-    """Predicted step time and bytes sent of a training step."""
-    mapping = Mapping(dp=case.dp, micro_batch=case.batch // case.dp)
+    """Predicted times of a training step and of its phases, its memory, and the bytes that a rank sends (mean)."""
+    mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp, micro_batch=case.batch // case.dp)
     work = Workload(batch=case.batch, seq=case.prompt)
     engine = replace(machine.engine, zero=0, sequence_parallel=False, grad_bytes={"fp32": 4}.get(case.dtype, 2),
                      grad_overlap=False, phase="training")  # fmt: skip
@@ -150,8 +150,11 @@ def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
     s = Scenario(model_of(case, shape), work, mapping, machine.cluster, engine, parse_quant(case.scheme),
                  machine.efficiency, training=options)  # fmt: skip
     e = train_scenario(s)
+    parts = {"forward_s": sum(e.detail["forward"].values()), "optimizer_s": e.parts["optimizer"]}
+    parts["backward_s"] = e.step_time - sum(parts.values())
     sent = sum(float(v) for v in e.comm_bytes.values())
-    return {"step_time_s": float(e.step_time), "step_comm_bytes": sent}
+    found = {"step_time_s": e.step_time, "memory_bytes": e.memory.total, "step_comm_bytes": sent, **parts}
+    return {k: float(v) for k, v in found.items()}
 
 
 def undisturbed(rows: Sequence[Row]) -> dict[Key, float]:

@@ -5,6 +5,7 @@ Every number is SI and may be an array (one dimension an axis), so a sweep over 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,7 +30,12 @@ class Measured(NamedTuple):
     The device's peak and DRAM bandwidth are then rates that were reached. launch: s a kernel; half_rows: rows of a
     product at which it reaches half of the peak; attention, decode: share of the compute rate in prefill attention, and
     of the bandwidth in decode attention; stream: bandwidth of streaming kernels over the DRAM's; sharp: how compute and
-    traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked.
+    traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked; vector,
+    matrix: bandwidth of weights in products of one row and of more (which may copy them into blocks) over the DRAM's.
+
+    In a training step: backward: time of the products of the backward pass over that of equal ones forward; chain: the
+    same of streaming kernels over their bytes (eager frameworks run chains of them); update: bytes that the optimiser
+    moves over those of one fused kernel. own: data type -> constants that differ there.
     """
 
     launch: Num = 0.0
@@ -39,6 +45,21 @@ class Measured(NamedTuple):
     stream: Num = 1.0
     sharp: Num = 2.0
     convert: Num = 0.0
+    vector: Num = 1.0
+    matrix: Num = 1.0
+    backward: Num = 1.0
+    chain: Num = 1.0
+    update: Num = 1.0
+    own: Mapping[str, Mapping[str, Num]] = {}
+
+    def of(self, dtype: str) -> Measured:
+        """The constants for a data type.
+
+        >>> Measured(launch=1e-6, decode=0.5, own={"bf16": {"decode": 0.1}}).of("bf16").decode
+        0.1
+        """
+        found = self.own.get(dtype)
+        return self._replace(**found) if found else self
 
 
 @dataclass(frozen=True)

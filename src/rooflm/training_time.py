@@ -11,6 +11,7 @@ from rooflm import training_memory as tm
 from rooflm.estimate import by_part, launches
 from rooflm.graph import Context
 from rooflm.kernels import training as factors
+from rooflm.kernels.measured import training_factor
 from rooflm.ops import Comm, Op
 from rooflm.roofline import Timed, rates, time_nodes
 from rooflm.scenario import Scenario
@@ -54,6 +55,9 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     if s.efficiency.mode != "calibrated":
         return list(timed)
     r = rates(s)
+    if s.cluster.device.measured is not None:
+        c = s.cluster.device.measured.of(r.dtype["half"])
+        return [t._replace(time=t.time * training_factor(t.node, c)) if isinstance(t.node, Op) else t for t in timed]
     out: list[Timed] = []
     for t in timed:
         if isinstance(t.node, Op) and t.node.kind in PRODUCTS:
