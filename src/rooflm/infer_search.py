@@ -38,6 +38,10 @@ SINGLE = ("model", "prompt", "output", "cached", "logits", "efficiency", "cluste
 """Inputs that say what is asked: one value each."""
 
 
+UNDER_LOAD = ("concurrency", "rate", "slo", "spread", "confirm")
+"""Arguments that ask for a search under load."""
+
+
 def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> Iterator[tuple[int, int, int, int]]:
     """Every legal (tp, pp, dp, ep) that uses one of the totals: tp divides the heads, pp is at most the layers, ep
     divides the experts and tp x dp. given: values allowed for a degree (all where it has none).
@@ -149,6 +153,7 @@ def search_infer(
     dp: Any = None,
     ep: Any = None,
     batch: Any = None,
+    token_budget: Any = None,
     on: str = "local",
     **more: Any,
 ) -> SearchResult:
@@ -156,9 +161,13 @@ def search_infer(
 
     model, gpu (a list: which is best), quant and engine (lists too), prompt, output and the rest: as `infer` has them.
     gpus: exactly so many (or a list); gpus_max: any number up to it (default: one node). tp, pp, dp, ep, batch: values
-    allowed (default: all legal ones; batches up to 1024). `sets` with lists adds variables.
+    allowed (default: all legal ones; batches up to 1024). token_budget: new tokens in a prefill pass, or a list
+    (infinity: prompts go in whole; default: the engine's). `sets` with lists adds variables.
     Constraints: ttft, tpot, latency (s), cost (USD a million tokens), throughput (least tokens/s), memory_margin
     (share kept free). objective: throughput (per GPU), total, cost, latency, ttft, tpot or energy.
+
+    A point is a batch that comes at once: ttft is that of all its prompts, prefilled together. For users who come and
+    go (continuous batching) see `rooflm.serving.plan.search_load`: under_load, concurrency, rate or slo lead there.
 
     Exact: every point is evaluated. Raises RooflmError for bad input; no legal point is no error (see `nearest`).
 
@@ -166,6 +175,18 @@ def search_infer(
     >>> found.best.inputs["batch"], found.points
     (8, 2)
     """
+    if more.pop("under_load", False) or any(more.get(k) is not None for k in UNDER_LOAD):
+        from rooflm.serving.plan import search_load
+
+        if batch is not None:
+            raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
+        return search_load(
+            model, gpu=gpu, gpus=gpus, gpus_max=gpus_max, objective=objective, ttft=ttft, tpot=tpot, latency=latency,
+            cost=cost, throughput=throughput, memory_margin=memory_margin, tp=tp, pp=pp, dp=dp, ep=ep,
+            token_budget=token_budget, on=on, **{k: v for k, v in more.items() if k not in UNDER_LOAD or v is not None},
+        )  # fmt: skip
+    if token_budget is not None:
+        more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)
     names = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
              "memory_margin": memory_margin}  # fmt: skip

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 import textwrap
 from typing import Any
 
 from rooflm.cli import render
+from rooflm.cli.found_load import simulated, simulated_json
 from rooflm.search import thinned
 
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
@@ -23,13 +26,16 @@ def named(inputs: dict[str, Any]) -> str:
         value = inputs[key]
         if (key in DEGREES and value == 1) or (key, value) in PLAIN:
             continue
+        if value == math.inf:
+            words.append("whole prompts" if key.endswith("token_budget") else f"no {key.rsplit('.', 1)[-1]}")
+            continue
         name = SHORT.get(key, key.rsplit(".", 1)[-1])
         spelled = str(value) if key != "recompute" else f"recompute {value}"
         words.append(spelled if isinstance(value, str) else f"{name} {render.count(value)}")
     return " ".join(words) or "one GPU"
 
 
-SHORT = {"micro_batch": "mb"}
+SHORT = {"micro_batch": "mb", "token_budget": "budget", "engine.token_budget": "budget", "concurrency": "clients"}
 """Inputs with a shorter name in the tables."""
 SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
@@ -66,23 +72,27 @@ def tables(found: Any, shown: Any) -> list[str]:
     return lines
 
 
-def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: bool) -> str:
-    """A search's answer as it is printed. columns: (key, heading, writer) of its tables; command: runs the answer."""
+def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: bool, note: str = "") -> str:
+    """A search's answer as it is printed. columns: (key, heading, writer) of its tables; command: runs the answer;
+    note: what its figures are of."""
     if json_:
         return render.dumps(found_json(found, command, seconds))
-    return "\n".join(found_text(found, columns, command, seconds))
+    return "\n".join(found_text(found, columns, command, seconds, note))
 
 
-def found_text(found: Any, shown: Any, command: str, seconds: float) -> list[str]:
+def found_text(found: Any, shown: Any, command: str, seconds: float, note: str = "") -> list[str]:
     """A search's answer for people."""
     head = f"{found.points} points, {found.feasible} legal, in {seconds:.2f} s; best: {found.goal.name}"
     lines = [head, *render.wrap("assumed", found.assumed), *render.wrap("without effect", found.same), ""]
+    lines[-1:] = [*(render.wrap("figures", [note]) if note else []), ""]
     if found.best is None:
         lines += ["No point meets every constraint.", *found.alone]
         if found.nearest is not None:
             lines += [f"The nearest: {named(found.nearest.candidate.inputs)}", *(f"  {w}" for w in found.nearest.why)]
         return lines
     lines += tables(found, shown)
+    if getattr(found, "confirmed", ()):
+        lines += [*simulated(found, named), ""]
     for b in found.blocked:
         lines += textwrap.wrap(
             f"Better, but not legal: {named(b.candidate.inputs)}", render.WIDTH, subsequent_indent="  "
@@ -92,8 +102,17 @@ def found_text(found: Any, shown: Any, command: str, seconds: float) -> list[str
 
 
 def shell(command: str) -> list[str]:
-    """A command in lines of at most 80 columns, each but the last ended by a backslash."""
-    wrapped = textwrap.wrap(command, render.WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False)
+    """A command in lines of at most 80 columns, each but the last ended by a backslash; quoted text stays whole.
+
+    >>> shell("echo 'a  b' > file")
+    ["echo 'a  b' > file"]
+    """
+    wrapped = [""]
+    for word in re.findall(r"(?:'[^']*'|\S)+", command):
+        if wrapped[-1] and len(wrapped[-1]) + 1 + len(word) > render.WIDTH - 2:
+            wrapped.append("    " + word)
+        else:
+            wrapped[-1] = f"{wrapped[-1]} {word}" if wrapped[-1] else word
     return [*(f"{line} \\" for line in wrapped[:-1]), wrapped[-1]]
 
 
@@ -104,6 +123,7 @@ def found_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         return {"inputs": c.inputs, **c.outputs}
 
     return {
+        **({"confirmed": simulated_json(found)} if hasattr(found, "confirmed") else {}),
         "objective": found.goal.name,
         "points": found.points,
         "feasible": found.feasible,

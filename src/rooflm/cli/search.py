@@ -9,6 +9,7 @@ import typer
 
 from rooflm.cli import render
 from rooflm.cli.found import found_shown
+from rooflm.cli.search_infer import infer, seconds
 from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
 from rooflm.units import gib, parse
 from rooflm.units import text as units_text
@@ -21,78 +22,7 @@ app = typer.Typer(
 )
 
 
-def _seconds(value: str | None, name: str) -> float | None:
-    return None if value is None else parse(value, "s", name)
-
-
-@app.command("infer")
-def infer(
-    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
-    gpu: Annotated[str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")] = None,
-    gpus: Annotated[str | None, typer.Option(help="Exactly so many GPUs, or a list.")] = None,
-    gpus_max: Annotated[int | None, typer.Option(help="Any number of GPUs up to this (default: one node).")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
-    prompt: Annotated[str, typer.Option(help="Prompt tokens a sequence.")] = "512",
-    output: Annotated[str, typer.Option(help="Output tokens a sequence.")] = "128",
-    ttft: Annotated[str | None, typer.Option(help="Longest time to first token, such as 500ms.")] = None,
-    tpot: Annotated[str | None, typer.Option(help="Longest time per output token, such as 50ms.")] = None,
-    latency: Annotated[str | None, typer.Option(help="Longest request, such as 10s.")] = None,
-    cost: Annotated[float | None, typer.Option(help="Most USD per million output tokens.")] = None,
-    throughput: Annotated[float | None, typer.Option(help="Least output tokens/s in all.")] = None,
-    memory_margin: Annotated[float | None, typer.Option(help="Share of memory to keep free, such as 0.1.")] = None,
-    objective: Annotated[
-        str, typer.Option(help="throughput (per GPU), total, cost, latency, ttft, tpot or energy.")
-    ] = "throughput",
-    tp: Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")] = None,
-    pp: Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")] = None,
-    dp: Annotated[str | None, typer.Option(help="Only these data parallel degrees.")] = None,
-    ep: Annotated[str | None, typer.Option(help="Only these expert parallel degrees.")] = None,
-    batch: Annotated[str | None, typer.Option(help="Only these batches (default: 1 to 1024).")] = None,
-    quant: Annotated[str | None, typer.Option(help="Scheme, or a comma list.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Engine, or a comma list.")] = None,
-    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input; lists are searched.")
-    ] = None,
-    on: Annotated[str, typer.Option(help="Where blocks run: local, ray or ray://host:port.")] = "local",
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
-) -> None:
-    """Search every legal way to serve a model for the best one under constraints."""
-    from rooflm.infer_search import search_infer
-
-    start = time.perf_counter()
-    asked: dict[str, Any] = {
-        "cluster": cluster,
-        "prompt": numbers(prompt, "prompt"),
-        "output": numbers(output, "output"),
-        "quant": texts(quant),
-        "engine": texts(engine),
-        "efficiency": efficiency_text(efficiency),
-    }
-    given = {k: v for k, v in asked.items() if v is not None}
-    found = search_infer(
-        model,
-        gpu=texts(gpu),
-        gpus=numbers(gpus, "gpus"),
-        gpus_max=gpus_max,
-        objective=objective,
-        ttft=_seconds(ttft, "--ttft"),
-        tpot=_seconds(tpot, "--tpot"),
-        latency=_seconds(latency, "--latency"),
-        cost=cost,
-        throughput=throughput,
-        memory_margin=memory_margin,
-        tp=numbers(tp, "tp"),
-        pp=numbers(pp, "pp"),
-        dp=numbers(dp, "dp"),
-        ep=numbers(ep, "ep"),
-        batch=numbers(batch, "batch"),
-        on=on,
-        sets=assignments(sets),
-        **given,
-    )
-    command = _serve(model, found, given)
-    print(found_shown(found, INFER, command, time.perf_counter() - start, json_))
+app.command("infer")(infer)
 
 
 @app.command("train")
@@ -152,7 +82,7 @@ def train(
         tokens=amounts(tokens, "tokens"),
         objective=objective,
         **({} if memory_margin is None else {"memory_margin": memory_margin}),
-        step_time=_seconds(step_time, "--step-time"),
+        step_time=seconds(step_time, "--step-time"),
         days=days,
         gpu_hours=amounts(gpu_hours, "gpu_hours"),
         cost=amounts(cost, "cost"),
@@ -205,31 +135,6 @@ def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     return train_command(load_model(model), load_engine(one["engine"] or "megatron"), chosen, fixed)
 
 
-def _serve(model: str, found: Any, given: dict[str, Any]) -> str:
-    """The command that starts the best answer's engine."""
-    from rooflm.engines import load_engine
-    from rooflm.launch import serve_command
-    from rooflm.models import load_model
-    from rooflm.request import quant_for
-
-    if found.best is None:
-        return ""
-    chosen = found.best.inputs
-    one = {k: (chosen[k] if k in chosen else given.get(k)) for k in ("engine", "quant")}
-    quant = quant_for(load_model(model), one["quant"], [])
-    return serve_command(
-        model, load_engine(one["engine"] or "vllm"), quant, chosen, int(given["prompt"] + given["output"])
-    )
-
-
-INFER = (
-    ("ttft_s", "TTFT", render.seconds),
-    ("tpot_s", "TPOT", render.seconds),
-    ("output_tokens_per_s_per_gpu", "tok/s/GPU", render.count),
-    ("cost_usd_per_million_tokens", "USD/M", render.count),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
-"""Columns of the table of answers."""
 TRAIN = (
     ("step_time_s", "step", render.seconds),
     ("mfu", "MFU", render.percent),

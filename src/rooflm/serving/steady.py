@@ -20,6 +20,8 @@ from rooflm.serving.workload import Requests
 Array = NDArray[np.float64]
 ROUNDS, CLOSE = 200, 1e-10
 """Most rounds of the fixed point, and the relative change at which it ends."""
+FULL = 3
+"""Passes' worth of waiting prompts from which on every pass is taken to be full (below, queues come and go)."""
 MOST = 1e4
 """Prompts a step beyond which a load cannot be served in any case."""
 
@@ -60,7 +62,8 @@ def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Ar
     tokens = np.minimum(prompts * load.prompt, room * pool.table.ranks)
     whole = np.maximum(np.round(tokens / max(load.prompt, 1)), 1)
     each = np.maximum(np.floor(tokens / whole), 1)
-    low_time, high_time = (pool.table.mixed_times(whole, each, d, context) for d in (low, low + 1))
+    past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's chunks, on average
+    low_time, high_time = (pool.table.mixed_times(whole, each, past, d, context) for d in (low, low + 1))
     return low_time + (sequences - low) * (high_time - low_time)
 
 
@@ -121,7 +124,8 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     """What follows from throughput, step time, running sequences and queued prompts: vLLM's passes carry prompts beside
     decoding, which leave what the budget has over; the others' prompts stop it.
 
-    A request waits for the pass that runs when it comes, of which it sees the long ones more often: E[T^2] / 2 E[T].
+    A request waits for the pass that runs when it comes, of which it sees the long ones more often: E[T^2] / 2 E[T]. A
+    client of a closed loop sees those of the others only (the arrival theorem of closed queueing networks).
     """
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, running, context)
@@ -142,13 +146,45 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         step, first = plain + each * alone, alone * passes
         whole, most = load.budget * pool.table.ranks / load.prompt, 1 / first
         wait = (plain**2 + each * alone**2) / step / 2
+    others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     polls = (server.receive_interval - 1) / 2 * tau
-    return Round(step, server.request + server.front + wait + first + polls, most, whole)
+    return Round(step, server.request + server.front + others * wait + first + polls, most, whole)
 
 
 def _steps(pool: Pool, load: Load) -> float:
     """Decode steps of a request."""
     return max(load.output - 1, 0.0) / pool.server.tokens_a_step
+
+
+def queueing(busy: Array, most: Array, whole: Array, clients: Any = np.inf) -> Array:
+    """Wait behind other prompts beyond the pass that runs: r^sqrt(2 (c + 1)) / 2 (1 - r) services of 1 / most.
+
+    At a share r of the most requests/s, of services that are equal and take c prompts together. For c = 1 it is
+    Pollaczek and Khinchine's wait less r / 2 services for the one that runs; the exponent is Sakasegawa's (Annals of
+    the Institute of Statistical Mathematics 29, 1977). The n clients of a closed loop wait n services at the most.
+
+    >>> round(float(queueing(np.array(0.5), np.array(10.0), np.array(1.0))), 4)
+    0.025
+    >>> float(queueing(np.array(1.0), np.array(10.0), np.array(1.0), clients=4))
+    0.4
+    """
+    free = np.maximum(1.0 - busy, 0.0) + np.maximum(0.5 / clients, 5e-4)
+    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)) / (2 * free) / most)
+
+
+def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Array:
+    """Share r of the most requests/s that n clients make up, at most 1: r (cycle + wait) = n, with the wait of
+    `queueing` in services. before: the share of the round before, at which its power of r stands, so that what is left
+    is a quadratic equation, whose solution does not swing where the wait is steep.
+
+    >>> float(share_taken(np.array(0.0), np.array(4.0), np.array(1.0), np.array(2.0)))
+    0.5
+    """
+    power = np.minimum(before, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1))
+    pole = 1 + 0.5 / clients
+    b = cycle * pole + (1 - 1 / clients) * power / 2 + clients
+    root = np.sqrt(np.maximum(b**2 - 4 * cycle * clients * pole, 0.0))
+    return np.asarray(np.minimum(2 * clients * pole / (b + root), 1.0))
 
 
 def _closed(pool: Pool, load: Load) -> Steady:
@@ -160,12 +196,14 @@ def _closed(pool: Pool, load: Load) -> Steady:
     ttft = queued = x
     for _ in range(ROUNDS):
         now = _round(pool, load, x, tau, np.maximum(running, 1e-3), queued)
-        cycle = now.first + steps * now.step
-        queue = np.maximum(load.clients - limit, 0.0) * cycle / limit
-        x_new = np.minimum(load.clients / (cycle + queue), now.most)
-        ttft = np.maximum(load.clients / x_new - steps * now.step, now.first)
-        behind = x_new * np.maximum(ttft - now.first - queue, 0.0)  # prompts that wait for room in a pass
-        new = (x_new, now.step, np.minimum(x_new * steps * now.step, inside), behind)
+        alone = now.first + steps * now.step
+        busy = share_taken(x / now.most, alone * now.most, now.whole, inside)
+        x_new = busy * now.most
+        behind = (1 - 1 / inside) * queueing(busy, now.most, now.whole, inside)
+        head, queue = now.first + behind, np.maximum(load.clients / limit - 1, 0.0) * (alone + behind)
+        ttft = np.maximum(load.clients / x_new - steps * now.step, head)
+        left = np.maximum(x_new * (ttft - now.first - queue) - FULL * now.whole, 0.0)
+        new = (x_new, now.step, np.minimum(x_new * steps * now.step, inside), left)
         (x, tau, running, queued), change = _halfway((x, tau, running, queued), new)
         if change < CLOSE:
             break
@@ -178,20 +216,6 @@ def _halfway(old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple[list[Array
     follows from it: it comes near nothing)."""
     middle = [0.5 * (a + b) for a, b in zip(old, new, strict=True)]
     return middle, max(float(np.max(np.abs(a - m) / (m + 1e-300))) for a, m in zip(old[:3], middle[:3], strict=True))
-
-
-def queueing(busy: Array, most: Array, whole: Array) -> Array:
-    """Wait behind other prompts beyond the pass that runs: r^sqrt(2 (c + 1)) / 2 (1 - r) services of 1 / most.
-
-    At a share r of the most requests/s, of services that are equal and take c prompts together. For c = 1 it is
-    Pollaczek and Khinchine's wait less r / 2 services for the one that runs; the exponent is Sakasegawa's (Annals of
-    the Institute of Statistical Mathematics 29, 1977).
-
-    >>> float(queueing(np.array(0.5), np.array(10.0), np.array(1.0)))
-    0.025
-    """
-    free = np.maximum(1.0 - busy, 1e-3)
-    return np.asarray(np.minimum(busy, 1.0) ** np.sqrt(2 * (np.maximum(whole, 1.0) + 1)) / (2 * free) / most)
 
 
 def _open(pool: Pool, load: Load) -> Steady:

@@ -307,8 +307,8 @@ class StepTable:
 
     @cached_property
     def tables(self) -> tuple[Array, Array, Array]:
-        """By whole tokens: dense kernels and prefill attention without a past; by sequences: what decoding adds."""
-        return np.array(self._dense), np.array(self._attend[0]), np.array(self._over)
+        """By whole tokens: dense kernels, and prefill attention at each past; by sequences: what decoding adds."""
+        return np.array(self._dense), np.array(self._attend), np.array(self._over)
 
     def _at(self, context: float) -> tuple[int, float]:
         """Cell of the context axis, and the share of it that lies before a context."""
@@ -330,13 +330,16 @@ class StepTable:
         )  # fmt: skip
         return np.asarray(low + (high - low) * share)
 
-    def mixed_times(self, prompts: Array, each: Array, sequences: Array, context: float) -> Array:
-        """`mixed` of many passes at once: `prompts` chunks of `each` tokens without a past beside `sequences` decoding
-        ones (whole numbers)."""
+    def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
+        """`mixed` of many passes at once: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
+        decoding ones (whole numbers but for the past)."""
         dense, attend, over = self.tables
         here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.reach.sequences).astype(int)
         chunk = np.minimum(each, self.reach.tokens).astype(int)
-        one = attend[chunk] - self._floor
+        pasts = np.array(self._pasts)
+        at = np.clip(np.searchsorted(pasts, past, side="right") - 1, 0, len(pasts) - 2)
+        before = attend[at, chunk]
+        one = before + (attend[at + 1, chunk] - before) * (past - pasts[at]) / (pasts[at + 1] - pasts[at]) - self._floor
         new = np.where(self.ranks > 1, np.maximum(np.ceil(prompts * chunk / self.ranks), chunk), prompts * chunk)
         attention = np.where(self.ranks > 1, np.maximum(prompts * one / self.ranks, one), prompts * one)
         every = np.minimum(new + here, self.reach.tokens).astype(int)
