@@ -241,6 +241,9 @@ def test_torchtitan_command() -> None:
     plain = command("llama-3.1-8b", "fsdp", {"dp": 8, "zero": 0, "micro_batch": 1, "recompute": "none"})
     assert "--parallelism.data_parallel_shard_degree 1 --parallelism.data_parallel_replicate_degree 8" in plain
     assert "--training.local_batch_size 1 " in plain and "--activation_checkpoint.mode none" in plain
+    assert command("llama-3.1-8b", "torchtitan", {"dp": 8, "zero": 3}, dtype="fp8").endswith(
+        "(docs/float8.md, docs/mxfp8.md)"
+    )
     assert command("llama-3.1-8b", "torchtitan", {"pp": 2, "schedule": "zb-h1"}) == ""
     assert command("llama-3.1-8b", "deepspeed", {"dp": 8}) == ""
 

@@ -188,4 +188,6 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
         words.append(f"--parallelism.context_parallel_rotate_method {'alltoall' if engine.ring else 'allgather'}")
     words += [f"--parallelism.expert_parallel_degree {n['ep']}"] if n["ep"] > 1 else []
     mode = {"selective": "selective", "ops": "selective", "full": "full"}.get(str(v.get("recompute")), "none")
-    return [*words, f"--activation_checkpoint.mode {mode}", "--compile.enable"]
+    narrow = str(v.get("dtype") or "bf16") not in ("bf16", "fp16", "fp32")
+    note = [f"# {v['dtype']}: a converter in the configuration (docs/float8.md, docs/mxfp8.md)"] if narrow else []
+    return [*words, f"--activation_checkpoint.mode {mode}", "--compile.enable", *note]
