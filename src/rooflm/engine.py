@@ -7,8 +7,12 @@ costs a kernel and a step, whether decoding is replayed from CUDA graphs, and ho
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rooflm.units import Num
+
+if TYPE_CHECKING:
+    from rooflm.residuals import Residuals
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Engine:
     costs show only when the device is done first.
     gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
     inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency
-    alone. kv_reread: time of query heads that read the KV cache each by itself, over that of 16-bit values at L2's
+    alone. kv_reread: time of query heads that read the KV cache each by itself, over that of 16-bit values at L1's
     rate; kv_shared: largest group of query heads that shares one read instead (no group does within a sliding window,
     where kv_reread is above 0). kv_convert: vector operations that an 8-bit cached value costs where the device does
     not know fp8.
@@ -39,8 +43,9 @@ class Engine:
     each. epilogue: rotary embedding and activation happen inside the products and cost no traffic of their own.
     rope_inside: the attention kernel (as measured) turns Q and K and writes the cache. alike: share of
     tokens that take the same experts as others, in benchmarks that repeat a prompt. gemv: own
-    kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights
-    out to 16 bits before the products of many rows. max_sequences: running limit.
+    kernels for few rows, which stream weights of any width without tiles, each SM at most vector_rate bytes a clock;
+    dequant: passes that spread narrow weights out to 16 bits before the products of many rows; convert: bytes moved a
+    value between fp32 activations and the 16-bit operands and results of such a product. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
@@ -62,7 +67,8 @@ class Engine:
     attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
     data-parallel group. speed: factor of all device times when serving; prompt: further factor of what prompt tokens
     add to a pass (both fitted under load, by card and weight type: see `under_load`).
-    fragmentation: memory that the framework holds over what its tensors need.
+    fragmentation: memory that the framework holds over what its tensors need. residuals: one's own measurements over
+    the predictions, from the engine's own file.
     """
 
     name: str
@@ -103,7 +109,9 @@ class Engine:
     alike: Num = 0.0
     gemv: bool = False
     dequant: Num = 0.0
+    vector_rate: Num = float("inf")
     max_sequences: Num = float("inf")
+    convert: Num = 0.0
     waves: bool = False
     zero: Num = 1
     sequence_parallel: bool = True
@@ -138,5 +146,6 @@ class Engine:
     fragmentation: Num = 1.0
 
 
+    residuals: Residuals | None = None
 IDEAL = Engine("ideal", epilogue=True)
 """No overheads at all, everything fused: the physical lower bound."""

@@ -87,7 +87,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
     model, rows, b, m = c.model, c.work.logits, c.style.half_bytes, c.mapping
     columns = np.ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]
-    nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (b, b, b)))
+    nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes(b), b, b)))
     if c.style.training:
         return nodes + loss_nodes(c, rows, columns)
     if not absent_group(m.tp):

@@ -90,8 +90,9 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
                    (b, kv_b, b))
             )  # fmt: skip
         else:
-            # scores are full squares in memory: product, scale and mask, softmax in fp32, product
-            full = rows * (p.past + p.new)
+            # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut
+            # into chunks each has its own keys and the earlier ones only, on average half
+            full = rows * (p.past + p.new * (1.0 + np.minimum(p.sequences, 1.0)) / 2.0)
             scores = full * heads
             nodes.append(
                 Op("attention", part, "attention", count, 2.0 * full * per_key, in_out + kv_read + 2 * scores * b,

@@ -3,7 +3,7 @@ cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from rooflm.capacity import (
 )
 from rooflm.estimate import Step, add_up, step, volumes
 from rooflm.graph import Context, Decode, Pass, Prefill, build
+from rooflm.mapping import Mapping
+from rooflm.memory import weight_bytes
 from rooflm.ops import Op
 from rooflm.roofline import BOUNDS, Rates, Timed, rates, time_nodes
 from rooflm.scenario import Scenario
@@ -235,12 +237,31 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     repeat = overlapped + e.pipeline_loss * (passes - overlapped)
     prefill_parts = {k: v * repeat * e.prompt for k, v in one.parts.items()}
     prefill_parts["request"] = e.request + 0.0
-    ttft = add_up(prefill_parts.values())
     tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))
+    if e.residuals is not None:
+        own = e.residuals.factor("prefill", place(s, "prefill"))
+        prefill_parts = {k: v * own for k, v in prefill_parts.items()}
+        tick = scaled(tick, e.residuals.factor("decode", place(s, "decode")))
+    ttft = add_up(prefill_parts.values())
     decode_parts = {k: mean_step(v, s.axes) for k, v in tick.parts.items()}
     tpot = add_up(decode_parts.values())
     latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * rounds
     return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency, rounds)
+
+
+def place(s: Scenario, phase: str) -> tuple[Num, ...]:
+    """Where a scenario lies on `residuals.AXES`: logarithms of sequences, tokens (of the prompt, or of the middle
+    context when decoding), bytes of weights, and devices that share them."""
+    w, m = s.workload, s.mapping
+    tokens = w.prompt - w.cached if phase == "prefill" else w.prompt + np.maximum(w.output - 1, 1) / 2
+    values = (running_sequences(s), tokens, weight_bytes(s.model, Mapping(), s.quant), m.tp * m.pp * m.cp)
+    return tuple(np.log(np.maximum(v, 1e-9)) for v in values)
+
+
+def scaled(one: Step, factor: Num) -> Step:
+    """A pass that takes `factor` times as long in every part."""
+    parts = {k: v * factor for k, v in one.parts.items()}
+    return replace(one, total=one.total * factor, parts=parts, busy=one.busy * factor)
 
 
 def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:

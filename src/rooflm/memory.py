@@ -103,7 +103,7 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
 
 
 def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float = 2.0) -> Num:
-    """Bytes of weights on the fullest device; embedding, head, norms and router stay at 16 bits.
+    """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
 
     >>> from rooflm.model import MLP
     >>> m = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
@@ -115,7 +115,8 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
     return (
         parts["dense"] * dense_bytes
         + parts["experts"] * quant.weight_bytes
-        + (parts["plain"] + parts["embedding"]) * half_bytes
+        + parts["plain"] * half_bytes
+        + parts["embedding"] * quant.table_bytes(half_bytes)
     )
 
 

@@ -21,7 +21,8 @@ class Quant:
 
     kind: "float" (fp8, fp4), "int" (int8, int4) or "any" (whatever the device has). scale_bits: share of a weight's
     scale in bits a value (16/128 for group-wise int4). experts_only: only MoE experts are quantised (gpt-oss).
-    block: block-wise fp8 scales (DeepSeek). Embedding, head, norms and router stay at 16 bits.
+    block: block-wise fp8 scales (DeepSeek). Norms and router stay at 16 bits, and so do embedding and head unless
+    table_bits says otherwise.
     """
 
     name: str
@@ -32,6 +33,15 @@ class Quant:
     scale_bits: Num = 0.0
     experts_only: bool = False
     block: bool = False
+    table_bits: Num = 0.0
+
+    def table_bytes(self, half: Num) -> Num:
+        """Bytes a value of embedding and head, where 16-bit values take `half`.
+
+        >>> PRESETS["q8_0"].table_bytes(2.0), PRESETS["int8"].table_bytes(2.0)
+        (1.0625, 2.0)
+        """
+        return self.table_bits / 8 if self.table_bits else half
 
     @property
     def weight_bytes(self) -> Num:
@@ -63,11 +73,13 @@ PRESETS = {
     "mxfp4": Quant("mxfp4", 4, 16, 16, "float", 8 / 32, experts_only=True),
     "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, experts_only=True),
     "nvfp4": Quant("nvfp4", 4, 4, 16, "float", 8 / 16),
-    "q4_k_m": Quant("q4_k_m", 4.85, 16, 16, "int"),
-    "q4_0": Quant("q4_0", 4.5, 16, 16, "int"),
-    "q8_0": Quant("q8_0", 8.5, 16, 16, "int"),
+    "q4_k_m": Quant("q4_k_m", 4.8, 16, 16, "int", table_bits=6.5625),
+    "q4_0": Quant("q4_0", 4.5, 16, 16, "int", table_bits=6.5625),
+    "q8_0": Quant("q8_0", 8.5, 16, 16, "int", table_bits=8.5),
 }
-"""Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`. GGUF widths: llama.cpp's bits a weight."""
+"""Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`. GGUF widths: llama.cpp's bits a weight of the
+layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counted alike, is a little narrower): a file
+of Llama-3-8B is 4.92 GB, of 70B 42.5 GB."""
 
 _PATTERN = re.compile(r"w(\d+)a(\d+)(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)

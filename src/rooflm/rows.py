@@ -178,6 +178,14 @@ def own_row(kind: str, name: str | None) -> str | None:
     return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
 
 
+def beside(name: str, table: str) -> dict[str, Any] | None:
+    """A table of a user's file beside its row, such as [residuals]; None where there is none, or `name` is no file."""
+    if not is_path(name):
+        return None
+    found = _toml(Path(name).read_text(encoding="utf-8"), Path(name)).get(table)
+    return found if isinstance(found, dict) else None
+
+
 @lru_cache
 def _packaged_row(kind: str, name: str) -> dict[str, Any]:
     row = _rows(kind)[name]

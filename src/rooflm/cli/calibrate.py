@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +27,11 @@ def calibrate(
     out: Annotated[str, typer.Option(metavar="FILE.toml", help="The machine, for --gpu.")] = "my-machine.toml",
     held_out: Annotated[float, typer.Option(help="Share of the cases kept aside for the error.")] = 0.3,
     clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
+    interpolate: Annotated[
+        bool, typer.Option(help="Also interpolate what the constants leave over between the measured points.")
+    ] = False,
+    gpu: Annotated[str | None, typer.Option(help="With --interpolate: correct this known GPU, fit nothing.")] = None,
+    engine: Annotated[str | None, typer.Option(help="With --gpu: whose predictions; FILE is its engine.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Fit a machine's constants to measurements; the cases kept aside say how far to trust it."""
@@ -33,6 +40,11 @@ def calibrate(
     from rooflm.measure import results as tables
 
     check_target(out, ("toml",))
+    if bool(gpu) != bool(engine) or (gpu and not interpolate):
+        raise RooflmError("--gpu, --engine and --interpolate go together: whose predictions to correct, and how")
+    if gpu and engine:
+        correct(results, gpu, engine, out, json_)
+        return
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
     rows = [row for path in results for row in tables.read(path)]
@@ -40,6 +52,8 @@ def calibrate(
     beside = tables.environment_file(results[0])
     environment = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
     fit.write(out, found, environment, ", ".join(results))
+    if interpolate:
+        extend(out, rows, found.machine, clock)
     print(f"rooflm: wrote {out}", file=sys.stderr)
     if json_:
         constants = {k: {"value": c.value, "sigma": c.sigma} for k, c in found.constants.items()}
@@ -56,3 +70,40 @@ def calibrate(
                 for m, f in figures.items()]  # fmt: skip
         print()
         print("\n".join(columns([head, *body], "lrrrr")))
+
+
+def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
+    """Add the residuals of measured cases to the file of the machine that was fitted to them; say what they gain."""
+    from rooflm.compare import measured
+    from rooflm.interpolate import from_cases
+    from rooflm.residuals import lines
+
+    known = from_cases(*measured(rows, clock), machine)
+    with Path(out).open("a", encoding="utf-8") as handle:
+        handle.write("\n".join(lines(known)) + "\n")
+    print(gained(known), file=sys.stderr)
+
+
+def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) -> None:
+    """Write an engine's file with the residuals of measured tables over a known GPU and engine."""
+    from rooflm.files import check_target, write_whole
+    from rooflm.interpolate import engine_file, from_tables, gains
+
+    known = from_tables(results, gpu, engine)
+    text = engine_file(engine, known, ", ".join(results))
+
+    def write(name: str) -> None:
+        Path(name).write_text(text, encoding="utf-8")
+
+    write_whole(check_target(out, ("toml",)), write)
+    print(f"rooflm: wrote {out}, for --gpu {gpu} --engine {out}", file=sys.stderr)
+    print(dumps({k: g._asdict() for k, g in gains(known).items()}) if json_ else gained(known))
+
+
+def gained(known: Any) -> str:
+    """What interpolation gains on points kept aside, as a table."""
+    from rooflm.interpolate import gains
+
+    lines = [("mean error on points kept aside", "points", "constants", "interpolated")]
+    lines += [(phase, str(g.points), percent(g.plain), percent(g.interpolated)) for phase, g in gains(known).items()]
+    return "\n".join(columns(lines, "lrrr"))

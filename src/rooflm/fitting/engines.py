@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rooflm.engine import Engine
 from rooflm.fitting.common import Array, Param, fit, held_out
 from rooflm.inference import FACTORS, Passes, Speed, speed, timed_passes
-from rooflm.kernels.cards import Reach, card, forced
+from rooflm.kernels.cards import Reach, card, forced, kin
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.ops import Op
 from rooflm.roofline import Timed, rates
@@ -33,7 +33,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
+KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant", "vector_rate")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 ENGINES = CALIBRATION.parent / "engines" / "inference-versions.toml"
@@ -51,13 +51,15 @@ class Card(NamedTuple):
 @dataclass(frozen=True)
 class Job:
     """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
-    common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU)."""
+    common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
+    the same of a family of cards (`kernels.cards.kin`), whose factors multiply those of its cards."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
     own: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
     cards: Mapping[str, Card] = field(default_factory=dict)
     skip: tuple[str, ...] = ()
+    kin: Card | None = None
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Family:
     engine: str
     cache: dict[tuple[float, ...], Passes] = field(default_factory=dict)
     empty: dict[tuple[int, int], Any] | None = None
+    last: dict[tuple[Engine, Reach], Array] = field(default_factory=dict)
 
     @property
     def gpu(self) -> str:
@@ -96,7 +99,14 @@ class Family:
         return self.cache[key]
 
     def predict(self, engine: Engine, reach: Reach) -> Array:
-        """Each request's metric with these constants."""
+        """Each request's metric with these constants; asked twice, it remembers."""
+        if (engine, reach) not in self.last:
+            if len(self.last) > 8:
+                self.last.clear()
+            self.last[engine, reach] = self._predict(engine, reach)
+        return self.last[engine, reach]
+
+    def _predict(self, engine: Engine, reach: Reach) -> Array:
         passes = self.timed(engine, reach)
         empty = self.empty or {}
         floor = float(np.max(engine.collective_floor)) - 1.0
@@ -151,6 +161,13 @@ class Fitted(NamedTuple):
     outside: Array
 
 
+FREE = {
+    "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
+    "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 6.0, 0.03, 100.0),
+}  # fmt: skip
+"""A card's factors: where they start, and their bounds."""
+
+
 def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
     """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
     listed = list(job.shared)
@@ -160,8 +177,11 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
             if width:
-                start, high = {"network": (1.0, 10.0), "few": (6.0, 100.0)}.get(name, (1.0, 1.8))
-                listed.append(Param(f"{gpu}|{name}", start, 0.03, high, prior=width))
+                listed.append(FREE[name]._replace(name=f"{gpu}|{name}", prior=width))
+    for name, width in job.kin._asdict().items() if job.kin else ():
+        if width:
+            kinds = sorted({kin(f.gpu) for f in members} - ({"~"} if name == "bandwidth" else set()))
+            listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in kinds]
     return listed
 
 
@@ -173,9 +193,18 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
         own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
         free = {k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kv_convert != 0}
         engine = replace(f.scenario.engine, **free)  # type: ignore[arg-type]
-        reach = card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
-        out[f.index] = f.predict(engine, Reach(*(theta.get(f"{f.gpu}|{n}", getattr(reach, n)) for n in Reach._fields)))
+        out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
+
+
+def reach_of(f: Family, theta: Mapping[str, float]) -> Reach:
+    """A card's factors in a fit: its own times its family's where the fit has either, else those on file."""
+    filed = card(f.gpu, f.scenario.cluster.device.architecture, f.engine)._asdict()
+    for name in filed:
+        parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{kin(f.gpu)}|{name}") if key in theta]
+        if parts:
+            filed[name] = float(np.prod(parts))
+    return Reach(**filed)
 
 
 def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
@@ -205,7 +234,7 @@ def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
 def _fit(job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_]) -> dict[str, float]:
     """Constants of a job from the rows in use; a card without any of them keeps its factors at 1."""
     kept = [f for f in members if use[f.index].any()]
-    seen = {f.gpu for f in kept} | {f.engine for f in kept}
+    seen = {f.gpu for f in kept} | {f.engine for f in kept} | {kin(f.gpu) for f in kept}
     free = params_of(job, members)
     listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
     sizes: dict[tuple[str, str], int] = {}
@@ -257,22 +286,24 @@ def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0
 
 
 def reread(start: float) -> Param:
-    """Share of the query group that reads the KV cache again."""
-    return Param("kv_reread", start, 0.0, 6.0, log=False, prior=0.5)
+    """Time of query heads that read the KV cache each by itself, over 16-bit values at L1's rate."""
+    return Param("kv_reread", start, 0.0, 24.0, log=False, prior=2.0)
 
 
+APPLE = ("apple-m1-7core-8gb", "apple-m1-max-32core-64gb", "apple-m1-pro-14core-16gb", "apple-m2-ultra-76core-192gb",
+         "apple-m3-max-40core-64gb", "apple-m3-pro-18core-36gb")  # fmt: skip
 COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
 
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(
         ("vllm-2024",),
-        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(0.5), Param("kv_convert", 60.0, 1.0, 1e3, prior=1.0),
+        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), Param("kv_convert", 60.0, 1.0, 1e3, prior=1.0),
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
     ),
     "vllm-2024-rocm": Job(
         ("vllm-2024-rocm",),
-        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE, reread(1.0),
+        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE, reread(4.0),
          *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
         cards={"mi250": Card(0.7, 0.5, few=1.0), "mi300x": Card(0.7, 0.5, few=1.0)},
     ),
@@ -288,7 +319,8 @@ JOBS: dict[str, Job] = {
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
         (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
-        own={v: (reread(1.2),) for v in ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9")},
+        own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
+             "trtllm-0.9": (reread(4.5), Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5))},
         cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(
@@ -310,8 +342,9 @@ JOBS: dict[str, Job] = {
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
          Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
-         Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3)),
-        own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)}, cards={"*": Card(0.4, 0.3)},
+         Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3), Param("vector_rate", 6.5, 2.0, 30.0, prior=0.2), reread(4.0)),
+        own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)}, cards=dict.fromkeys(APPLE, Card(0.2, 0.2)) | {"*": Card(0.2, 0.1)},
+        kin=Card(0.5, 0.3),
     ),
     "tinychat": Job(
         ("tinychat", "tinychat-2.0"),

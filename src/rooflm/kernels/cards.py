@@ -6,6 +6,7 @@ do not follow their datasheets alike, so two factors a card (and engine family) 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,7 +87,8 @@ def forced(reach: Reach) -> Iterator[None]:
 
 
 def card(gpu: str, architecture: str, engine: str) -> Reach:
-    """The factors of a card: of this card in this engine, else of the card, else of its generation; else 1.
+    """The factors of a card: of this card in this engine, else of the card, else of its family of products (`kin`),
+    else of its generation; else 1.
 
     >>> card("no-such-card", "no-such-generation", "vllm").compute
     1.0
@@ -94,9 +96,31 @@ def card(gpu: str, architecture: str, engine: str) -> Reach:
     return _forced[-1] if _forced else _card(gpu, architecture, engine)
 
 
+def kin(gpu: str) -> str:
+    """The family of products that a card belongs to, by its catalogue name: products of one family are limited alike
+    (clocks, power, memory), whatever their generation. "~" for data-centre cards with HBM, which have kernel data.
+
+    >>> [kin(g) for g in ("rtx-4090", "rtx-4000-ada", "l40s", "apple-m2-ultra", "h100-pcie-80gb")]
+    ['~geforce', '~gddr', '~gddr', '~apple', '~']
+    """
+    for family, names in KIN.items():
+        if re.match(names, gpu):
+            return f"~{family}"
+    return "~"
+
+
+KIN = {
+    "geforce": r"(rtx|gtx|titan)-\d{4}(?!.*ada)", "gddr": r"rtx-|quadro|a10\b|a16\b|a2\b|a40\b|l4\b|l40|t4\b|t40",
+    "apple": r"apple", "instinct": r"mi\d", "jetson": r"jetson",
+}  # fmt: skip
+"""Family -> how its cards' catalogue names begin."""
+
+
 @cache
 def _card(gpu: str, architecture: str, engine: str) -> Reach:
-    for wanted in ((gpu, ANY, engine), (gpu, ANY, ANY), (ANY, architecture, engine), (ANY, architecture, ANY)):
+    family = kin(gpu)
+    for wanted in ((gpu, ANY, engine), (gpu, ANY, ANY), (family, ANY, engine), (family, ANY, ANY),
+                   (ANY, architecture, engine), (ANY, architecture, ANY)):  # fmt: skip
         for row in _rows():
             if (row.gpu, row.architecture, row.engine) == wanted:
                 return Reach(row.compute, row.bandwidth, row.network, row.few)
