@@ -3,8 +3,8 @@
     python examples/training_generations.py [FIGURE.png]
 
 Seconds a sequence over those of the last machine, as in Optimus (Kundu et al. 2024, arXiv 2407.14645), with
-calibrated kernels: some 10 times where the paper prints about 35. `explore_generations.py` says what that hangs on, in the
-same configuration.
+calibrated kernels: some 10 times where the paper prints about 35. `explore_generations.py` says what that hangs on, in
+the same configuration.
 """
 
 from __future__ import annotations
