@@ -114,10 +114,17 @@ def guidellm(data: Any, given: Given) -> Iterator[Row]:
             found = m[key]
             return float(found.get("successful", found)["median"])
 
-        args = bench.get("args", {}) if isinstance(bench.get("args"), dict) else {}
-        model = str(bench.get("model") or args.get("model") or bench.get("worker", {}).get("backend_model") or "")
-        streams = m.get("request_concurrency", {})
-        batch = streams.get("successful", streams).get("median") if streams else 1
+        config, args = bench.get("config") or {}, bench.get("args") if isinstance(bench.get("args"), dict) else {}
+        backend, strategy = config.get("backend") or {}, config.get("strategy") or {}
+        names = (
+            bench.get("model"),
+            args.get("model"),
+            backend.get("model"),
+            bench.get("worker", {}).get("backend_model"),
+        )
+        model = str(next((n for n in names if n), ""))
+        found = m.get("request_concurrency", {})
+        batch = strategy.get("max_concurrency") or (found.get("successful", found).get("median") if found else 1)
         case = case_of(given, model, batch, middle("prompt_token_count"), middle("output_token_count"))
         yield Row(case, "ttft_s", "s", one(middle("time_to_first_token_ms") / 1e3))
         key = "inter_token_latency_ms" if "inter_token_latency_ms" in m else "time_per_output_token_ms"

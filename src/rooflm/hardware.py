@@ -30,8 +30,9 @@ class Measured(NamedTuple):
     The device's peak and DRAM bandwidth are then rates that were reached. launch: s a kernel; half_rows: rows of a
     product at which it reaches half of the peak; attention, decode: share of the compute rate in prefill attention, and
     of the bandwidth in decode attention; stream: bandwidth of streaming kernels over the DRAM's; sharp: how compute and
-    traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked; vector,
-    matrix: bandwidth of weights in products of one row and of more (which may copy them into blocks) over the DRAM's.
+    traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked for a
+    product of many rows; vector, matrix: bandwidth of weights in products of one row and of more (which may copy them
+    into blocks) over the DRAM's.
 
     In a training step: backward: time of the products of the backward pass over that of equal ones forward; chain: the
     same of streaming kernels over their bytes (eager frameworks run chains of them); update: bytes that the optimiser

@@ -16,6 +16,9 @@ from rooflm.hardware import Measured
 from rooflm.ops import Op
 from rooflm.units import Num
 
+FEW_ROWS = 16
+"""Rows up to which narrow weights are multiplied as they are; for more, they are unpacked once, at `convert` s each."""
+
 
 def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Num, c: Measured) -> Num:
     """Seconds of a product of `rows` rows: compute and traffic joined by a p-norm.
@@ -51,7 +54,8 @@ def op_time(op: Op, c: Measured, r: Any) -> Num:
         rows = op.shape[0]
         time = product_time(op.flops, op.bytes, rows, peak=r.peak[op.rate], bandwidth=r.dram, c=c)
         if op.kind == "gemm":
-            time = time + np.where(op.widths[0] < op.widths[1], op.shape[1] * op.shape[2] * c.convert, 0.0)
+            unpacked = (np.asarray(op.widths[0]) < op.widths[1]) & (np.asarray(rows) > FEW_ROWS)
+            time = time + np.where(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
     elif op.kind in ("attention", "bmm", "mla_attention", "decode_attention", "mla_decode"):
         share = c.decode if op.kind in ("decode_attention", "mla_decode") else c.stream
         time = attention_time(op.flops, op.bytes, peak=r.peak[op.rate], bandwidth=r.dram, share=share, c=c)
