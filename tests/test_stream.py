@@ -143,3 +143,38 @@ def test_command_line_streams_a_large_grid(tmp_path, monkeypatch, capsys):
 
     assert json.loads(capsys.readouterr().out)["points"] == 16
     assert {"step_time_s", "mfu", "tp", "batch"} <= set(pandas.read_parquet(path).columns)
+
+
+def test_an_interrupted_command_says_so_and_carries_on(tmp_path):
+    """SIGINT in the middle: status 130, what is kept and how to go on; the file is then the same to the bit."""
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    words = [
+        "infer",
+        "llama-7b",
+        "--gpu",
+        "a100",
+        "--batch",
+        "1..500",
+        "--prompt",
+        "16..1600+16",
+        "--output",
+        "8..400+8",
+    ]
+    command = [sys.executable, "-m", "rooflm", *words, "--outputs", "tpot_s,fits", "--out"]
+    whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
+    assert subprocess.run([*command, str(whole)], check=False, capture_output=True).returncode == 0
+    run = subprocess.Popen([*command, str(cut)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    parts = tmp_path / "cut.parquet.parts"
+    until = time.monotonic() + 60
+    while len(list(parts.glob("*.parquet"))) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130 and "points are kept" in said and not cut.exists()
+    again = subprocess.run([*command, str(cut)], check=True, capture_output=True, text=True)
+    assert "from the run before" in again.stdout
+    assert cut.read_bytes() == whole.read_bytes() and not parts.exists()

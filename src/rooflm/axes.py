@@ -106,6 +106,15 @@ def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
     return [leads.get(a.name, a) for a in axes if a.name not in followers]
 
 
+def column_name(output: str, axes: Iterable[Axis]) -> str:
+    """Name of an output beside the axes: one that is an axis as well gets a word (GPUs asked for, GPUs used).
+
+    >>> column_name("gpus", [Axis("gpus", (4, 8))]), column_name("tpot_s", [Axis("gpus", (4, 8))])
+    ('gpus_used', 'tpot_s')
+    """
+    return f"{output}_used" if any(m.name == output for a in axes for m in a.members) else output
+
+
 def nest(point: Point) -> Point:
     """Arguments as the request builders take them: dotted names go into `sets`."""
     sets = {k: v for k, v in point.items() if "." in k}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.axes import column_name
 from rooflm.errors import RooflmError
 from rooflm.results import flatten, plain
 
@@ -62,9 +63,10 @@ def grid_columns(grid: Any) -> dict[str, list[Any]]:
     shape = tuple(len(a.values) for a in grid.axes)
     places = np.indices(shape).reshape(len(shape), -1)
     columns: dict[str, list[Any]] = {
-        a.name: [a.values[i] for i in place] for a, place in zip(grid.axes, places, strict=True)
+        m.name: [m.values[i] for i in place] for a, place in zip(grid.axes, places, strict=True) for m in a.members
     }
-    return columns | {name: np.broadcast_to(data, shape).reshape(-1).tolist() for name, data in grid.arrays.items()}
+    outputs = {column_name(name, grid.axes): data for name, data in grid.arrays.items()}
+    return columns | {name: np.broadcast_to(data, shape).reshape(-1).tolist() for name, data in outputs.items()}
 
 
 def _parquet(columns: Mapping[str, list[Any]], path: str) -> None:

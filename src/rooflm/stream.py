@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm import __version__
-from rooflm.axes import Axis, grids, shape_of, size_of
+from rooflm.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.errors import RooflmError
 from rooflm.files import check_target, write_whole
 from rooflm.results import INFER_KEYS
@@ -126,7 +126,7 @@ def part_columns(axes: Sequence[Axis], block: Block, values: Values) -> dict[str
                 wide = cut.reshape((1,) * i + (len(cut),) + (1,) * (len(shape) - i - 1))
                 columns[member.name] = np.broadcast_to(wide, shape).reshape(-1)
     for name, value in values.items():
-        columns[name] = np.broadcast_to(value, shape).reshape(-1)
+        columns[column_name(name, axes)] = np.broadcast_to(value, shape).reshape(-1)
     return columns
 
 
@@ -202,7 +202,7 @@ def _join_nc(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -
         for block, part in parts:
             with np.load(part) as values:
                 for key in values.files:
-                    _fill(file, key, values[key], block, order)
+                    _fill(file, column_name(key, axes), values[key], block, order)
 
 
 def _text_type() -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.axes import Axis, Point, grids, nest, numeric_point, shape_of
+from rooflm.axes import Axis, Point, column_name, grids, nest, numeric_point, shape_of
 from rooflm.workers import spread
 
 if TYPE_CHECKING:
@@ -173,6 +173,6 @@ def dataset(
     for key, value in arrays.items():
         meaning, unit = described.get(key.split(".")[0], (key, ""))
         shown = value.astype(str) if value.dtype == object else value
-        data[key] = (names, shown, {"long_name": meaning, "units": unit})
+        data[column_name(key, axes)] = (names, shown, {"long_name": meaning, "units": unit})
     coordinates = {m.name: (a.name, list(m.values)) for a in axes for m in a.members}
     return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))

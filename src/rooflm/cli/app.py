@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status (0, or 2 for bad input). Errors go to standard error."""
     warnings.showwarning = _warn
     try:
-        app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        ended = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
     except RooflmError as error:
         print(f"rooflm: {error}", file=sys.stderr)
         return 2
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"rooflm: {' '.join(usage().split())}", file=sys.stderr)
         return 2
-    return 0
+    return ended if isinstance(ended, int) else 0  # typer gives back the status of what was interrupted
 
 
 def run() -> None:

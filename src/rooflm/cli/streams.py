@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,20 @@ def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
     """Work out a grid block by block (work: infer_stream or train_stream) and say what was done."""
     start = time.perf_counter()
-    with bar("points", size_of(axes)) as advance:
-        done = work(arguments, out, advance)
+    points = 0
+
+    def told(more: int) -> None:
+        nonlocal points
+        points += more
+        advance(more)
+
+    try:
+        with bar("points", size_of(axes)) as advance:
+            done = work(arguments, out, told)
+    except KeyboardInterrupt:
+        where = f"{points} of {size_of(axes)} points are kept in {out}.parts"
+        print(f"rooflm: interrupted: {where}; the same command carries on there", file=sys.stderr)
+        raise
     seconds = time.perf_counter() - start
     if json_:
         return render.dumps(
