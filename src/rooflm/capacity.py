@@ -143,7 +143,8 @@ def check(s: Scenario, fits: Num) -> Limits:
     flags: dict[str, Num] = {}
     heads = [b.mixer.heads for b in model.blocks if b.mixer is not None]
     flags["tp does not divide the heads"] = _any([h % m.tp != 0 for h in heads])
-    flags["the degrees do not divide the GPUs"] = np.asarray((np.asarray(m.dp) % 1 != 0) | (np.asarray(m.pp) % 1 != 0))
+    flags["the degrees do not divide the GPUs"] = m.uneven
+    flags["the degrees make another number of GPUs"] = m.misfit
     flags["pp exceeds the layers"] = np.asarray(m.pp > model.layers)
     flags["dp exceeds the batch"] = np.asarray(m.dp > s.workload.batch)
     experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]

@@ -23,7 +23,7 @@ class Mapping:
     recompute_layers: with "block" the layers recomputed a stage, with "full" the layers between checkpoints (0 = 1);
     zero: 0 to 3; fsdp_group: devices a sharding group (0 = all of dp); schedule: gpipe, 1f1b, interleaved, zb-h1;
     in_flight: micro-batches in flight in an inference pipeline (1 = a batch passes stage after stage, none overlaps).
-    order: which groups are nearest, innermost first.
+    order: which groups are nearest, innermost first. gpus: GPUs asked for beside every degree (0: what these make).
     """
 
     tp: Num = 1
@@ -41,6 +41,7 @@ class Mapping:
     schedule: str = "1f1b"
     in_flight: Num = 1
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
+    gpus: Num = 0
 
     @property
     def devices(self) -> Num:
@@ -50,6 +51,26 @@ class Mapping:
         64
         """
         return self.tp * self.pp * self.dp * self.cp
+
+    @property
+    def uneven(self) -> Num:
+        """True where a degree is no whole number, because the others do not divide the GPUs.
+
+        >>> bool(Mapping(tp=3, dp=8 / 3).uneven), bool(Mapping(tp=4, dp=2).uneven)
+        (True, False)
+        """
+        return np.asarray((np.asarray(self.dp) % 1 != 0) | (np.asarray(self.pp) % 1 != 0))
+
+    @property
+    def misfit(self) -> Num:
+        """True where the degrees make another number of GPUs than was asked for.
+
+        >>> bool(Mapping(tp=2, dp=2, gpus=8).misfit), bool(Mapping(tp=4, dp=2, gpus=8).misfit)
+        (True, False)
+        """
+        return np.asarray(
+            (np.asarray(self.gpus) > 0) & (np.asarray(self.devices) != np.asarray(self.gpus)) & ~np.asarray(self.uneven)
+        )
 
     def stride(self, group: str) -> Num:
         """Distance in device numbers between neighbouring ranks of a group: the product of the degrees inside it.

@@ -230,7 +230,8 @@ def check(s: Scenario, c: Context, fits: Num) -> Limits:
         if block.mixer is not None:
             wrong = wrong | np.asarray(block.mixer.heads % m.tp != 0)
     flags["tp does not divide the heads"] = wrong
-    flags["the degrees do not divide the GPUs"] = np.asarray((np.asarray(m.dp) % 1 != 0) | (np.asarray(m.pp) % 1 != 0))
+    flags["the degrees do not divide the GPUs"] = m.uneven
+    flags["the degrees make another number of GPUs"] = m.misfit
     flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
     flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
     if m.schedule == "interleaved":
