@@ -33,7 +33,7 @@ PCIE_MEASURED = ("l40s", "rtx-pro-6000")
 """GPUs whose rows in data/calibration/collective.toml are of PCIe, not NVLink."""
 ROOT_SHARED = ("l40s",)
 """Those of them that were measured on a machine whose cards share a root port: its rate falls with the power -1.9 of
-the group, where a ring loads the slot of every card alike (docs/decisions/0018)."""
+the group, where a ring loads the slot of every card alike (docs/decisions/0017)."""
 
 
 SHARP = 12.0
