@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rooflm
-from rooflm.calibrate import build, calibrate, kept_aside, micro_times, write
+from rooflm.calibrate import Calibration, build, calibrate, kept_aside, micro_times, write
+from rooflm.calibrate_server import serving
 from rooflm.cli.app import main
-from rooflm.compare import machine_of, pairs, predictions, undisturbed
+from rooflm.compare import Machine, machine_of, pairs, predictions, training, undisturbed
 from rooflm.errors import RooflmError
 from rooflm.measure import results
 from rooflm.measure.case import Case
@@ -28,9 +31,9 @@ TRUE = {
 UNITS = {"memory_bytes": "B", "prefill_comm_bytes": "B", "decode_comm_bytes": "B"}
 
 
-def rows_of(noise: float = 0.0, context: float = 3e7) -> list[Row]:
-    """What a machine of the TRUE constants would measure."""
-    machine = build(TRUE, context=context)
+def rows_of(noise: float = 0.0, context: float = 3e7, true: dict[str, float] = TRUE) -> list[Row]:
+    """What a machine of the true constants would measure."""
+    machine = build(true, context=context)
     known: dict[Case, str] = {}
     for shape, batch, prompt, dtype, tp in itertools.product(
         (SMALL, WIDE), (1, 4, 8), (32, 256), ("fp32", "bf16"), (1, 2)
@@ -53,8 +56,14 @@ def rows_of(noise: float = 0.0, context: float = 3e7) -> list[Row]:
     ]
 
 
+@functools.cache
+def exact() -> Calibration:
+    """What exact measurements give."""
+    return calibrate(rows_of())
+
+
 def test_exact_measurements_give_the_constants_back() -> None:
-    found = calibrate(rows_of())
+    found = exact()
     for name in ("peak.fp32", "peak.bf16", "bandwidth", "link_latency", "link_bandwidth", "half_rows"):
         assert found.constants[name].value == pytest.approx(TRUE[name], rel=0.02), name
     assert found.constants["context"].value == pytest.approx(3e7, rel=1e-6)
@@ -64,8 +73,8 @@ def test_exact_measurements_give_the_constants_back() -> None:
 
 
 def test_noise_shows_as_uncertainty() -> None:
-    exact, noisy = calibrate(rows_of()), calibrate(rows_of(noise=0.05))
-    assert noisy.constants["bandwidth"].sigma > 3 * exact.constants["bandwidth"].sigma
+    plain, noisy = exact(), calibrate(rows_of(noise=0.05))
+    assert noisy.constants["bandwidth"].sigma > 3 * plain.constants["bandwidth"].sigma
     assert abs(np.log(noisy.constants["bandwidth"].value / TRUE["bandwidth"])) < 3 * noisy.constants["bandwidth"].sigma
     assert 0.01 < noisy.outside["ttft_s"]["median_ape"] < 0.1
 
@@ -105,10 +114,53 @@ def test_a_share_is_kept_aside_for_ever() -> None:
 
 def test_a_bad_constant_in_the_file_is_told(tmp_path: Path) -> None:
     out = tmp_path / "m.toml"
-    write(str(out), calibrate(rows_of()), {}, "r.csv")
+    write(str(out), exact(), {}, "r.csv")
     out.write_text(out.read_text(encoding="utf-8").replace("half_rows =", "half_row =", 1), encoding="utf-8")
     with pytest.raises(RooflmError, match="unknown field 'half_row'"):
         rooflm.infer("smollm2-135m", gpu=str(out))
+
+
+def test_constants_by_data_type_are_found() -> None:
+    true = {**TRUE, "matrix.fp32": 0.5, "matrix.bf16": 1.5, "vector.bf16": 0.6, "decode.bf16": 0.05}
+    found = calibrate(rows_of(true=true))
+    for name in ("bandwidth", "matrix.fp32", "matrix.bf16", "vector.bf16", "decode.bf16", "peak.bf16"):
+        assert found.constants[name].value == pytest.approx(true[name], rel=0.05), name
+
+
+def test_phases_of_a_training_step_are_fitted() -> None:
+    true = {**TRUE, "backward": 1.4, "chain": 3.0, "update": 4.0}
+    machine = build(true)
+    cases = [
+        Case(task="train", model="m", batch=b, prompt=p, tp=tp) for b in (1, 4) for p in (64, 256) for tp in (1, 2)
+    ]
+    rows = rows_of()
+    for case in cases:
+        for metric, value in training(case, SMALL.text(), machine).items():
+            rows.append(Row(case, metric, "s", one(value), SMALL.text()))
+    found = calibrate(rows)
+    for name in ("backward", "chain", "update"):
+        assert found.constants[name].value == pytest.approx(true[name], rel=0.05), name
+    assert found.inside["step_time_s"]["p90_ape"] < 0.02
+
+
+def test_a_server_takes_two_constants_and_few_rows_apart(tmp_path: Path) -> None:
+    base = build({**TRUE, "matrix": 0.5})
+    case = Case(model="m", dtype="bf16", quant="int4-wo", prompt=128, output=32)
+    rows = [Row(case, m, "s", one(v), SMALL.text()) for m, v in (("ttft_s", 0.1), ("tpot_s", 0.008))]
+    found = serving(rows, base, apart=True)
+    assert found.inside["ttft_s"]["p90_ape"] < 1e-4 and found.inside["tpot_s"]["p90_ape"] < 1e-4
+    assert found.machine.engine.step == 0 and set(found.constants) == {"peak.bf16", "vector.bf16"}
+    out = tmp_path / "s.toml"
+    write(str(out), found, {}, "server.json")
+
+    def tpot(batch: int, machine: Machine) -> float:
+        more = replace(case, batch=batch)
+        return predictions({more: SMALL.text()}, machine)[more.key, "tpot_s"]
+
+    assert tpot(1, machine_of(str(out))) == pytest.approx(0.008, rel=2e-3)
+    # eight vector products take eight times as long, but for the rest of the step; a matrix product much less
+    assert 0.05 < tpot(8, found.machine) < 8.2 * 0.008
+    assert tpot(8, serving(rows, base).machine) < 0.6 * tpot(8, found.machine)
 
 
 def test_cpu_time_stands_for_an_undisturbed_machine() -> None:
@@ -121,5 +173,8 @@ def test_cpu_time_stands_for_an_undisturbed_machine() -> None:
         return {m: v for (_, m), v in undisturbed(rows).items()}
 
     together = told(Case(model="m", tp=2, output=3))
+    step = [Row(Case(task="train", model="m", pp=2), f"{m}_cpu_s", "s", one(1.0), rank=r)
+            for r in (0, 1) for m in ("forward", "backward", "optimizer")]  # fmt: skip
+    assert {m: v for (_, m), v in undisturbed(step).items()}["step_time_s"] == 2 + 2 + 1  # both update at once
     assert together["ttft_s"] == 1.5 and together["latency_s"] == pytest.approx(1.5 + 2 * 0.15)
     assert told(Case(model="m", pp=2, output=3))["ttft_s"] == 2.5

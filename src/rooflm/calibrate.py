@@ -233,11 +233,11 @@ def _fit(
     start = np.log([np.clip(p.start, p.low * 1.01, p.high * 0.99) for p in wanted])
     limits = np.log([p.low for p in wanted]), np.log([p.high for p in wanted])
     best = least_squares(of, start, bounds=limits, loss="soft_l1", f_scale=ROBUST, diff_step=1e-3, max_nfev=80)
-    sigma = _sigmas(best.jac, float(np.mean(best.fun**2)))
+    sigma = deviations(best.jac, float(np.mean(best.fun**2)))
     return {p.name: Constant(float(np.exp(v)), float(d)) for p, v, d in zip(wanted, best.x, sigma, strict=True)}
 
 
-def _sigmas(jacobian: Array, variance: float) -> Array:
+def deviations(jacobian: Array, variance: float) -> Array:
     """Standard deviations of the parameters from the Jacobian at the optimum; infinite where nothing tells them."""
     values, vectors = np.linalg.eigh(jacobian.T @ jacobian)
     safe = np.maximum(values, 1e-9)
@@ -263,6 +263,10 @@ def errors(known: Mapping[Case, str], values: Mapping[Key, float], machine: Mach
     return out
 
 
+SWITCHES = ("fused", "merged", "flash", "decode_flash", "vocab_parallel", "pipelined")
+"""How the engine builds its graph: what the file says of it."""
+
+
 def write(path: str, found: Calibration, environment: Mapping[str, Any], source: str) -> None:
     """The machine as a TOML file that --gpu (and --engine, --cluster) take, with uncertainties and errors in it."""
     import datetime
@@ -274,7 +278,7 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
     plain = [f"{k} = {getattr(constants, k):.4g}" for k in Measured._fields if k != "own"]
     by = [f"{t} = {{ {', '.join(f'{k} = {v:.4g}' for k, v in c.items())} }}" for t, c in constants.own.items()]
     own = ", ".join([*plain, f"own = {{ {', '.join(by)} }}"])
-    size = float(environment.get("memory_bytes") or 2.0**34)
+    size = float(environment.get("memory_bytes") or d.dram.size)
     name = str(environment.get("cpu") or "own machine").replace('"', "'")
     lines = [
         f"# A machine calibrated by rooflm on {datetime.date.today()} from {source}:",
@@ -287,8 +291,8 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         "", "[cluster]", 'device = "*"',
         f'tiers = [{{ name = "own", kind = "ethernet", size = {int(link.size)}, '
         f"bandwidth = {link.bandwidth:.4g}, latency = {link.latency:.4g} }}]",
-        "", "[engine]", 'kernels = "torch"', "fused = false", "merged = false", "flash = true", "decode_flash = true",
-        "vocab_parallel = true", "pipelined = false", f"step = {e.step:.4g}", f"context = {e.context:.0f}",
+        "", "[engine]", 'kernels = "torch"', *(f"{k} = {str(getattr(e, k)).lower()}" for k in SWITCHES),
+        f"step = {e.step:.4g}", f"context = {e.context:.0f}",
         "", "[fit]", "# constant = [value, share by which it may be off (one standard deviation)]",
         *(f'"{k}" = [{c.value:.4g}, {c.sigma:.3g}]' for k, c in found.constants.items()),
     ]  # fmt: skip

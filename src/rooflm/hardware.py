@@ -32,7 +32,7 @@ class Measured(NamedTuple):
     of the bandwidth in decode attention; stream: bandwidth of streaming kernels over the DRAM's; sharp: how compute and
     traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked for a
     product of many rows; vector, matrix: bandwidth of weights in products of one row and of more (which may copy them
-    into blocks) over the DRAM's.
+    into blocks) over the DRAM's; apart: 1 where a product of few rows runs as so many of one (llama.cpp on CPUs).
 
     In a training step: backward: time of the products of the backward pass over that of equal ones forward; chain: the
     same of streaming kernels over their bytes (eager frameworks run chains of them); update: bytes that the optimiser
@@ -48,6 +48,7 @@ class Measured(NamedTuple):
     convert: Num = 0.0
     vector: Num = 1.0
     matrix: Num = 1.0
+    apart: Num = 0.0
     backward: Num = 1.0
     chain: Num = 1.0
     update: Num = 1.0

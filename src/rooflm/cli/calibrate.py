@@ -23,7 +23,9 @@ def check_clock(name: str) -> str:
 
 
 def calibrate(
-    results: Annotated[list[str], typer.Argument(metavar="RESULTS...", help="Tables of `rooflm measure`.")],
+    results: Annotated[
+        list[str], typer.Argument(metavar="RESULTS...", help="Tables of `rooflm measure`; with --base JSON of servers.")
+    ],
     out: Annotated[str, typer.Option(metavar="FILE.toml", help="The machine, for --gpu.")] = "my-machine.toml",
     held_out: Annotated[float, typer.Option(help="Share of the cases kept aside for the error.")] = 0.3,
     clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
@@ -32,6 +34,13 @@ def calibrate(
     ] = False,
     gpu: Annotated[str | None, typer.Option(help="With --interpolate: correct this known GPU, fit nothing.")] = None,
     engine: Annotated[str | None, typer.Option(help="With --gpu: whose predictions; FILE is its engine.")] = None,
+    base: Annotated[
+        str | None, typer.Option(metavar="FILE.toml", help="Calibrated machine on which a server's results were made.")
+    ] = None,
+    apart: Annotated[bool, typer.Option(help="With --base: few rows are multiplied one by one (llama.cpp).")] = False,
+    model: Annotated[str | None, typer.Option(help="With --base: model of the results.")] = None,
+    dtype: Annotated[str, typer.Option(help="With --base: data type of the results.")] = "bf16",
+    quant: Annotated[str, typer.Option(help="With --base: weights: none, int8-wo or int4-wo.")] = "none",
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Fit a machine's constants to measurements; the cases kept aside say how far to trust it."""
@@ -47,8 +56,16 @@ def calibrate(
         return
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
-    rows = [row for path in results for row in tables.read(path)]
-    found = fit.calibrate(rows, held_out, check_clock(clock))
+    if base:
+        from rooflm.calibrate_server import serving
+        from rooflm.compare import machine_of
+        from rooflm.foreign import Given, read_foreign
+
+        theirs = [row for path in results for row in read_foreign(path, Given(model, dtype, quant=quant))]
+        found = serving(theirs, machine_of(base), apart)
+    else:
+        rows = [row for path in results for row in tables.read(path)]
+        found = fit.calibrate(rows, held_out, check_clock(clock))
     beside = tables.environment_file(results[0])
     environment = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
     fit.write(out, found, environment, ", ".join(results))
@@ -65,6 +82,8 @@ def calibrate(
     ]
     print("\n".join(columns(lines, "lrr")))
     for title, figures in ((f"{found.cases} cases fitted", found.inside), (f"{found.held} kept aside", found.outside)):
+        if not figures:
+            continue
         head = (title, "cases", "median", "p90", "bias")
         body = [(m, str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
                 for m, f in figures.items()]  # fmt: skip

@@ -50,11 +50,13 @@ def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share:
 
 def op_time(op: Op, c: Measured, r: Any) -> Num:
     """Seconds of one execution of an op, its launches included."""
+    time: Num
     if op.kind in ("gemm", "moe"):
-        rows = op.shape[0]
-        time = product_time(op.flops, op.bytes, rows, peak=r.peak[op.rate], bandwidth=r.dram, c=c)
+        rows: Any = np.asarray(op.shape[0])
+        each = np.where((rows <= FEW_ROWS) & (np.asarray(c.apart) > 0), np.maximum(rows, 1), 1)
+        time = each * product_time(op.flops / each, op.bytes, rows / each, peak=r.peak[op.rate], bandwidth=r.dram, c=c)
         if op.kind == "gemm":
-            unpacked = (np.asarray(op.widths[0]) < op.widths[1]) & (np.asarray(rows) > FEW_ROWS)
+            unpacked = (np.asarray(op.widths[0]) < op.widths[1]) & (rows > FEW_ROWS)
             time = time + np.where(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
     elif op.kind in ("attention", "bmm", "mla_attention", "decode_attention", "mla_decode"):
         share = c.decode if op.kind in ("decode_attention", "mla_decode") else c.stream
