@@ -12,7 +12,7 @@ import pytest
 from measuring import tiny
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
-from rooflm.measure import results, runner
+from rooflm.measure import results, runner, worker
 from rooflm.measure.case import Case, check, grid
 from rooflm.measure.plan import plan
 from rooflm.measure.results import Row
@@ -167,11 +167,39 @@ def test_a_killed_worker_is_told(model: str, monkeypatch: pytest.MonkeyPatch) ->
     assert outcome.status == "failed" and "SIGTERM" in outcome.reason
 
 
-def test_a_missing_model_and_text_are_told(model: str) -> None:
+def test_a_killed_worker_leaves_finished_cases(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    out = str(tmp_path / "r.csv")
+    runner.run([small(model)], out)
+    monkeypatch.setattr("rooflm.measure.worker.main", die)
+    told: list[str] = []
+    runner.run([small(model), small(model, batch=1), small(model, prompt=8)], out, lambda i, n, c, s: told.append(s))
+    assert told[0] == "kept" and all("SIGTERM" in t for t in told[1:])  # the run goes on
+    assert {r.case.batch for r in results.read(out) if r.status == "ok"} == {2}
+
+
+def cut_off(case: Case, rank: int, folder: str, pipe: object) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "nosuch0"
+    worker.main(case, rank, folder, pipe)
+
+
+def test_ranks_that_cannot_connect_are_told(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rooflm.measure.worker.main", cut_off)
+    outcome = runner.run_case(small(model, tp=2), timeout=60)
+    assert outcome.status == "failed" and "the ranks cannot connect to each other" in outcome.reason
+    assert "\n" not in outcome.reason
+
+
+def test_a_missing_model_and_text_are_told(model: str, tmp_path: Path) -> None:
     outcome = runner.run_case(Case(model="/no/such.gguf"), 60)
     assert outcome.status == "failed" and "no such file" in outcome.reason
     lost = runner.run_case(Case(task="accuracy", model="gguf:no-such-package"), 60)
     assert lost.status == "failed" and "no installed package" in lost.reason
+    (tmp_path / "t.txt").write_bytes(b"\xff\xfe\x00")
+    for text, reason in (("/no/such.txt", "No such file"), (str(tmp_path / "t.txt"), "it is not UTF-8 text")):
+        unread = runner.run_case(Case(task="accuracy", model=model, text=text), 60)
+        assert unread.status == "failed" and unread.reason.startswith(f"cannot read text {text!r}: {reason}")
 
 
 def test_the_command_measures_and_draws(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

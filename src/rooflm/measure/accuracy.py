@@ -85,6 +85,8 @@ def greedy(bench: Bench, start: torch.Tensor) -> torch.Tensor:
 @torch.inference_mode()
 def run(case: Case, rank: int) -> list[Row]:
     """Score the case, and compare it with the same model in fp32, one process, eager attention (unless it is that)."""
+    if case.text:
+        text_of(case)  # a text that cannot be read is told before the model is loaded
     case_bench = replace(case, batch=case.dp, prompt=2)
     bench = Bench(case_bench, rank)
     plain = replace(case_bench, dtype="fp32", quant="none", compiled=False, graphs=False, tp=1, pp=1, dp=1, batch=1)

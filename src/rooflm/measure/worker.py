@@ -65,7 +65,9 @@ def measured(case: Case, rank: int, folder: str) -> list[Any]:
             "nccl" if cuda else "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=case.world
         )
     except RuntimeError as error:
-        raise RooflmError(f"the ranks cannot connect to each other on this machine: {error}") from error
+        raise RooflmError(
+            f"the ranks cannot connect to each other on this machine: {str(error).splitlines()[0]}"
+        ) from error
     try:
         return list(module.run(case, rank))
     finally:
