@@ -162,3 +162,24 @@ def test_damaged_files_never_give_a_traceback(tmp_path: Path) -> None:
             refused += 1
             assert len(str(error)) < 500
     assert refused > 150
+
+
+def test_threads_may_read_the_catalogue_together():
+    """msgspec crashes where two threads convert to a type for the first time at once; each try is a new interpreter."""
+    import subprocess
+    import sys
+
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from rooflm import catalogue
+start = threading.Barrier(2)
+def read(name):
+    start.wait()
+    catalogue.load_cluster(catalogue.default_cluster(name), catalogue.load_device(name))
+threads = [threading.Thread(target=read, args=(name,)) for name in ("a100-sxm-80gb", "h100-sxm-80gb")]
+[t.start() for t in threads]
+[t.join() for t in threads]
+"""
+    for _ in range(8):
+        assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

@@ -14,6 +14,7 @@ import msgspec
 
 from rooflm.errors import RooflmError
 from rooflm.kernels.constants import ANY, CALIBRATION
+from rooflm.rows import structured
 from rooflm.units import Num
 
 FEWEST = 20
@@ -56,7 +57,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _rows() -> dict[tuple[str, str, str], _Row]:
     path = CALIBRATION / "bands.toml"
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).band
+        found = structured(tomllib.loads(path.read_text(encoding="utf-8")), _File).band
     except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
         raise RooflmError(f"{path.name}: {exc}") from exc
     return {(r.phase, r.engine, r.architecture): r for r in found}

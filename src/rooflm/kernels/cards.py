@@ -18,6 +18,7 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.kernels.constants import ANY, CALIBRATION
+from rooflm.rows import structured
 from rooflm.units import Num
 
 
@@ -68,7 +69,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _rows() -> tuple[_Row, ...]:
     path = CALIBRATION / "devices.toml"
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _File).card
+        return structured(tomllib.loads(path.read_text(encoding="utf-8")), _File).card
     except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
         raise RooflmError(f"{path.name}: {exc}") from exc
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.rows import structured
 
 ANY = "*"
 CALIBRATION = Path(__file__).parents[1] / "data" / "calibration"
@@ -111,7 +112,7 @@ def _entries(family: str) -> tuple[_Entry, ...]:
 def _parse(family: str, text: str) -> FitRow:
     """One row from its text."""
     try:
-        return msgspec.convert(tomllib.loads(text), _File).fit[0]
+        return structured(tomllib.loads(text), _File).fit[0]
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
         raise RooflmError(f"{family}.toml: {exc}") from exc
 
