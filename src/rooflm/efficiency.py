@@ -156,21 +156,16 @@ def _gemms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Sc
     time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=r.peak[rate],
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.gemv:
-        streamed = _vector_time(m, n, k, wide[0], c, s, r)
+        streamed = _vector_time(m, n, k, wide[0], c, r)
         time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
     reach = card(w.gpu, w.architecture, w.engine)
     return np.asarray(few_rows_time(time, 2.0 * m * n * k / (r.peak[rate] / reach.compute), m, reach.few))
 
 
-def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, s: Scenario, r: Any) -> Num:
+def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Any) -> Num:
     """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
-    share of the bandwidth as in a product or at what the SMs ask for, and the vector units do the arithmetic.
-
-    An SM asks for so many bytes a clock and no more, so memory with much rate an SM is not used up (HBM: half of it).
-    """
-    asked = s.engine.vector_rate * s.cluster.device.sms * s.cluster.device.clock
-    share = ((c.eff_m * r.dram) ** -VECTOR_SHARP + asked**-VECTOR_SHARP) ** (1.0 / VECTOR_SHARP)
-    stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes * share
+    share of the bandwidth as in a product, and the vector units do the arithmetic."""
+    stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
     ramp = np.minimum(c.ramp, VECTOR_RAMP)
     t: Num = c.t0 + np.maximum(stream + ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
     return t
@@ -183,8 +178,6 @@ def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any)
     return t
 
 
-VECTOR_ROWS = 8.0
-"""Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
     """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
     in engines that hold activations in fp32."""
@@ -199,12 +192,12 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
     return t
 
 
-VECTOR_SHARP = 8.0
-"""How sharply the SMs' rate takes over from the memory's."""
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 
 
+VECTOR_ROWS = 8.0
+"""Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""
 def _sized(kernel: str, size: Num) -> tuple[str, ...]:
     """Kernel names to look for, most special first: that of the head size, then the plain one.
 
@@ -278,8 +271,6 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         c = first_of("attention", DecodeConstants, w, w.half, names)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        if s.engine.gemv and not s.engine.decode_flash:  # two vector kernels, scores between them in memory
-            time = op.bytes / (UNFUSED * r.dram) + VECTOR_RAMP * op.launches
         own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
         time = np.hypot(time, own * s.engine.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
         if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:

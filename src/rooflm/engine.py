@@ -43,9 +43,9 @@ class Engine:
     each. epilogue: rotary embedding and activation happen inside the products and cost no traffic of their own.
     rope_inside: the attention kernel (as measured) turns Q and K and writes the cache. alike: share of
     tokens that take the same experts as others, in benchmarks that repeat a prompt. gemv: own
-    kernels for few rows, which stream weights of any width without tiles, each SM at most vector_rate bytes a clock;
-    dequant: passes that spread narrow weights out to 16 bits before the products of many rows; convert: bytes moved a
-    value between fp32 activations and the 16-bit operands and results of such a product. max_sequences: running limit.
+    kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights
+    out to 16 bits before the products of many rows; convert: bytes moved a value between fp32 activations and the
+    16-bit operands and results of such a product. max_sequences: running limit.
     waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
 
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
@@ -109,10 +109,9 @@ class Engine:
     alike: Num = 0.0
     gemv: bool = False
     dequant: Num = 0.0
-    vector_rate: Num = float("inf")
-    max_sequences: Num = float("inf")
     convert: Num = 0.0
     waves: bool = False
+    max_sequences: Num = float("inf")
     zero: Num = 1
     sequence_parallel: bool = True
     grad_bytes: Num = 4

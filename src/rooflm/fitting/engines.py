@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rooflm.engine import Engine
 from rooflm.fitting.common import Array, Param, fit, held_out
+from rooflm.fitting.jobs import FREE, JOBS, Job
 from rooflm.inference import FACTORS, Passes, Speed, speed, timed_passes
 from rooflm.kernels.cards import Reach, card, forced, kin
 from rooflm.kernels.constants import CALIBRATION
@@ -27,39 +28,17 @@ from rooflm.ops import Op
 from rooflm.roofline import Timed, rates
 from rooflm.scenario import Scenario
 from rooflm.validation import Request, read_rows
+from rooflm.validation.distrust import distrusted
 from rooflm.validation.score import engine_of, family, scenario_of
 
 FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant", "vector_rate")
+KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 ENGINES = CALIBRATION.parent / "engines" / "inference-versions.toml"
-
-
-class Card(NamedTuple):
-    """Prior widths (log) of a card's factors in a job; 0 leaves the factor at 1."""
-
-    compute: float = 0.2
-    bandwidth: float = 0.2
-    network: float = 0.0
-    few: float = 0.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
-    common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
-    the same of a family of cards (`kernels.cards.kin`), whose factors multiply those of its cards."""
-
-    engines: tuple[str, ...]
-    shared: tuple[Param, ...] = ()
-    own: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
-    cards: Mapping[str, Card] = field(default_factory=dict)
-    skip: tuple[str, ...] = ()
-    kin: Card | None = None
 
 
 @dataclass
@@ -161,13 +140,6 @@ class Fitted(NamedTuple):
     outside: Array
 
 
-FREE = {
-    "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
-    "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 6.0, 0.03, 100.0),
-}  # fmt: skip
-"""A card's factors: where they start, and their bounds."""
-
-
 def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
     """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
     listed = list(job.shared)
@@ -180,7 +152,7 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", prior=width))
     for name, width in job.kin._asdict().items() if job.kin else ():
         if width:
-            kinds = sorted({kin(f.gpu) for f in members} - ({"~"} if name == "bandwidth" else set()))
+            kinds = sorted({kin(f.gpu) for f in members})
             listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in kinds]
     return listed
 
@@ -198,13 +170,16 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
 
 
 def reach_of(f: Family, theta: Mapping[str, float]) -> Reach:
-    """A card's factors in a fit: its own times its family's where the fit has either, else those on file."""
-    filed = card(f.gpu, f.scenario.cluster.device.architecture, f.engine)._asdict()
-    for name in filed:
+    """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
+    its family's alone), else those on file."""
+    if not any("|" in key for key in theta):
+        return card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
+    found = Reach()._asdict()
+    for name in found:
         parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{kin(f.gpu)}|{name}") if key in theta]
         if parts:
-            filed[name] = float(np.prod(parts))
-    return Reach(**filed)
+            found[name] = float(np.prod(parts))
+    return Reach(**found)
 
 
 def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
@@ -212,14 +187,14 @@ def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
     chosen = [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
               and engine_of(r) in job.engines]  # fmt: skip
     members = families(chosen)
-    theta = _fit(job, members, chosen, np.ones(len(chosen), bool))
+    theta = fit_to(job, members, chosen, np.ones(len(chosen), bool))
     inside = predict(members, len(chosen), theta)
     outside = np.full(len(chosen), np.nan)
     fold = folds(chosen)
     for k in range(FOLDS if crossed else 0):
         aside = fold == k
         if aside.any() and not aside.all():
-            outside[aside] = predict(members, len(chosen), _fit(job, members, chosen, ~aside))[aside]
+            outside[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside))[aside]
     return Fitted(theta, chosen, inside, outside)
 
 
@@ -231,8 +206,11 @@ def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
     return np.where(first, 0, np.where(second, 1, 2))
 
 
-def _fit(job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_]) -> dict[str, float]:
-    """Constants of a job from the rows in use; a card without any of them keeps its factors at 1."""
+def fit_to(
+    job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_]
+) -> dict[str, float]:
+    """Constants of a job from the rows in use that can be trusted; a card without any keeps its factors at 1."""
+    use = use & np.array([not distrusted(r) for r in requests])
     kept = [f for f in members if use[f.index].any()]
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {kin(f.gpu) for f in kept}
     free = params_of(job, members)
@@ -270,95 +248,7 @@ def table(found: Fitted, label: str) -> list[str]:
     return lines
 
 
-def host(step: float = 1e-3, sequence: float = 10e-6, request: float = 10e-3, gap: float = 1e-6) -> tuple[Param, ...]:
-    """The host's constants with wide priors around their usual values (s)."""
-    return (
-        Param("step", step, 1e-6, 2e-2, prior=0.8),
-        Param("sequence", sequence, 1e-8, 2e-3, prior=0.8),
-        Param("request", request, 1e-5, 1.0, prior=0.8),
-        Param("gap", gap, 1e-8, 2e-5, prior=0.5),
-    )
-
-
-def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0) -> tuple[Param, ...]:
-    """Factors on kernels around 1."""
-    return tuple(Param(n, 1.0, low, high, prior=width) for n in names)
-
-
-def reread(start: float) -> Param:
-    """Time of query heads that read the KV cache each by itself, over 16-bit values at L1's rate."""
-    return Param("kv_reread", start, 0.0, 24.0, log=False, prior=2.0)
-
-
-APPLE = ("apple-m1-7core-8gb", "apple-m1-max-32core-64gb", "apple-m1-pro-14core-16gb", "apple-m2-ultra-76core-192gb",
-         "apple-m3-max-40core-64gb", "apple-m3-pro-18core-36gb")  # fmt: skip
-COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
-
-JOBS: dict[str, Job] = {
-    "vllm-2024": Job(
-        ("vllm-2024",),
-        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), Param("kv_convert", 60.0, 1.0, 1e3, prior=1.0),
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
-        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
-    ),
-    "vllm-2024-rocm": Job(
-        ("vllm-2024-rocm",),
-        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE, reread(4.0),
-         *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
-        cards={"mi250": Card(0.7, 0.5, few=1.0), "mi300x": Card(0.7, 0.5, few=1.0)},
-    ),
-    "trtllm-2024": Job(
-        ("trtllm-2024",),
-        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
-         Param("kv_convert", 300.0, 1.0, 1e4, prior=1.0),
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
-        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
-               "rtx-4090": Card(0.3, 0.3)},
-    ),
-    "trtllm": Job(
-        ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
-        (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
-        own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
-             "trtllm-0.9": (reread(4.5), Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5))},
-        cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
-    ),
-    "trtllm-nemo": Job(
-        ("trtllm-nemo",),
-        (*host(0.3e-3, 10e-6, 20e-3), COLLECTIVE, *kernel("gemm_factor", "attention_factor", "decode_factor")),
-    ),
-    "fastertransformer": Job(
-        ("fastertransformer",),
-        (*host(0.5e-3, 5e-6, 2e-3), COLLECTIVE, Param("bmm_factor", 1.0, 0.3, 5.0, prior=0.5),
-         *kernel("gemm_factor", "decode_factor", "stream_factor")),
-    ),
-    "megatron-infer": Job(
-        ("megatron-infer",),
-        (Param("step", 5e-3, 1e-6, 2e-1, prior=0.8), Param("sequence", 3e-3, 1e-8, 1e-1, prior=1.0),
-         Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), COLLECTIVE, *kernel("gemm_factor")),
-    ),
-    "llama.cpp": Job(
-        ("llama.cpp-2024-05", "llama.cpp"),
-        (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
-         *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
-         Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
-         Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3), Param("vector_rate", 6.5, 2.0, 30.0, prior=0.2), reread(4.0)),
-        own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)}, cards=dict.fromkeys(APPLE, Card(0.2, 0.2)) | {"*": Card(0.2, 0.1)},
-        kin=Card(0.5, 0.3),
-    ),
-    "tinychat": Job(
-        ("tinychat", "tinychat-2.0"),
-        (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5)),
-        own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
-        cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
-    ),
-    "tgi": Job(("tgi",), host(2e-3, 50e-6, 20e-3)),
-    "mlc": Job(("mlc",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
-    "exllamav2": Job(("exllamav2",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
-}  # fmt: skip
-
-
-GENERAL = ("rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
+GENERAL = ("~geforce", "~apple", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 
@@ -410,7 +300,10 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
         gpus = sorted({k.split("|")[0] for k in found.constants if "|" in k})
         for gpu in gpus:
             factors = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{gpu}|")}
-            rows = sum(r.group[1] == gpu for r in found.requests)
+            shared = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{kin(gpu)}|")}
+            if not gpu.startswith("~"):
+                factors = {k: factors.get(k, 1.0) * shared.get(k, 1.0) for k in {**shared, **factors}}
+            rows = sum(gpu in (r.group[1], kin(r.group[1])) for r in found.requests)
             values = [f"{k} = {v:.4g}" for k, v in factors.items()]
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in JOBS[name].engines:

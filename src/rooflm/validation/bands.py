@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm import catalogue
-from rooflm.bands import FEWEST, asked, family
+from rooflm.bands import FEWEST, LEVELS, asked, family
 from rooflm.errors import RooflmError
 from rooflm.fitting.common import held_out
 from rooflm.kernels.constants import ANY
+from rooflm.validation.distrust import distrusted
 from rooflm.validation.request import Request, ServeRequest
 from rooflm.validation.rows import read_rows
 from rooflm.validation.score import band_phase, engine_of, is_rate, score, trainer_of
@@ -57,6 +58,8 @@ def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
     with path.open(newline="", encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
             r = requests[row["id"]]
+            if distrusted(r):
+                continue
             outside = float(row["outside"])
             wide = 1.0 if np.isfinite(outside) else IN_SAMPLE
             predicted = outside if np.isfinite(outside) else float(row["inside"])
@@ -124,9 +127,10 @@ def coverage(ratios: Sequence[Ratio]) -> tuple[int, float]:
         rest = percentiles([r for r, f in zip(ratios, fold, strict=True) if f != k])
         known = {(b.phase, b.engine, b.architecture): b for b in rest}
         for r in (r for r, f in zip(ratios, fold, strict=True) if f == k):
-            found = next((known[r.phase, *a] for a in asked(r.engine, r.architecture) if (r.phase, *a) in known), None)
+            levels = zip(LEVELS, asked(r.engine, r.architecture), strict=True)
+            found = next(((known[r.phase, *a], wide) for (_, wide), a in levels if (r.phase, *a) in known), None)
             if found:
-                hits.append(found.low <= r.ratio <= found.high)
+                hits.append(found[0].low ** found[1] <= r.ratio <= found[0].high ** found[1])
     return len(hits), float(np.mean(hits)) if hits else float("nan")
 
 

@@ -9,11 +9,12 @@ import argparse
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from rooflm.validation.distrust import distrusted
 from rooflm.validation.request import Request
 from rooflm.validation.rows import published_tables, read_rows
 from rooflm.validation.score import Scored, requests_of, score, verdicts
@@ -58,11 +59,14 @@ def figures(predicted: Sequence[float], measured: Sequence[float]) -> tuple[str,
     return f"{ape.mean():.1f}", f"{np.median(ape):.1f}", f"{np.percentile(ape, 90):.1f}"
 
 
-def by_source(path: Path) -> str:
-    """Errors of every source and phase, by the shipped fit and by fits that never saw the row's group."""
+def by_source(path: Path, doubtful: Collection[str] = (), apart: bool = False) -> str:
+    """Errors of every source and phase, by the shipped fit and by fits that never saw the row's group; doubtful: ids of
+    rows not to be trusted, which are left out, or (apart) alone in the table."""
     groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     with path.open(newline="", encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
+            if (row["id"] in doubtful) != apart:
+                continue
             name = SOURCES.get(row["source"], row["source"])
             if row["source"].startswith("llamacpp") and row["source"] != "llamacpp-apple":
                 name += ", decode" if row["metric"].startswith("decode") else ", prefill"
@@ -122,8 +126,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
     all_rows = [r for r in read_rows(args.data) if isinstance(r, Request)]
     memory = score([r for r in all_rows if not queues(r)])
+    doubtful = {r.id for r in all_rows if r.task == "infer" and distrusted(r)}
     tables = {
-        "inference": by_source(args.rows),
+        "inference": by_source(args.rows, doubtful),
+        "distrusted": by_source(args.rows, doubtful, apart=True),
         "own": own(score(mine)),
         "memory": own([x for x in memory if x.request.metric == "memory_bytes"]),
         "verdicts": verdict_text(memory),

@@ -27,6 +27,7 @@ from rooflm.scenario import Scenario
 from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.units import Num
 from rooflm.validation import training_facts
+from rooflm.validation.distrust import distrusted
 from rooflm.validation.load import predict_load
 from rooflm.validation.metrics import describe, summarise
 from rooflm.validation.request import Outcome, Request, ServeRequest, Skip
@@ -353,7 +354,8 @@ def queues(request: Request | ServeRequest) -> bool:
 
 def why(x: Scored) -> str:
     """What sets a row apart, in words: rounds of its batch, what nobody measured, what the reader had to assume."""
-    facts = []
+    doubt = distrusted(x.request) if isinstance(x.request, Request) else ""
+    facts = [doubt] if doubt else []
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.0f} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
