@@ -34,6 +34,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.moe import fitted as moe_constants
+from rooflm.kernels.training import sibling, trained
 from rooflm.ops import Comm, Op, distinct_experts
 from rooflm.quant import Quant
 from rooflm.scenario import Scenario
@@ -78,7 +79,8 @@ def where(s: Scenario, r: Any) -> Where:
     """What picks the constants of a scenario."""
     device = s.cluster.device
     kv = "fp8" if float(np.max(s.quant.kv_bits)) <= 8 else r.dtype["half"]
-    return Where(device.name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
+    name = sibling(device.name) if s.engine.phase == "training" else device.name
+    return Where(name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
                  r.dtype["half"], kv, s.engine.name)  # fmt: skip
 
 
@@ -227,6 +229,8 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
             continue
         kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
         c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
+        if s.engine.phase == "training":
+            c = trained(c, op.name == "attention_backward")
         call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                        sms=s.cluster.device.sms)  # fmt: skip

@@ -51,7 +51,8 @@ class Engine:
     Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
     "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
     early_stop: recomputation ends with the last tensor that is needed, so that the closing product of a layer is not
-    run again (PyTorch 2.1 and later, XLA);
+    run again (PyTorch 2.1 and later, XLA); narrow_gather: gathers of a tensor group carry 8-bit values where products
+    take them;
     stream_share: share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors;
     zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated
     and reduced; grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation);
@@ -131,6 +132,7 @@ class Engine:
     attention_kernel: str = "cudnn"
     selective: str = "core"
     early_stop: bool = False
+    narrow_gather: bool = False
     stream_share: Num = 0.8
     gemm_factor: Num = 1.0
     bmm_factor: Num = 1.0

@@ -62,14 +62,15 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """A norm and the residual add before it.
 
     Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
-    Unfused (eager PyTorch): to fp32, square, mean, rsqrt, two products and back, 6 kernels and some 18 bytes a value,
-    then the add with 3 values.
+    Unfused (eager PyTorch): to fp32, square, mean, rsqrt, two products and back, 6 kernels and 26 bytes a value, then
+    the add with 3 values; a layer norm is one kernel there too.
     """
     values = c.residual_tokens * c.model.hidden
     b = c.style.half_bytes
     if c.style.training and not c.style.fused:
         add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.style.dropout))
-        return [stream("norm", "norm", "norm", count * norms, values * 2 * b), add]
+        each = 26.0 if c.model.norm == "rms" else 2.0 * b
+        return [stream("norm", "norm", "norm", count * norms, values * each), add]
     if c.style.fused:
         written = b + np.minimum(c.dense_widths[1], b)
         moved = values * (2 * b + written)

@@ -89,15 +89,16 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp).
 
-    A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits;
-    the ranks of a tensor group share their tokens out among them.
+    A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
+    both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
+    their tokens out among them.
     """
     m = c.mapping
     if absent_group(m.ep):
         return []
     each = distinct_ranks(m.ep, f.top_k) if c.style.dedup else f.top_k
     ranks = np.where(m.expert_dp > 1, m.ep, 1)
-    rows = c.tokens / m.tp * each * c.model.hidden
+    rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
     sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)
     return [
         Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),

@@ -34,7 +34,9 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
     if c.style.training:
         if a.rope or a.qk_norm:
-            nodes.append(stream("rope", part, "rope", count, 2 * tokens * (q_width + k_width) * b))
+            # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
+            each = 2.0 * b if c.style.fused else 20.0
+            nodes.append(stream("rope", part, "rope", count, tokens * (q_width + k_width) * each))
     elif c.style.epilogue or c.style.rope_inside:
         nodes.append(stream("kv_write", part, "kv_write", count, kv_written, 1 - c.style.rope_inside))
     elif c.style.fused:

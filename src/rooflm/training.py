@@ -261,10 +261,10 @@ def _estimate(
     """The estimate of a step whose parts are known."""
     w, device, gpus = s.workload, s.cluster.device, s.mapping.devices
     peak = products_dtype_peak(s)
-    forward, layers, core = forward_flops(s, causal=False)
-    causal, _layers, _core = forward_flops(s, causal=True)
+    forward, layers = forward_flops(s, causal=False)
+    causal, _ = forward_flops(s, causal=True)
     model_flops = 3.0 * forward * w.batch
-    again = recomputed_flops(s, layers, core) * w.batch
+    again = recomputed_flops(s, layers) * w.batch
     memory = memory_use(s, c)
     fits = memory.total <= memory.capacity
     limits = check(s, c, fits)

@@ -132,13 +132,29 @@ def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
         nodes["backward.layers"] = [*nodes["backward.layers"], *narrow]
         base = [*base, *extra, *narrow]
     if isinstance(q.act_bits, int | float) and q.act_bits < 16:
-        casts = rules.quantisation(base, 1.0 / m)
+        casts = rules.quantisation(base, 1.0 / m, q.name == "fp8-rowwise")
         nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(casts, rules.Rules(grads))]
         base = [*base, *casts]
     nodes |= {"forward.embedding": places["embedding"], "forward.layers": base, "forward.head": places["head"]}
-    again = rules.recomputed(base, s.mapping.recompute, recomputed_share(s))
+    again = rules.recomputed(base, s.mapping.recompute, recomputed_share(s), s.engine.early_stop)
     nodes["recompute.layers"] = again if t.adapters else [scaled(n, t.trainable_layers) for n in again]
-    return nodes
+    return {name: [gathered(n, s) for n in listed] for name, listed in nodes.items()} if narrow_gathers(s) else nodes
+
+
+def narrow_gathers(s: Scenario) -> bool:
+    """Whether a tensor group gathers values of the products' width: one scale a tensor, cast before they are sent.
+
+    Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs.
+    """
+    narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
+    return narrow and s.engine.narrow_gather and s.quant.name != "fp8-rowwise"
+
+
+def gathered(node: Op | Comm, s: Scenario) -> Op | Comm:
+    """A gather of the tensor group at the products' width."""
+    if not isinstance(node, Comm) or node.op != "all_gather" or node.group != "tp":
+        return node
+    return node._replace(bytes=node.bytes * s.quant.act_bytes / 2.0)
 
 
 def recomputed_share(s: Scenario) -> Num:
@@ -272,8 +288,8 @@ def flops_seconds(nodes: Nodes, peak: dict[str, Num]) -> Num:
     return sum(count_flops([n]) / peak[n.rate] for n in nodes if isinstance(n, Op)) + 0.0
 
 
-def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Num, Num]:
-    """(all, layers, attention core) forward FLOPs of one sequence through the whole unsplit model.
+def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
+    """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
 
     causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
     """
@@ -287,14 +303,12 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Num, Num]:
             n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
             for n in nodes["layers"]
         ]
-    core = [n for n in nodes["layers"] if isinstance(n, Op) and n.kind in ("attention", "bmm", "mla_attention")]
-    layers = count_flops(nodes["layers"])
-    return layers + count_flops(nodes["embedding"]) + count_flops(nodes["head"]), layers, count_flops(core)
+    return sum(count_flops(nodes[place]) for place in nodes), nodes["layers"]
 
 
-def recomputed_flops(s: Scenario, layers: Num, core: Num) -> Num:
-    """FLOPs of one sequence that recomputation runs again, of `layers` in all layers and `core` in attention cores."""
+def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
+    """FLOPs of one sequence that recomputation runs again, of the forward nodes of all layers."""
     policy = s.mapping.recompute
-    if policy in ("none", "ops"):
-        return 0.5 * (layers - core) if policy == "ops" else 0.0
-    return core * (not s.engine.flash) if policy == "selective" else layers * recomputed_share(s)
+    if policy == "selective" and s.engine.flash:
+        return 0.0
+    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.early_stop))

@@ -6,6 +6,8 @@ import tomllib
 from functools import cache
 from typing import Any
 
+from rooflm.backward import FLASH_BACKWARD
+from rooflm.kernels.attention import PrefillConstants
 from rooflm.kernels.constants import CALIBRATION
 
 
@@ -24,16 +26,28 @@ def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, flo
     return {**rows.get(architecture, {}), **rows.get(device, {})}
 
 
+def sibling(device: str) -> str:
+    """The measured card with the die of a card that has no kernel data of its own, else the card itself: cards of one
+    die differ in memory and power, which the formulas take from the datasheet.
+
+    >>> sibling("a100-sxm-40gb"), sibling("h100-sxm-80gb")
+    ('a100-sxm-80gb', 'h100-sxm-80gb')
+    """
+    return str(table()["die"].get(device, device))
+
+
 def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4; or of a scheme by name
-    (mxfp8, whose scales the matrix units apply themselves).
+    (mxfp8, whose scales the matrix units apply themselves); times that of a scheme with kernels of its own
+    (fp8-rowwise: CUTLASS instead of cuBLAS).
 
     >>> gemm("unknown", "unknown", "bf16")
     1.0
     """
     kind = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}.get(dtype, "half")
     row = found(table()["gemm"], device, architecture)
-    return row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
+    factor = row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
+    return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
 
 
 def experts(device: str, architecture: str) -> float:
@@ -53,3 +67,16 @@ def attention(kernel: str, device: str, architecture: str) -> tuple[float, float
     """
     row = found(table()["attention"].get(kernel, {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
+
+
+def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:
+    """Constants of a serving engine's prefill attention as they hold in training: its passes over queries, keys and
+    values (bias, rotary embedding, cache) are kernels of their own there; a backward pass has one exponential a score
+    for five products instead of two.
+
+    >>> from rooflm.kernels.attention import IDEAL_PREFILL
+    >>> trained(IDEAL_PREFILL._replace(softmax_dim=40.0, qo_passes=1.0), True)[3:6]
+    (16.0, 0.0, 0.0)
+    """
+    plain = c._replace(kv_passes=0.0, qo_passes=0.0, lane_s=0.0)
+    return plain._replace(softmax_dim=c.softmax_dim / FLASH_BACKWARD) if backward else plain

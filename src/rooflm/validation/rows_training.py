@@ -68,8 +68,8 @@ SOURCES: dict[str, Source] = {
     "MOE": Source(
         "megatron-lm-2025", "2025-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
     ),
-    "AUTO": Source("nemo-automodel", "2026-02", recompute="none", zero="fsdp", kernels="Transformer Engine, DeepEP"),
-    "PAX": Source("pax", "2024-03", recompute="none", kernels="cuDNN"),
+    "AUTO": Source("nemo-automodel", "2026-02", recompute="full", zero="fsdp", kernels="Transformer Engine, DeepEP"),
+    "PAX": Source("pax", "2024-03", recompute="full", kernels="cuDNN"),
     "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
 }
 WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
@@ -89,7 +89,7 @@ DTYPES = {
     "float8": "fp8",
     "float8+bf16": "fp8",
     "float8 tensorwise": "fp8",
-    "float8 rowwise": "fp8",
+    "float8 rowwise": "fp8-rowwise",
     "mxfp8": "mxfp8",
     "fp8-mx": "mxfp8",
     "nvfp4": "nvfp4",
@@ -188,6 +188,12 @@ def recomputation(row: Row, about: Source) -> tuple[str, tuple[str, ...]]:
     raise Unusable(f"unknown recomputation {cell}")
 
 
+def mode_of(row: Row) -> str:
+    """The mixed-precision mode of llm-foundry's tables ("pure", "default"), or an empty text."""
+    mixed = re.search(r"MP mode (\w+)", text(row, "note"))
+    return mixed[1].lower() if mixed else ""
+
+
 def degrees(row: Row, source: str) -> dict[str, int]:
     """gpus, tp, pp, vp, cp, ep and dp; dp follows from the others where it is blank. Unusable where they disagree."""
     gpus = count(row, "gpus", "number of GPUs not stated")
@@ -219,10 +225,9 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
     facts: dict[str, Fact] = {"date": about.date} if about.date else {}
     facts |= {k: v for k, v in (("network", about.network), ("kernels", about.kernels)) if v}
     interconnect = re.search(r"with (\d+) Gbps node-node", note)
-    mixed = re.search(r"MP mode (\w+)", note)
     day = re.search(r"table date (\d\d-\d\d)", note)
     facts |= {"network": f"{interconnect[1]} Gb/s RoCE a node"} if interconnect else {}
-    facts |= {"fsdp_precision": mixed[1].lower()} if mixed else {}
+    facts |= {"fsdp_precision": mode_of(row)} if mode_of(row) else {}
     facts |= {"date": f"2022-{day[1]}"} if day else {}
     words = {
         "async_tp": "async tp" in note.lower() or "AsyncTP" in note,
@@ -241,9 +246,10 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
     }
     container = re.search(r"container (\d\d\.\d\d[.\d]*\d)", note)
     facts |= {"container": container[1]} if container else {}
-    facts |= {"fp8_scaling": "rowwise"} if "rowwise" in text(row, "precision") else {}
     detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
     facts |= {"recompute_detail": detail[1]} if detail else {}
+    if source == "TT" and detail and detail[1] == "layer":  # torchtitan: every second layer as a whole
+        facts["recompute_layers"] = (number(row, "layers") or 0) / (2 * (number(row, "pp") or 1))
     return facts | {k: True for k, v in words.items() if v}
 
 
@@ -337,6 +343,8 @@ def read_training(row: Row, row_id: str) -> Request | Skip:
     except Unusable as why:
         return Skip(row_id, str(why), source)
     printed_sp = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
+    if source == "LLMF" and mode_of(row) == "pure":
+        framework = "llm-foundry 0.0"
     sp = bool((about.sp if printed_sp is None else printed_sp) and split["tp"] > 1)
     facts = facts_of(row, source, about) | shard_facts
     if facts.get("interleaved") and split["vp"] == 1 and split["pp"] > 1:

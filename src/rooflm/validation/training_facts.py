@@ -42,6 +42,9 @@ def inputs(request: Request) -> dict[str, Any]:
         sets["cluster.tiers.1.bandwidth"] = bandwidth
     if facts.get("async_tp"):
         sets["engine.tp_overlap"] = ASYNC_TP
-    if facts.get("fsdp_precision") == "pure":
-        sets["engine.grad_bytes"] = 2
+    eager = request.source == "TT" and not facts.get("compile") and request.kwargs.get("dtype") == "bf16"
+    if eager:  # 8-bit training in torchtitan needs the compiler
+        sets["engine.fused"] = False
+    if facts.get("recompute_layers"):
+        sets |= {"mapping.recompute": "block", "mapping.recompute_layers": facts["recompute_layers"]}
     return sets
