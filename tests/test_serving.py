@@ -248,6 +248,37 @@ def test_stream_and_receive_intervals_delay_the_first_token() -> None:
     assert polled > plain + 7 * TABLE.decode_time(8, 600.0)
 
 
+def two(gap: float, **options: Any) -> float:
+    """TTFT of a request that comes `gap` s after one that decodes."""
+    load = Requests(np.array([512, 512]), np.array([400, 100]), np.array([0.0, gap]))
+    records = run_of(load, **options).records
+    return float(records.first[1] - records.arrival[1])
+
+
+def test_a_pass_made_up_ahead_costs_a_newcomer_one_step() -> None:
+    step = TABLE.decode_time(1, 700.0)
+    for gap in (0.5, 0.5003, 0.777):
+        assert two(gap, lookahead=1) - two(gap) == pytest.approx(step, rel=0.02)
+    assert two(9.0, lookahead=1) == two(9.0)  # nothing runs: nothing is made up ahead
+
+
+def test_looks_at_the_queue_come_at_fixed_steps() -> None:
+    step = TABLE.decode_time(1, 700.0)
+    waits = [(two(0.5 + i * step / 3, receive_interval=10) - two(0.5 + i * step / 3)) / step for i in range(30)]
+    assert min(waits) < 1 and 8 < max(waits) < 10.2
+    assert np.mean(waits) == pytest.approx(4.5, abs=1.0)
+
+
+def test_prompts_wait_for_company_and_not_longer_than_told() -> None:
+    step = TABLE.decode_time(1, 700.0)
+    options = {"scheduler": "no-evict", "wait_steps": 20, "wait_share": 0.9}
+    assert (two(0.5, **options) - two(0.5, scheduler="no-evict")) / step == pytest.approx(20, abs=1.1)
+    assert two(0.5, **options, budget=560) == two(0.5, scheduler="no-evict", budget=560)  # enough tokens alone
+    load = Requests(np.array([512] * 3), np.array([400, 100, 100]), np.array([0.0, 0.5, 0.5 + 5 * step]))
+    records = run_of(load, **options, budget=1100).records
+    assert records.first[1] == records.first[2] and (records.first[1] - 0.5) / step < 12
+
+
 def test_a_serial_front_end_queues() -> None:
     assert visible(np.array([0.0, 0.0, 0.0, 9.0]), 0.5).tolist() == [0.5, 1.0, 1.5, 9.5]
     run = run_of(closed_loop(32, 32, 64, 4), front=0.1)

@@ -119,7 +119,9 @@ def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed
             degrees["dp"] = rest if is_array(rest) else int(rest)
             if degrees["dp"] is not rest and degrees["dp"] != 1:
                 assumed.append(f"dp {degrees['dp']}")
-        elif not is_array(rest) and rest != 1:
+        elif is_array(rest):
+            degrees["gpus"] = gpus  # points whose degrees make another number are told as such
+        elif rest != 1:
             raise RooflmError(
                 f"gpus is {_plain(gpus)}, but tp x pp x dp x cp is {_plain(gpus / rest)}: leave one of them out"
             )
@@ -241,7 +243,7 @@ def build_inference(
     degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
     scheme = quant_for(found, quant, assumed)
     if mode.mode == "calibrated":
-        runner = tuned(runner, machine.device.name, scheme.name)
+        runner = tuned(runner, machine.device.name)
     work = Workload(
         batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
         cached=whole("cached", cached, 0), logits=logits,

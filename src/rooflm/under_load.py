@@ -1,12 +1,12 @@
 """Constants of the newest engines, fitted to measurements under load: data/calibration/serving.toml, [fit.*].
 
-An engine's row, times a factor of all device times and one of prompts for the card, the weight type and the release.
-They serve `infer` and the serving simulator alike, so that one client alone sees what `infer` says.
+An engine's row, times factors of the card (all device times, prompts, host time a sequence) and of the release (these,
+host time a step, a request). They serve `infer` and the serving simulator alike, so that one client alone sees what
+`infer` says.
 """
 
 from __future__ import annotations
 
-import re
 import tomllib
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -24,19 +24,10 @@ def settings() -> dict[str, Any]:
     return found
 
 
-def weight_type(quant: str) -> str:
-    """A scheme's weight type: its name without the cache's.
+def tuned(engine: Engine, gpu: str, release: str = "") -> Engine:
+    """The engine with its constants for a card and a release; itself where none was fitted.
 
-    >>> weight_type("fp8kv8"), weight_type("fp8-block")
-    ('fp8', 'fp8-block')
-    """
-    return re.sub(r"-?kv\d+$", "", quant)
-
-
-def tuned(engine: Engine, gpu: str, quant: str, release: str = "") -> Engine:
-    """The engine with its constants for a card, a scheme and a release; itself where none was fitted.
-
-    >>> tuned(Engine("nobody"), "h100-sxm-80gb", "fp8") == Engine("nobody")
+    >>> tuned(Engine("nobody"), "h100-sxm-80gb") == Engine("nobody")
     True
     """
     row = settings().get("fit", {}).get(engine.name)
@@ -44,17 +35,9 @@ def tuned(engine: Engine, gpu: str, quant: str, release: str = "") -> Engine:
         return engine
     known = {f.name for f in fields(engine)}
     own: dict[str, Any] = {k: float(v) for k, v in row.items() if k in known}
-    types = row.get("types", {})
-    kind = types.get(weight_type(quant), types.get("fp8", {}))  # a type without runs of its own counts as fp8
-    parts = (
-        row.get("cards", {}).get(gpu, {}),
-        kind,
-        row.get("releases", {}).get(release, {}),
-    )
-    for name in ("speed", "prompt", "request"):
-        for part in parts:
-            if name in part:
-                own[name] = own.get(name, getattr(engine, name)) * float(part[name])
+    for part in (row.get("cards", {}).get(gpu, {}), row.get("releases", {}).get(release, {})):
+        for name, factor in part.items():
+            own[name] = own.get(name, getattr(engine, name)) * float(factor)
     own["request"] = own.get("request", engine.request) + float(row.get("front", 0.0))  # alone, a request pays both
     return replace(engine, **own)
 

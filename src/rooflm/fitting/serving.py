@@ -25,11 +25,10 @@ from rooflm.engine import Engine
 from rooflm.engines import load_engine
 from rooflm.errors import RooflmError
 from rooflm.serving.deploy import make_pool, make_server
-from rooflm.serving.published import Case, cases, load, means, options, scenario, scored
+from rooflm.serving.published import Case, cases, load, means, options, release, scenario, scored
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
-from rooflm.under_load import weight_type
 
 Array = NDArray[np.float64]
 
@@ -62,11 +61,22 @@ def prepare(case: Case, extra: dict[str, Any] | None = None, requests: int | Non
     return Prepared(case, make_pool(s, server, longest, case.concurrency), load(case, requests))
 
 
+BUMP = 0.1
+"""Step of the derivatives (log, or units)."""
+
+
 class Constants(NamedTuple):
     """Fields of the engine, and serial seconds a request of the front end."""
 
     engine: dict[str, Any]
     front: float
+
+    def bumped(self, name: str, more: float | None) -> Constants:
+        """With one of them larger by `more`, or by the factor exp(BUMP)."""
+        if name == "front":
+            return self._replace(front=self.front * float(np.exp(BUMP)))
+        value = self.engine[name] * float(np.exp(BUMP)) if more is None else self.engine[name] + more
+        return self._replace(engine={**self.engine, name: value})
 
 
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
@@ -95,59 +105,60 @@ class Prior(NamedTuple):
 
 
 PRIORS = {
-    "request": Prior(0.04, 0.6), "front": Prior(0.0015, 0.5), "step": Prior(0.3e-3, 0.7), "sequence": Prior(3e-6, 0.7),
-    "gap": Prior(0.0, 2.0, 0.5e-6), "collective_factor": Prior(1.0, 0.45), "gemm_factor": Prior(1.0, 0.2),
-    "decode_factor": Prior(1.0, 0.25), "moe_factor": Prior(1.0, 0.2), "stream_factor": Prior(1.0, 0.25),
-    "prompt": Prior(1.0, 0.3),
+    "request": Prior(0.03, 0.6), "front": Prior(0.001, 0.5), "step": Prior(1e-3, 0.7), "sequence": Prior(1e-5, 0.7),
+    "gap": Prior(-0.8e-6, 0.6, 0.5e-6), "collective_factor": Prior(0.8, 0.2), "gemm_factor": Prior(0.9, 0.1),
+    "decode_factor": Prior(1.15, 0.12), "moe_factor": Prior(0.9, 0.1), "stream_factor": Prior(0.9, 0.12),
+    "prompt": Prior(1.3, 0.12),
 }  # fmt: skip
-"""Constants of an engine. gap may be negative: kernels measured alone carry launch time that a CUDA graph hides."""
-CARD = {"speed": Prior(1.0, 0.08), "prompt": Prior(1.0, 0.15)}
+"""Constants of an engine, around what the three engines have in common. gap is below 0: kernels measured alone carry
+launch time that a CUDA graph hides. prompt: real passes of many tokens run hotter than kernels measured alone."""
+OWN = {"trtllm": {"step": Prior(4e-3, 0.7), "sequence": Prior(8e-5, 0.7)}}
+"""Where an engine differs from that: TensorRT-LLM's executor and sampler in Python spend host time a sequence."""
+CARD = {"speed": Prior(1.0, 0.035), "prompt": Prior(1.0, 0.07), "sequence": Prior(1.0, 0.15)}
 """Constants of a card, beside the engine's."""
-RELEASE = {"request": Prior(1.0, 1.0), "prompt": Prior(1.0, 1.0), "speed": Prior(1.0, 0.15)}
+RELEASE = {
+    "request": Prior(1.0, 0.4), "prompt": Prior(1.0, 0.1), "speed": Prior(1.0, 0.045), "step": Prior(1.0, 0.4),
+    "sequence": Prior(1.0, 0.5),
+}  # fmt: skip
 """Constants of a release, beside the engine's."""
-RELEASES = ("1.0.0rc3",)
-"""Releases with enough groups of their own."""
 
 
-TYPE = {"speed": Prior(1.0, 0.1), "prompt": Prior(1.0, 0.2)}
-"""Constants of a weight type (fp8, mxfp4, ...), beside the engine's: which kernels the engine has for it."""
-
-
-def prior_of(name: str) -> Prior:
-    """The prior of an engine's constant, of `kind:card`, `kind@release` or `kind/type`."""
-    for mark, priors in (("@", RELEASE), (":", CARD), ("/", TYPE)):
+def prior_of(name: str, engine: str = "") -> Prior:
+    """The prior of an engine's constant, of `kind:card` or of `kind@release`."""
+    for mark, priors in (("@", RELEASE), (":", CARD)):
         kind, found, _ = name.partition(mark)
         if found:
             return priors[kind]
-    return PRIORS[name]
+    return OWN.get(engine, {}).get(name, PRIORS[name])
 
 
 def applies(name: str, case: Case) -> bool:
     """True when a constant has a part in a case."""
-    own = {":": case.kwargs["gpu"], "@": case.version, "/": weight_type(case.kwargs["quant"] or "")}
+    own = {":": case.kwargs["gpu"], "@": release(case)}
     return all(name.partition(mark)[2] in ("", value) for mark, value in own.items())
 
 
 class Theta(NamedTuple):
-    """What is fitted: names (an engine's constant, kind:card, kind@release, kind/type), and how far each is from its
+    """What is fitted of an engine: names (its own constants, kind:card, kind@release), and how far each is from its
     prior."""
 
     names: tuple[str, ...]
     logs: Array
+    engine: str = ""
 
     def of(self, case: Case) -> Constants:
         """The constants of a case."""
-        return self.constants(case.kwargs["gpu"], case.version, weight_type(case.kwargs["quant"] or ""))
+        return self.constants(case.kwargs["gpu"], release(case))
 
-    def constants(self, gpu: str, release: str = "", kind: str = "") -> Constants:
-        """The constants of a card, a release and a weight type."""
+    def constants(self, gpu: str, version: str = "") -> Constants:
+        """The constants of a card and a release."""
         moves = dict(zip(self.names, self.logs.tolist(), strict=True))
-        own = {n: PRIORS[n].at(v) for n, v in moves.items() if n in PRIORS}
+        own = {n: prior_of(n, self.engine).at(v) for n, v in moves.items() if n in PRIORS}
         value = {n: float(np.exp(v)) for n, v in moves.items() if n not in PRIORS}
         known = {f.name for f in fields(Engine)}
         engine: dict[str, Any] = {"speed": 1.0} | {k: v for k, v in own.items() if k in known}
         for name in engine:
-            for part in (f"{name}:{gpu}", f"{name}@{release}", f"{name}/{kind}"):
+            for part in (f"{name}:{gpu}", f"{name}@{version}"):
                 engine[name] *= value.get(part, 1.0)
         return Constants(engine, own["front"])
 
@@ -155,15 +166,13 @@ class Theta(NamedTuple):
 def start(items: Sequence[Prepared]) -> Theta:
     """All constants at their priors."""
     cards = sorted({p.case.kwargs["gpu"] for p in items})
-    types = sorted({weight_type(p.case.kwargs["quant"] or "") for p in items})
-    releases = sorted({p.case.version for p in items} & set(RELEASES))
+    releases = sorted({release(p.case) for p in items} - {""})
     names = (
         *PRIORS,
         *(f"{kind}:{card}" for card in cards for kind in CARD),
-        *(f"{kind}@{release}" for release in releases for kind in RELEASE),
-        *(f"{kind}/{own}" for own in types for kind in TYPE),
+        *(f"{kind}@{version}" for version in releases for kind in RELEASE),
     )
-    return Theta(names, np.zeros(len(names)))
+    return Theta(names, np.zeros(len(names)), items[0].case.engine)
 
 
 WEIGHTS = (0.6, 1.0)
@@ -179,51 +188,70 @@ def residuals(items: Sequence[Prepared], theta: Theta) -> Array:
     return out
 
 
-def fit(items: Sequence[Prepared], rounds: int = 5, begin: Theta | None = None, tell: Any = None) -> Theta:
-    """Gauss-Newton with priors and soft-L1 weights; groups count by the root of the root of their size.
+class Fitted(NamedTuple):
+    """A fit: constants, log residuals (runs, 2), and their derivatives (runs, 2, constants) as last taken."""
 
-    The derivatives are taken anew every third round; begin: constants to start from (those of the same names).
-    """
-    theta = start(items)
-    if begin is not None:
-        known = dict(zip(begin.names, begin.logs.tolist(), strict=True))
-        theta = Theta(theta.names, np.array([known.get(n, 0.0) for n in theta.names]))
+    theta: Theta
+    now: Array
+    slopes: Array
+
+
+STEPS = 3
+"""Gauss-Newton steps with one set of derivatives."""
+
+
+def weights(items: Sequence[Prepared]) -> Array:
+    """Weight of each residual: groups count by the root of the root of their size."""
     size: dict[Any, int] = {}
     for p in items:
         size[p.case.group] = size.get(p.case.group, 0) + 1
     base = np.array([[w / size[p.case.group] ** 0.25 for w in WEIGHTS] for p in items]) / NOISE
-    base *= float(np.mean(list(size.values()))) ** 0.25
-    now = residuals(items, theta)
-    slopes = np.zeros(0)
-    for turn in range(rounds):
-        if turn % 3 == 0:
-            slopes = derivatives(items, theta, now)
-        theta, now, moved = improve(items, theta, now, slopes, base)
+    return np.asarray(base * float(np.mean(list(size.values()))) ** 0.25)
+
+
+def fit(items: Sequence[Prepared], rounds: int = 2, tell: Any = None) -> Fitted:
+    """Gauss-Newton with priors and soft-L1 weights, from the priors; the derivatives are taken anew each round."""
+    theta = start(items)
+    found = Fitted(theta, residuals(items, theta), np.zeros(0))
+    for _ in range(rounds):
+        found = improved(items, found._replace(slopes=derivatives(items, found.theta, found.now)), tell)
+    return found
+
+
+def improved(items: Sequence[Prepared], found: Fitted, tell: Any = None) -> Fitted:
+    """Steps with the derivatives that are known, until none makes it better."""
+    theta, now, slopes = found
+    for _ in range(STEPS):
+        theta, now, moved = improve(items, theta, now, slopes, weights(items))
         if tell is not None:
             tell(theta, now)
-        if not moved and turn % 3:
+        if not moved:
             break
-    return theta
+    return Fitted(theta, now, slopes)
 
 
 NOISE = 0.12
 """Scatter (log) that a residual is taken to have."""
-BUMP = 0.1
-"""Step of the derivatives (log, or units)."""
 
 
 def derivatives(items: Sequence[Prepared], theta: Theta, now: Array) -> Array:
-    """d residual / d constant, (cases, 2, constants), by one-sided differences."""
+    """d residual / d constant, (cases, 2, constants), by one-sided differences.
+
+    A factor of a card or a release has the derivative of the engine's constant that it multiplies.
+    """
     slopes = np.zeros((*now.shape, len(theta.names)))
-    for j, name in enumerate(theta.names):
-        moves = theta.logs.copy()
-        moves[j] += BUMP
-        moved = Theta(theta.names, moves)
-        for i, p in enumerate(items):
+    kinds = [n.partition(":")[0].partition("@")[0] for n in theta.names]
+    for i, p in enumerate(items):
+        known: dict[str, Array] = {}
+        base = theta.of(p.case)
+        for j, (name, kind) in enumerate(zip(theta.names, kinds, strict=True)):
             if not applies(name, p.case):
                 continue
-            ttft, tpot = predict(p, moved.of(p.case))
-            slopes[i, :, j] = (np.log([ttft / p.case.ttft, tpot / p.case.tpot]) - now[i]) / BUMP
+            if kind not in known:
+                prior = PRIORS.get(kind)
+                ttft, tpot = predict(p, base.bumped(kind, prior.unit * BUMP if prior and prior.unit else None))
+                known[kind] = (np.log([ttft / p.case.ttft, tpot / p.case.tpot]) - now[i]) / BUMP
+            slopes[i, :, j] = known[kind]
     return slopes
 
 
@@ -231,7 +259,7 @@ def improve(
     items: Sequence[Prepared], theta: Theta, now: Array, slopes: Array, base: Array
 ) -> tuple[Theta, Array, bool]:
     """The best of a full, half and quarter Gauss-Newton step, and whether any was better than none."""
-    sigma = np.array([prior_of(n).sigma for n in theta.names])
+    sigma = np.array([prior_of(n, theta.engine).sigma for n in theta.names])
 
     def cost(r: Array, moves: Array) -> float:
         soft = np.sum(2 * (np.sqrt(1 + (np.clip(r, -2, 2) * base) ** 2) - 1))
@@ -245,7 +273,7 @@ def improve(
     move = np.clip(move, -limit, limit)
     value = cost(now, theta.logs)
     for share in (1.0, 0.5, 0.25):
-        tried = Theta(theta.names, theta.logs + share * move)
+        tried = theta._replace(logs=theta.logs + share * move)
         r = residuals(items, tried)
         if cost(r, tried.logs) < value:
             return tried, r, True
@@ -300,7 +328,7 @@ def row_of(engine: str, theta: Theta, report: dict[str, float], count: int) -> s
     lines = [f"[fit.{engine}]", *(f"{k} = {v:.4g}" for k, v in own.items()), f"rows = {count}"]
     lines += [f"{k} = {v:.1f}" for k, v in report.items()]
     moves = dict(zip(theta.names, np.exp(theta.logs).tolist(), strict=True))
-    for mark, section in ((":", "cards"), ("/", "types"), ("@", "releases")):
+    for mark, section in ((":", "cards"), ("@", "releases")):
         for which in sorted({n.partition(mark)[2] for n in theta.names} - {""}):
             lines.append(f'[fit.{engine}.{section}."{which}"]')
             lines += [f"{n.partition(mark)[0]} = {v:.4g}" for n, v in moves.items() if n.partition(mark)[2] == which]
@@ -321,14 +349,14 @@ def by_group(items: Sequence[Prepared], r: Array, aside: set[tuple[str, str, str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit every engine on its groups less those kept aside, report, then fit on all from there and write the file."""
+    """Fit every engine on all groups, then again without those kept aside; report both, and write the file."""
     from rooflm.validation.rows import read_rows  # a leaf above this layer: only when run as a script
 
     parser = argparse.ArgumentParser(prog="python -m rooflm.fitting.serving", description=main.__doc__)
     parser.add_argument("published", help="table of published figures")
     parser.add_argument("--out", help="serving.toml to rewrite below its [server] part")
     parser.add_argument("--engines", default="vllm,trtllm,sglang")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=2, help="times that derivatives are taken")
     parser.add_argument("--share", type=float, default=1.0, help="share of the runs that the fits look at")
     given = parser.parse_args(arguments)
     every = unique(scored(cases(read_rows(given.published))))
@@ -337,24 +365,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for engine in given.engines.split(","):
         began = time.time()
         items = prepared(c for c in every if c.engine == engine)
-        out = np.array([(engine, *p.case.group) in aside for p in items])
-        looked = [zlib.crc32(p.case.id.encode()) % 1000 < 1000 * given.share for p in items]
-        inside = [p for p, o, look in zip(items, out, looked, strict=True) if look and not o]
+        looked = [p for p in items if zlib.crc32(p.case.id.encode()) % 1000 < 1000 * given.share]
 
         def tell(theta: Theta, now: Array, began: float = began) -> None:
             print(f"  {time.time() - began:4.0f} s", said("fitting", now), file=sys.stderr, flush=True)
 
-        theta = fit(inside, given.rounds, tell=tell)
-        r = residuals(items, theta)
+        whole = fit(looked, given.rounds, tell)
+        keep = np.array([(engine, *p.case.group) not in aside for p in looked])
+        inside = [p for p, k in zip(looked, keep, strict=True) if k]
+        part = improved(inside, Fitted(whole.theta, whole.now[keep], whole.slopes[keep]), tell)
+        part = improved(inside, part, tell)
+        r, out = residuals(items, part.theta), np.array([(engine, *p.case.group) in aside for p in items])
         print(said(f"{engine} in sample", r[~out]))
         print(said(f"{engine} kept aside", r[out]))
-        print("\n".join(by_group(items, r, aside)), flush=True)
         report = {f"{k}_in": v for k, v in errors(r[~out]).items()} | {f"{k}_out": v for k, v in errors(r[out]).items()}
-        final = fit(
-            [p for p, look in zip(items, looked, strict=True) if look], min(given.rounds, 2), begin=theta, tell=tell
-        )
-        print(said(f"{engine} fitted on all", residuals(items, final)), flush=True)
-        rows[engine] = row_of(engine, final, report, len(items))
+        r = residuals(items, whole.theta)
+        print(said(f"{engine} fitted on all", r))
+        print("\n".join(by_group(items, r, aside)), flush=True)
+        rows[engine] = row_of(engine, whole.theta, report | errors(r), len(items))
         if given.out:
             rewrite(Path(given.out), rows)
     return 0

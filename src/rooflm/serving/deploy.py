@@ -81,7 +81,7 @@ def make_pool(
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=replace(s.engine, token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
-    kv = capacity(s, min(server.budget, context * sequences), context)
+    kv = capacity(s, min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
         raise RooflmError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "

@@ -5,6 +5,7 @@ Options come from the engines' documentation and the published benchmark scripts
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,12 +19,10 @@ from rooflm.serving.deploy import make_pool, make_server, server_options
 from rooflm.serving.replica import Server
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests, closed_loop, open_loop
-from rooflm.under_load import front_end, tuned
+from rooflm.under_load import front_end, settings, tuned
 
 APART = ("mtp-suspect", "anomalous", "precision-unstated", "layout-doubtful")
 """Flags of rows that are scored apart and never fitted."""
-IN_STEP = "0.5.6.post2"
-"""SGLang release of the campaign with lengths that do not vary: its waves stay in step."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +67,14 @@ def cases(outcomes: Iterable[Any], source: str = "aic") -> list[Case]:
             r = first[key]
             version = str(r.kwargs.get("engine_version", ""))
             kwargs = {k: v for k, v in r.kwargs.items() if k not in ("engine", "engine_version", "gpus")}
-            spread = (1.0, 1.0) if version == IN_STEP else r.spread
             facts = tuple(sorted(r.facts.items()))
             out.append(
                 Case(
-                    *(r.id, kwargs, r.group, str(r.kwargs["engine"]), version, int(r.concurrency), spread),
+                    *(r.id, kwargs, r.group, str(r.kwargs["engine"]), version, int(r.concurrency), r.spread),
                     *(values["ttft"], values["tpot"], r.flags, facts),
                 )
             )
     return out
-
-
-def blackwell(case: Case) -> bool:
-    """True for cards of that generation."""
-    return bool(case.kwargs["gpu"].startswith(("b200", "b300", "gb")))
 
 
 def older(case: Case) -> bool:
@@ -89,25 +82,64 @@ def older(case: Case) -> bool:
     return case.engine == "trtllm" and case.version.startswith("0.")
 
 
+def recipe(case: Case) -> dict[str, Any]:
+    """What the script of a run's campaign sets (data/calibration/serving.toml, [[recipe]]): the first row that fits its
+    engine, release, model, card, weight type, lengths and tensor group; nothing where none does."""
+    k = case.kwargs
+    lengths = f"{k['prompt']}x{k['output']}"
+    for row in settings()["recipe"]:
+        fits = (
+            row["engine"] == case.engine
+            and case.version in row.get("releases", case.version).split(" ")
+            and case.group[0].startswith(tuple(row.get("models", case.group[0]).split(" ")))
+            and k["gpu"].startswith(tuple(row.get("cards", k["gpu"]).split(" ")))
+            and str(k["quant"]).startswith(row.get("weights", ""))
+            and row.get("lengths", lengths) == lengths
+            and k["tp"] < row.get("below", math.inf)
+        )
+        if fits:
+            return dict(row)
+    return {}
+
+
+def amount(text: Any, case: Case) -> Any:
+    """A number of a recipe: itself, or a sum of clients, prompt, output and whole numbers; polls: SGLang's
+    --scheduler-recv-interval as its recipes set it, 10 and from 16 clients on 30."""
+    if not isinstance(text, str):
+        return text
+    known = {
+        "clients": case.concurrency,
+        "prompt": case.kwargs["prompt"],
+        "output": case.kwargs["output"],
+        "polls": 10 if case.concurrency < 16 else 30,
+    }
+    terms = text.split(" + ")
+    if not all(t in known or t.isdigit() for t in terms):
+        return text
+    return sum(known[t] if t in known else int(t) for t in terms)
+
+
 def options(case: Case) -> dict[str, Any]:
-    """Server options of a published run, from the engines' documentation and the campaign's scripts: TensorRT-LLM's
-    token budget is max(8192, prompt + concurrency + 64); SGLang on Blackwell looks at its queue every 10 steps, from 16
-    clients on every 30 (--scheduler-recv-interval in the recipes of DeepSeek and Qwen3.5)."""
-    found = server_options(case.engine, case.kwargs["gpu"])
-    if case.engine == "trtllm":
-        found["budget"] = max(8192, case.kwargs["prompt"] + case.concurrency + 64)
-    if case.engine == "sglang" and blackwell(case) and case.group[0].startswith(("deepseek", "qwen3.5")):
-        found["receive_interval"] = 10 if case.concurrency < 16 else 30
-    return found
+    """Server options of a published run: the engine's documentation, then its campaign's script."""
+    own = {name: amount(value, case) for name, value in recipe(case).get("options", {}).items()}
+    least = own.pop("least", 0)
+    found = server_options(case.engine, case.kwargs["gpu"]) | own
+    return found | {"budget": max(found["budget"], least)}
+
+
+def release(case: Case) -> str:
+    """The engine's release: as printed with the run, or that of its campaign's image."""
+    return case.version or str(recipe(case).get("release", ""))
 
 
 def cache_type(case: Case) -> str | None:
-    """The scheme with the cache's type: TensorRT-LLM and vLLM ran quantised checkpoints with an fp8 cache, as
-    SGLang does with sparse latent attention on Blackwell (its default there)."""
+    """The scheme with the cache's type: that of the campaign's script; else fp8 where TensorRT-LLM and vLLM run a
+    quantised checkpoint, and 16 bits in SGLang."""
     quant = case.kwargs["quant"]
-    narrow = quant is not None and quant.startswith(("fp8", "nvfp4"))
-    by_default = case.engine != "sglang" or (blackwell(case) and case.group[0].startswith(("glm-5", "deepseek-v3.2")))
-    return f"{quant}kv8" if narrow and "kv" not in quant and by_default else quant
+    if quant is None or "kv" in quant:
+        return quant
+    usual = "kv8" if case.engine != "sglang" and quant.startswith(("fp8", "nvfp4")) else ""
+    return f"{quant}{recipe(case).get('kv', usual)}"
 
 
 def scenario(case: Case) -> Scenario:
@@ -115,9 +147,8 @@ def scenario(case: Case) -> Scenario:
     kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
     s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=case.engine).scenario
     engine = load_engine(case.engine)
-    return replace(
-        s, engine=engine if older(case) else tuned(engine, s.cluster.device.name, s.quant.name, case.version)
-    )
+    own = engine if older(case) else tuned(engine, s.cluster.device.name, release(case))
+    return replace(s, engine=own)
 
 
 def load(case: Case, requests: int | None = None) -> Requests:

@@ -31,10 +31,14 @@ class Server:
     scheduler: a key of SCHEDULERS. policy: order of the queue. budget: most new tokens in a pass (of a rank).
     max_sequences: running limit (of a rank). preemption: "recompute" or "swap". front: serial seconds a request in the
     front end (tokeniser, HTTP); request: other seconds between arrival and scheduler. stream_interval: tokens that are
-    made before the client sees the first. receive_interval: decode steps between two looks at the queue.
+    made before the client sees the first. receive_interval: decode steps between two looks at the queue. lookahead:
+    1 where the next pass is made up while one runs (overlapped, asynchronous scheduling): what arrives meanwhile waits
+    for the one after it. wait_steps, wait_share: prompts wait up to that many decode steps for as many tokens as that
+    share of the budget (TensorRT-LLM's batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
     prefix_caching: blocks of earlier prompts are found again by hash; cache_block: tokens a hash. speculative: tokens
     guessed a step; acceptance: chance that a guess is right; draft: cost of a guess over that of a step.
-    swap_bandwidth: B/s between device and host, all GPUs of the instance.
+    swap_bandwidth: B/s between device and host, all GPUs of the instance. static_fraction: share of the device that
+    weights and cache take together (SGLang's mem_fraction_static; 0: the engine's memory_fraction, for all it holds).
     """
 
     scheduler: str = "continuous"
@@ -46,12 +50,16 @@ class Server:
     request: float = 0.0
     stream_interval: int = 1
     receive_interval: int = 1
+    lookahead: int = 0
+    wait_steps: int = 0
+    wait_share: float = 0.0
     prefix_caching: bool = False
     cache_block: int = 512
     speculative: int = 0
     acceptance: float = 0.7
     draft: float = 0.03
     swap_bandwidth: float = 25e9
+    static_fraction: float = 0.0
 
     @property
     def tokens_a_step(self) -> float:
@@ -139,6 +147,9 @@ class Replica:
         self.budget, self.most = server.budget * table.ranks, server.max_sequences * table.ranks
         self.growth = server.tokens_a_step
         self.waiting = queue(server.policy, records.priority, records.prompt)
+        self.late: deque[tuple[float, int]] = deque()
+        self.sealed = -INFINITY
+        self.hold = -1
         self.prefilling: list[list[Any]] = []
         self.heap: list[tuple[int, int, int]] = []
         self.marks: deque[tuple[int, int]] = deque()
@@ -181,7 +192,7 @@ class Replica:
 
     def load(self) -> int:
         """Requests here, queued and running."""
-        return len(self.waiting) + len(self.prefilling) + len(self.heap)
+        return len(self.waiting) + len(self.late) + len(self.prefilling) + len(self.heap)
 
     def admit(self, request: int) -> list[Any] | None:
         """Reserve the prompt's KV memory; returns the entry to prefill, or None where nothing is left to prefill."""
@@ -285,6 +296,11 @@ class Replica:
         heap = self.heap
         growth = self.growth
         preempted = False
+        if self.late:
+            self._see()
+        every = self.server.receive_interval
+        if every > 1 and self.steps > self.poll:  # looks at the queue come at fixed steps
+            self.poll += -(-(self.steps - self.poll) // every) * every
         while len(heap) * growth > self.capacity - self.used and len(heap) + len(self.prefilling) > 1:
             self.preempt()
             preempted = True
@@ -292,8 +308,8 @@ class Replica:
             self.cache.shrink(self.capacity - self.used)
         if self.prefilling or (self.waiting and (not heap or (self.steps >= self.poll and not preempted))):
             chunks, decoding = self.scheduler.select(self)
-            if self.server.receive_interval > 1 and not self.waiting:
-                self.poll = self.steps + self.server.receive_interval
+            if every > 1 and not self.waiting:
+                self.poll = self.steps + every
             if chunks:
                 running = len(heap) if decoding else 0
                 context = self.stored / running + 1 if running else 0.0
@@ -312,13 +328,26 @@ class Replica:
         count = heap[0][0] - self.steps
         if running * growth * count > self.capacity - self.used:
             count = max(int((self.capacity - self.used) / (running * growth)), 1)
-        if self.waiting and self.server.receive_interval > 1 and self.poll > self.steps:
+        if self.waiting and every > 1 and self.poll > self.steps:
             count = min(count, self.poll - self.steps)
+        if self.hold > self.steps:
+            count = min(count, self.hold - self.steps)
+        if self.late:
+            count = 1
         self.kind, self.count = 0, count
         self.end = self.clock + self.table.decode_sum(running, self.stored / running + 1, count)
 
+    def _see(self) -> None:
+        """Requests that came before the pass that has just ended was begun are seen now; all where nothing runs."""
+        late, sealed = self.late, self.sealed
+        if not self.heap and not self.prefilling and not self.waiting:
+            sealed = INFINITY
+        while late and late[0][0] <= sealed:
+            self.waiting.append(late.popleft()[1])
+
     def interrupt(self, at: float) -> None:
-        """Stop a run of decode steps at the first step boundary not before `at`."""
+        """Stop a run of decode steps at the first step boundary not before `at`, or one step later where that step is
+        made up already."""
         table = self.table
         running = len(self.heap)
         context = self.stored / running + 1
@@ -335,6 +364,9 @@ class Replica:
             if shorter < gap:
                 break
             count, lasts = count - 1, shorter
+        if self.late and count < most:
+            count += 1
+            lasts = table.decode_sum(running, context, count)
         self.count = count
         self.end = self.clock + lasts
         self.commit()
@@ -344,6 +376,7 @@ class Replica:
         end = self.end
         lasts = end - self.clock
         self.dirty = True
+        self.sealed = end - lasts / self.count if self.kind == 0 else self.clock
         if self.kind < 0:
             self.clock = max(self.clock, end) if end < INFINITY else self.clock
             return
@@ -352,7 +385,7 @@ class Replica:
         running = len(heap)
         self.active += lasts
         self.used_time += self.used * lasts
-        self.queue_time += len(self.waiting) * lasts
+        self.queue_time += (len(self.waiting) + len(self.late)) * lasts
         if self.kind == 0:
             count = self.count
         else:
@@ -443,7 +476,8 @@ class Replica:
         """Queue, running sequences and KV memory now; at most some 4,000 samples, evenly thinned."""
         self._tick = 1
         samples = self.samples
-        samples.append((self.clock, len(self.waiting), len(self.heap) + len(self.prefilling), self.used))
+        waiting = len(self.waiting) + len(self.late)
+        samples.append((self.clock, waiting, len(self.heap) + len(self.prefilling), self.used))
         if len(samples) > 4000:
             del samples[1::2]
             self._stride *= 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rooflm.errors import RooflmError, near_matches
@@ -49,6 +50,9 @@ class PriorityQueue:
         """A request that arrives."""
         self._count += 1
         heapq.heappush(self._heap, (self._key(request), self._count, request))
+
+    def __iter__(self) -> Iterator[int]:
+        return (request for _, _, request in sorted(self._heap))
 
     def first(self) -> int:
         """The request that is next."""
@@ -140,6 +144,10 @@ class InFlight(Continuous):
         if self.chunked or r.prefilling:
             return super().select(r)
         chunks: list[Chunk] = []
+        if r.server.wait_steps:
+            if r.heap and self.waits(r):
+                return chunks, True
+            r.hold = -1
         budget = r.budget - len(r.heap)
         waiting = r.waiting
         while waiting and len(r.heap) + len(r.prefilling) < r.most:
@@ -155,6 +163,17 @@ class InFlight(Continuous):
                 chunks.append((entry, new))
                 budget -= new
         return chunks, True
+
+    def waits(self, r: Replica) -> bool:
+        """True while prompts are held back for more to come with them (wait_steps, wait_share)."""
+        tokens, enough = len(r.heap), r.server.wait_share * r.budget
+        for request in r.waiting:
+            tokens += r.length(request)
+            if tokens >= enough:
+                return False
+        if r.hold < 0:
+            r.hold = r.steps + r.server.wait_steps
+        return r.hold > r.steps
 
 
 def all_fits(r: Replica, request: int) -> bool:

@@ -234,6 +234,16 @@ class Loop:
         pool = self.second if stage else self.first
         r = pool[0] if len(pool) == 1 else self.routers[stage].pick(pool, request)
         self.records.replica[request] = r.number
+        if r.server.lookahead and (r.heap or r.prefilling or r.waiting):
+            r.late.append((now, request))
+            if not r.dirty and r.kind <= 0:
+                if r.kind < 0 or now <= r.clock:
+                    r.dirty = True
+                elif len(r.late) == 1 and not self._blocked(r):
+                    r.interrupt(now)
+                    if r.done:
+                        self._completed(r)
+            return
         if not r.dirty:
             if r.kind < 0:
                 r.clock = max(r.clock, now)
@@ -250,7 +260,8 @@ class Loop:
 
     def _blocked(self, r: Replica) -> bool:
         """True when a newcomer could not start before the planned steps end anyway."""
-        return (bool(r.waiting) and r.server.policy == "fcfs") or len(r.heap) >= r.most
+        queued = bool(r.waiting) and r.server.policy == "fcfs" and r.hold <= r.steps
+        return queued or len(r.heap) >= r.most
 
 
 def visible(

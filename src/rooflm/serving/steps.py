@@ -362,10 +362,11 @@ class Capacity(NamedTuple):
     bytes_per_token: float
 
 
-def capacity(s: Scenario, budget: float, longest: float) -> Capacity:
+def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
     """KV capacity from the memory formulas: what weights, activations of a full pass and fixed buffers leave.
 
-    budget: tokens of the largest pass of a rank; longest: length at which windows count as full.
+    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
+    device that weights and cache take together, all else beside it (SGLang's mem_fraction_static; 0: as said).
     """
     m = s.mapping
     fixed = memory_use(s, batch=np.zeros(()))

@@ -1,0 +1,113 @@
+"""Published runs under load: which options each ran with, and what sets rows apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rooflm.engine import Engine
+from rooflm.serving.deploy import make_server
+from rooflm.serving.published import Case, cache_type, options, recipe, release, scenario, server_of
+from rooflm.under_load import settings, tuned
+from rooflm.validation.request import ServeRequest
+from rooflm.validation.rows_serving import read_serving
+
+
+def case(engine: str, model: str, gpu: str, version: str = "", clients: int = 16, **kwargs: Any) -> Case:
+    own = {"model": model, "gpu": gpu, "tp": 4, "pp": 1, "dp": 1, "ep": 1, "prompt": 1024, "output": 1024, **kwargs}
+    own.setdefault("quant", "fp8")
+    return Case("x", own, (model, gpu), engine, version, clients, (0.8, 1.0), 1.0, 1.0, ())
+
+
+def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
+    for row in settings()["recipe"]:
+        assert "InferenceX" in row["source"] or "aiconfigurator" in row["source"]
+        run = case(row["engine"], row.get("models", "llama").split(" ")[0], "h200-sxm-141gb")
+        server = make_server(options(run))
+        assert server.budget >= 1
+
+
+def test_options_come_from_the_campaign_and_else_from_the_engine() -> None:
+    plain = options(case("vllm", "somebody", "h100-sxm-80gb"))
+    assert plain["budget"] == 8192 and plain["scheduler"] == "continuous"
+    short = case("trtllm", "llama-3.1-70b", "h200-sxm-141gb")
+    assert options(short)["wait_steps"] == 20 and options(short)["budget"] == 2048
+    assert "wait_steps" not in options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", tp=8))
+    assert "wait_steps" not in options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", output=8192))
+    house = case("trtllm", "qwen3-32b", "h100-sxm-80gb", "1.0.0rc3", 64, prompt=4096)
+    assert options(house)["budget"] == 4096 + 64
+    looks = [options(case("sglang", "deepseek-v3", "b300-sxm-288gb", clients=n))["receive_interval"] for n in (8, 64)]
+    assert looks == [10, 30]
+    assert options(case("sglang", "qwen3.5-397b-a17b", "h200-sxm-141gb")).get("receive_interval", 1) == 1
+
+
+def test_cache_and_release_come_from_the_script_where_it_says_them() -> None:
+    assert cache_type(case("vllm", "minimax-m2", "h200-sxm-141gb")) == "fp8"
+    assert cache_type(case("vllm", "qwen3-32b", "h200-sxm-141gb")) == "fp8kv8"
+    assert cache_type(case("sglang", "glm-5", "h200-sxm-141gb")) == "fp8"
+    assert cache_type(case("sglang", "glm-5", "b200-sxm-180gb")) == "fp8kv8"
+    assert release(case("vllm", "llama-3.1-70b", "h100-sxm-80gb")) == "0.10.2"
+    assert release(case("vllm", "llama-3.1-70b", "h100-sxm-80gb", "0.18.0")) == "0.18.0"
+    assert recipe(case("vllm", "somebody", "h100-sxm-80gb")) == {}
+
+
+def test_a_static_share_of_memory_leaves_activations_outside() -> None:
+    from rooflm.serving.deploy import make_pool
+
+    run = case("sglang", "deepseek-v3", "h200-sxm-141gb", tp=8, quant="fp8-block")
+    s = scenario(run)
+    pool = make_pool(s, server_of(run, s), 9216, 64)
+    weights = 671e9 / 8 * 1.02
+    room = (0.82 * 143771 * 2**20 - weights) * 8 / pool.capacity.bytes_per_token
+    assert pool.capacity.tokens == pytest.approx(room, rel=0.12)
+
+
+def test_a_card_and_a_release_scale_the_engine_and_unknown_ones_do_not() -> None:
+    base = tuned(Engine("vllm"), "nowhere")
+    card = tuned(Engine("vllm"), "b200-sxm-180gb")
+    row = settings()["fit"]["vllm"]
+    assert card.speed == pytest.approx(base.speed * row["cards"]["b200-sxm-180gb"]["speed"])
+    assert tuned(Engine("vllm"), "nowhere", "never") == base
+    assert base.request == pytest.approx(row["request"] + row["front"])
+
+
+ROW = {
+    "model": "deepseek-ai/DeepSeek-R1", "gpu": "H200-SXM-141GB", "gpus": "8", "tp": "8", "pp": "1",
+    "engine": "trtllm 1.1.0rc2.post2", "precision_weights": "fp8", "precision_kv": "", "batch": "4",
+    "input_len": "1024", "output_len": "1024", "metric": "tpot_ms", "value": "8.6", "source": "aic",
+    "note": "trust=B; moe_tp=1 moe_ep=8 attn_dp=1; batch = concurrency; "
+    "2026_03_25_deepseek_r1_h200_sxm_trtllm_fp8_agg_1024x1024_c4_tp8_0_ep8_0_1252",
+}  # fmt: skip
+
+
+def read(**changes: str) -> ServeRequest:
+    found = read_serving({**ROW, **changes}, "aic-0001", "aic")
+    assert isinstance(found, ServeRequest)
+    return found
+
+
+def test_rows_that_mix_plain_and_speculative_runs_are_set_apart() -> None:
+    assert "mtp-suspect" in read().flags
+    assert "mtp-suspect" not in read(note=ROW["note"].replace("2026_03_25_deepseek_r1", "dsr1")).flags
+    assert "mtp-suspect" not in read(engine="sglang 0.5.9").flags
+
+
+def test_fp8_of_a_block_scaled_checkpoint_is_by_blocks() -> None:
+    assert read().kwargs["quant"] == "fp8-block"
+    assert read(model="meta-llama/Llama-3.1-70B", note="trust=B").kwargs["quant"] == "fp8"
+
+
+def test_lengths_are_fixed_in_the_campaign_whose_client_fixes_them() -> None:
+    assert read().spread == (0.8, 1.0)
+    assert read(engine="trtllm 1.0.0rc3").spread == (1.0, 1.0)
+    assert read(engine="sglang 0.5.6.post2").spread == (1.0, 1.0)
+
+
+def test_experts_stay_whole_where_blocks_do_not_divide() -> None:
+    split = read(model="MiniMaxAI/MiniMax-M2.5", engine="vllm 0.18.0", note="trust=B; moe_tp=8 moe_ep=1 attn_dp=1")
+    assert (split.kwargs["tp"], split.kwargs["ep"]) == (8, 8)
+    half = read(
+        model="MiniMaxAI/MiniMax-M2.5", engine="vllm 0.16.0", tp="4", note="trust=B; moe_tp=4 moe_ep=1 attn_dp=1"
+    )
+    assert (half.kwargs["tp"], half.kwargs["ep"]) == (4, 1)
