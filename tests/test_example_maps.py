@@ -76,9 +76,9 @@ def test_memory_ends_where_it_must(maps):
 
 
 def test_printed_cells(llama, maps):
-    """Utilisation at batch 128, length 128 as printed in the figure: within five points (read from a picture)."""
+    """Utilisation at batch 128, length 128 as printed in the figure: within four points (read from a picture)."""
     for case, published in enumerate(llama.PRINTED[128]):
-        assert 100 * maps.arrays["busy"][case, 7, 3] == pytest.approx(published, abs=5)
+        assert 100 * maps.arrays["busy"][case, 7, 3] == pytest.approx(published, abs=4)
     assert any("OOM" in line for line in llama.compare(maps))
 
 

@@ -189,3 +189,24 @@ def test_training_breakdown_and_grid(step):
     picture = plots.grid_picture(made)
     assert isinstance(picture, Bars)
     assert np.allclose(sum(picture.parts.values()), made.arrays["step_time_s"] * picture.scale.factor)
+
+
+def test_every_panel_shows_all_of_its_lines():
+    """Panels share one axis, which reaches beyond the largest value of any of them."""
+    made = grid(gpu="rtx-3090", batch=[1, 2, 4, 8], output=[128, 512])
+    axes = figure_of(plots.grid_picture(made, "lines", "latency_s")).axes
+    top = max(float(np.nanmax(line.get_ydata())) for a in axes for line in a.lines)
+    assert all(a.get_ylim()[1] > top and a.get_ylim()[0] <= 0 for a in axes)
+
+
+def test_a_course_over_time_has_a_plain_axis(tmp_path):
+    from rooflm.pictures import Scale, Series
+
+    times = tuple(float(t) for t in range(200))
+    picture = Lines(
+        "Load", Side("time (s)", times, time=True), Scale("requests"), (("", (Series("a", np.ones(200)),)),)
+    )
+    axes = figure_of(picture).axes[0]
+    assert axes.get_xscale() == "linear" and axes.lines[0].get_marker() in ("", "None")
+    plots.draw(picture, str(tmp_path / "x.html"))
+    assert "<title>Load</title>" in (tmp_path / "x.html").read_text(encoding="utf-8")

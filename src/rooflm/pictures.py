@@ -33,6 +33,10 @@ OKABE_ITO = (
 brown added)."""
 
 
+MOST_MARKED = 80
+"""Most points of a line that get a marker each; longer lines differ by their strokes."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """How a quantity is written: label with unit, factor from SI, and whether its axis is better logarithmic."""
@@ -51,10 +55,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class Side:
-    """An axis of a picture: label, tick values (numbers or names) and whether its values are numbers."""
+    """An axis of a picture: label, tick values (numbers or names) and whether its values are numbers; time: a course
+    over time, whose axis is never logarithmic."""
 
     label: str
     values: tuple[Any, ...]
+    time: bool = False
 
     @property
     def numeric(self) -> bool:
@@ -64,7 +70,7 @@ class Side:
     @property
     def spread(self) -> bool:
         """True when the values span a factor of eight or more, so that a logarithmic axis serves them."""
-        return self.numeric and min(self.values) > 0 and max(self.values) >= 8 * min(self.values)
+        return self.numeric and not self.time and min(self.values) > 0 and max(self.values) >= 8 * min(self.values)
 
     @property
     def ticks(self) -> list[str]:

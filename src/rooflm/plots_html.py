@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import html
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.pictures import OKABE_ITO, Bars, Front, HeatMap, Lines, Picture, Roofline
+from rooflm.pictures import MOST_MARKED, OKABE_ITO, Bars, Front, HeatMap, Lines, Picture, Roofline
+
+DASHES = ("solid", "dash", "dashdot", "dot")
 
 
 def needed() -> Any:
@@ -25,6 +28,7 @@ def needed() -> Any:
 def save(picture: Picture, path: str) -> None:
     """Write the page."""
     text = figure_of(picture).to_html(include_plotlyjs=True, full_html=True)
+    text = text.replace("<head>", f"<head><title>{escape(picture.title.partition(chr(10))[0])}</title>", 1)
     Path(path).write_text(text, encoding="utf-8")
 
 
@@ -81,8 +85,12 @@ def _lines(p: Lines, plotly: Any) -> Any:
                     name=one.name,
                     legendgroup=one.name,
                     showlegend=i == 0,
-                    mode="lines+markers",
-                    line={"color": OKABE_ITO[j % len(OKABE_ITO)]},
+                    mode="lines+markers" if len(p.x.values) <= MOST_MARKED else "lines",
+                    line={
+                        "color": OKABE_ITO[j % len(OKABE_ITO)],
+                        "shape": "hv" if p.x.time else "linear",
+                        "dash": "solid" if len(p.x.values) <= MOST_MARKED else DASHES[j % len(DASHES)],
+                    },
                     marker={"symbol": j},
                 ),
                 1,

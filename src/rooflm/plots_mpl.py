@@ -17,13 +17,14 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from rooflm.pictures import OKABE_ITO, Bars, Front, HeatMap, Lines, Picture, Roofline, Scale, Side, number
+from rooflm.pictures import MOST_MARKED, OKABE_ITO, Bars, Front, HeatMap, Lines, Picture, Roofline, Scale, Side, number
 
 MARKERS = "osD^vP*X<>"
 HATCHES = ("", "//", "..", "\\\\", "xx", "--", "++", "oo", "", "**")
 GREY = "#C8C8C8"
 INK = "#222222"
 HALO = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+STROKES = ("-", "--", "-.", ":")
 MOST_WRITTEN = 20 * 16
 """Most cells of a map that get their value written in them."""
 WIDEST = 11.0
@@ -198,7 +199,9 @@ def _lines(p: Lines) -> Figure:
                 xs,
                 one.y,
                 color=OKABE_ITO[i % len(OKABE_ITO)],
-                marker=MARKERS[i % len(MARKERS)],
+                marker=MARKERS[i % len(MARKERS)] if len(xs) <= MOST_MARKED else "",
+                linestyle=STROKES[i % len(STROKES)] if len(xs) > MOST_MARKED else "-",
+                drawstyle="steps-post" if p.x.time else "default",
                 markersize=4.5,
                 linewidth=1.6,
                 label=one.name,
@@ -215,7 +218,8 @@ def _lines(p: Lines) -> Figure:
             axes.margins(y=0.08)
             _plain_log(axes.yaxis, float(real.min()), float(real.max()))
         else:
-            axes.set_ylim(bottom=0, top=102 if p.scale.percent and real.size and real.max() > 60 else None)
+            top = float(real.max(initial=0.0))
+            axes.set_ylim(0, 102 if p.scale.percent and top > 60 else 1.05 * top or 1.0)
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
         axes.set_xlabel(p.x.label)
     flat[0].set_ylabel(textwrap.fill(p.scale.label, 46))

@@ -210,7 +210,7 @@ def draw(path: str, served: Served) -> None:
     from rooflm.plots import draw as draw_picture
 
     line = served.timeline
-    side = Side("time (s)", tuple(line["time_s"].tolist()))
+    side = Side("time (s)", tuple(line["time_s"].tolist()), time=True)
     kv = Series("KV memory (% of capacity)", 100 * line["kv"])
     panels = (("", (Series("waiting", line["waiting"]), Series("running", line["running"]), kv)),)
     draw_picture(Lines(f"Under load\n{served.run.requests.name}", side, Scale("requests; %"), panels), path)
