@@ -186,3 +186,42 @@ def test_every_cell_of_training_is_the_prediction_of_its_point(request_, block, 
         assert bool(grid["fits"][place]) == bool(estimate["fits"])
         for name, value in estimate.items():
             assert grid[name][place] == pytest.approx(float(np.asarray(value)), rel=1e-12, abs=1e-18)
+
+
+def test_degrees_that_make_another_number_of_gpus_are_told():
+    """Lists of degrees beside --gpus are a product; its points that make other numbers are labelled."""
+    grid = rooflm.infer(
+        "llama-7b", gpu="a100-sxm-80gb", gpus=8, tp=[2, 3, 4], dp=[2, 4], batch=8, outputs=["fits", "reason", "gpus"]
+    )
+    reason = grid["reason"].values
+    assert grid["fits"].values.tolist() == [[False, True], [False, False], [True, False]]
+    assert reason[0][0] == reason[2][1] == "the degrees make another number of GPUs"
+    assert reason[1][0] == "tp does not divide the heads"
+    both = rooflm.infer(
+        "llama-7b", gpu="a100-sxm-80gb", gpus=[4, 8], tp=[2, 4], pp=[1, 3], batch=8, outputs=["fits", "gpus"]
+    )
+    assert both["fits"].values.tolist() == [[[True, False]] * 2] * 2
+    assert both["gpus_used"].values[:, :, 0].tolist() == [[4, 4], [8, 8]]
+
+
+def test_files_keep_every_axis_and_output(tmp_path):
+    """Zipped partners have columns of their own, and an output that is an axis too does not hide it."""
+    from rooflm.files import grid_columns
+    from rooflm.stream import stream
+    from rooflm.sweep import Job
+
+    arguments = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": [1, 2], "gpus": [1, 2],
+                 "zip": ("gpu", "batch")}  # fmt: skip
+    grid = infer_grid(arguments | {"outputs": ["gpus", "fits"]})
+    columns = grid_columns(grid)
+    assert columns["gpu"] == ["a100-sxm-80gb"] * 2 + ["h100-sxm-80gb"] * 2 and columns["batch"] == [1, 1, 2, 2]
+    assert columns["gpus"] == columns["gpus_used"] == [1, 2, 1, 2]
+    axes, fixed = find_axes(arguments)
+    job = Job(infer_flat, tuple(axes), fixed, ("gpus", "fits"))
+    stream(job, str(tmp_path / "x.csv"))
+    assert (tmp_path / "x.csv").read_text().splitlines()[0].replace('"', "") == "gpu,batch,gpus,fits,gpus_used"
+    stream(job, str(tmp_path / "x.nc"))
+    import xarray
+
+    with xarray.open_dataset(tmp_path / "x.nc", engine="h5netcdf") as data:
+        assert data["gpus_used"].values.tolist() == [[1, 2], [1, 2]]
