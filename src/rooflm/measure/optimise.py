@@ -69,7 +69,8 @@ def compiled(model: Any, case: Case) -> Any:
 
             inductor.compile_threads = 1  # a pool of compilers takes longer to start than it saves
             inductor.cpp.enable_kernel_profile = True  # names fused kernels in profiles; costs them nothing measurable
-            model.forward = torch.compile(model.forward, mode=mode, dynamic=True)
+            # graphs need equal shapes: one for the prompt and one for a step, on a cache of fixed size
+            model.forward = torch.compile(model.forward, mode=mode, dynamic=not case.graphs)
         except RuntimeError as error:
             raise RooflmError(f"torch.compile does not work here: {error}") from error
     return model

@@ -254,9 +254,11 @@ class Runner:
             model.lm_head = Flat(model.lm_head)
 
     def cache(self) -> Any:
-        """A new, empty KV cache."""
-        from transformers import DynamicCache
+        """A new, empty KV cache; of fixed size where CUDA graphs replay the same addresses."""
+        from transformers import DynamicCache, StaticCache
 
+        if self.case.graphs:
+            return StaticCache(config=self.model.config, max_cache_len=self.case.prompt + self.case.output)
         return DynamicCache()
 
     def forward(self, ids: torch.Tensor, cache: Any, keep: int = 1) -> torch.Tensor | None:
