@@ -6,49 +6,41 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli import render, streams
+from rooflm.cli import options, render, streams
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
 
 
 def infer(
-    model: Annotated[
-        str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")
-    ],
-    gpu: Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")] = None,
+    model: options.Model,
+    gpu: options.Gpu = None,
     gpus: Annotated[str | None, typer.Option(help="How many GPUs; split into tp, then pp, unless given.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
-    tp: Annotated[str | None, typer.Option(help="Tensor parallel degree.")] = None,
-    pp: Annotated[str | None, typer.Option(help="Pipeline parallel degree.")] = None,
+    cluster: options.Cluster = None,
+    tp: options.Tp = None,
+    pp: options.Pp = None,
     dp: Annotated[str | None, typer.Option(help="Data parallel degree (replicas, or attention DP with --ep).")] = None,
     ep: Annotated[str | None, typer.Option(help="Expert parallel degree (of tp x dp).")] = None,
-    cp: Annotated[str | None, typer.Option(help="Context parallel degree.")] = None,
+    cp: options.Cp = None,
     batch: Annotated[str, typer.Option(help="Sequences at a time, in all.")] = "1",
-    prompt: Annotated[str, typer.Option(help="Prompt tokens a sequence.")] = "512",
-    output: Annotated[str, typer.Option(help="Output tokens a sequence.")] = "128",
+    prompt: options.Prompt = "512",
+    output: options.Output = "128",
     cached: Annotated[str, typer.Option(help="Prompt tokens already in the cache (prefix caching).")] = "0",
     logits: Annotated[str, typer.Option(help="Logits of the 'last' prompt token or of 'all'.")] = "last",
     quant: Annotated[str | None, typer.Option(help="Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine row (default: vllm; ideal without overheads).")] = None,
-    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")
-    ] = None,
+    efficiency: options.Efficiency = None,
+    sets: options.Sets = None,
     ops: Annotated[bool, typer.Option("--ops", help="Add the table of operations.")] = False,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Add what one per cent more of each rate and overhead gives.")
-    ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
+    sensitivity: options.Sensitivity = False,
+    json_: options.Json = False,
+    out: options.Out = None,
+    plot: options.Plot = None,
     plot_kind: Annotated[str | None, typer.Option(help="lines, heatmap, parts, memory, pareto or roofline.")] = None,
     plot_value: Annotated[str | None, typer.Option(help="Which output to draw, such as busy or tpot_s.")] = None,
-    zips: Annotated[
-        list[str] | None, typer.Option("--zip", metavar="A,B", help="Lists that go in step: pairs, no products.")
-    ] = None,
-    outputs: Annotated[str | None, typer.Option(help="Work out these outputs only (keys of --json).")] = None,
-    on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
+    zips: options.Zips = None,
+    outputs: options.Outputs = None,
+    on: options.On = "local",
 ) -> None:
     """Predict inference: time, memory and fit, what bounds it, communication, energy and cost."""
     from rooflm.api import infer_grid, infer_point, infer_request, infer_stream

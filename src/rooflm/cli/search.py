@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli import render
+from rooflm.cli import options, render
 from rooflm.cli.found import found_shown
 from rooflm.cli.search_infer import infer, seconds
 from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
@@ -27,14 +27,12 @@ app.command("infer")(infer)
 
 @app.command("train")
 def train(
-    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
+    model: options.OneModel,
     gpus: Annotated[str | None, typer.Option(help="How many GPUs, or a list.")] = None,
     gpus_max: Annotated[int | None, typer.Option(help="Instead: 1, 2, 4, ... GPUs up to this many.")] = None,
     batch: Annotated[int | None, typer.Option(help="Sequences a step in all (default: 4 Mi tokens).")] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")
-    ] = "a100-sxm-80gb",
-    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
+    gpu: options.SearchedGpu = "a100-sxm-80gb",
+    cluster: options.Cluster = None,
     seq: Annotated[int, typer.Option(help="Tokens a sequence.")] = 2048,
     tokens: Annotated[str, typer.Option(help="Tokens of the whole run, such as 15T.")] = "0",
     step_time: Annotated[str | None, typer.Option(help="Longest step, such as 10s.")] = None,
@@ -44,23 +42,21 @@ def train(
     energy: Annotated[str | None, typer.Option(help="Most energy of the run, such as 20GWh or 70TJ.")] = None,
     memory_margin: Annotated[float | None, typer.Option(help="Share of memory to keep free (default: 0.05).")] = None,
     objective: Annotated[str, typer.Option(help="time, throughput, mfu, cost, gpu-hours, energy or memory.")] = "time",
-    tp: Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")] = None,
-    pp: Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")] = None,
+    tp: options.SearchedTp = None,
+    pp: options.SearchedPp = None,
     vp: Annotated[str | None, typer.Option(help="Only these numbers of virtual stages.")] = None,
     cp: Annotated[str | None, typer.Option(help="Only these context parallel degrees.")] = None,
-    ep: Annotated[str | None, typer.Option(help="Only these expert parallel degrees.")] = None,
+    ep: options.SearchedEp = None,
     micro_batch: Annotated[str | None, typer.Option(help="Only these micro-batches.")] = None,
     recompute: Annotated[str | None, typer.Option(help="Only these of none, selective, full.")] = None,
     zero: Annotated[str | None, typer.Option(help="Only these ZeRO stages.")] = None,
     schedule: Annotated[str | None, typer.Option(help="1f1b, interleaved, gpipe, zb-h1, or a comma list.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bf16, fp16, fp8 or fp32.")] = None,
     engine: Annotated[str | None, typer.Option(help="Training engine, or a comma list.")] = None,
-    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input; lists are searched.")
-    ] = None,
-    on: Annotated[str, typer.Option(help="Where blocks run: local, ray or ray://host:port.")] = "local",
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+    efficiency: options.Efficiency = None,
+    sets: options.SearchedSets = None,
+    on: options.SearchedOn = "local",
+    json_: options.Json = False,
 ) -> None:
     """Search every legal way to split a training step for the best one."""
     from rooflm.train_search import search_train

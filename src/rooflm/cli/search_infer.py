@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli import render
+from rooflm.cli import options, render
 from rooflm.cli.found import found_shown
 from rooflm.cli.values import assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
@@ -29,13 +29,13 @@ LOAD_NOTE = (
 
 
 def infer(
-    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
-    gpu: Annotated[str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")] = None,
+    model: options.OneModel,
+    gpu: options.SearchedGpu = None,
     gpus: Annotated[str | None, typer.Option(help="Exactly so many GPUs, or a list.")] = None,
     gpus_max: Annotated[int | None, typer.Option(help="Any number of GPUs up to this (default: one node).")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
-    prompt: Annotated[str, typer.Option(help="Prompt tokens a sequence.")] = "512",
-    output: Annotated[str, typer.Option(help="Output tokens a sequence.")] = "128",
+    cluster: options.Cluster = None,
+    prompt: options.Prompt = "512",
+    output: options.Output = "128",
     under_load: Annotated[
         bool, typer.Option("--under-load", help="Requests come and go; the best number of clients is searched.")
     ] = False,
@@ -66,19 +66,17 @@ def infer(
     objective: Annotated[
         str, typer.Option(help="throughput (per GPU), total, cost, latency, ttft, tpot or energy.")
     ] = "throughput",
-    tp: Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")] = None,
-    pp: Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")] = None,
+    tp: options.SearchedTp = None,
+    pp: options.SearchedPp = None,
     dp: Annotated[str | None, typer.Option(help="Only these data parallel degrees.")] = None,
-    ep: Annotated[str | None, typer.Option(help="Only these expert parallel degrees.")] = None,
+    ep: options.SearchedEp = None,
     batch: Annotated[str | None, typer.Option(help="Only these batches (default: 1 to 1024).")] = None,
     quant: Annotated[str | None, typer.Option(help="Scheme, or a comma list.")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine, or a comma list.")] = None,
-    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input; lists are searched.")
-    ] = None,
-    on: Annotated[str, typer.Option(help="Where blocks run: local, ray or ray://host:port.")] = "local",
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+    efficiency: options.Efficiency = None,
+    sets: options.SearchedSets = None,
+    on: options.SearchedOn = "local",
+    json_: options.Json = False,
 ) -> None:  # fmt: skip
     """Search every legal way to serve a model for the best one under constraints.
 

@@ -6,24 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli import streams
+from rooflm.cli import options, streams
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.values import amounts, assignments, efficiency_text, numbers, texts
 from rooflm.errors import RooflmError
 
 
 def train(
-    model: Annotated[
-        str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")
-    ],
-    gpu: Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")] = None,
+    model: options.Model,
+    gpu: options.Gpu = None,
     gpus: Annotated[str | None, typer.Option(help="How many GPUs; what tp, pp, cp leave is data parallel.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
-    tp: Annotated[str | None, typer.Option(help="Tensor parallel degree.")] = None,
-    pp: Annotated[str | None, typer.Option(help="Pipeline parallel degree.")] = None,
+    cluster: options.Cluster = None,
+    tp: options.Tp = None,
+    pp: options.Pp = None,
     vp: Annotated[str, typer.Option(help="Virtual pipeline stages a GPU (interleaved).")] = "1",
     dp: Annotated[str | None, typer.Option(help="Data parallel degree.")] = None,
-    cp: Annotated[str | None, typer.Option(help="Context parallel degree.")] = None,
+    cp: options.Cp = None,
     ep: Annotated[str | None, typer.Option(help="Expert parallel degree.")] = None,
     sp: Annotated[
         bool | None, typer.Option("--sp/--no-sp", help="Sequence parallelism (default: the engine's).")
@@ -44,24 +42,18 @@ def train(
     base_bits: Annotated[str, typer.Option(help="Stored bits of a frozen weight (4: QLoRA).")] = "16",
     engine: Annotated[str | None, typer.Option(help="Engine row (default: megatron).")] = None,
     efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.5,0.9.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")
-    ] = None,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Add what one per cent more of each rate and overhead gives.")
-    ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
+    sets: options.Sets = None,
+    sensitivity: options.Sensitivity = False,
+    json_: options.Json = False,
+    out: options.Out = None,
+    plot: options.Plot = None,
     plot_kind: Annotated[
         str | None, typer.Option(help="parts, memory or roofline; of a grid lines, heatmap, parts or memory.")
     ] = None,
     plot_value: Annotated[str | None, typer.Option(help="Which output to draw, such as mfu.")] = None,
-    zips: Annotated[
-        list[str] | None, typer.Option("--zip", metavar="A,B", help="Lists that go in step: pairs, no products.")
-    ] = None,
-    outputs: Annotated[str | None, typer.Option(help="Work out these outputs only (keys of --json).")] = None,
-    on: Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")] = "local",
+    zips: options.Zips = None,
+    outputs: options.Outputs = None,
+    on: options.On = "local",
 ) -> None:
     """Predict training: step time, memory and fit, communication, MFU, GPU-hours, energy and cost."""
     from rooflm.api import grid_request, train_grid, train_point, train_stream
