@@ -19,7 +19,7 @@ from rooflm.errors import RooflmError
 from rooflm.validation.request import Outcome, Request, Row, ServeRequest, Skip, prefix_of, text
 from rooflm.validation.rows_inference import read_inference
 from rooflm.validation.rows_serving import is_serving, read_serving
-from rooflm.validation.rows_training import SPEED, read_training
+from rooflm.validation.rows_training import DEPTH, SPEED, depth_left_blank, read_training
 
 INFERENCE_COLUMNS = (
     *("id", "source", "model", "params_b", "gpu", "gpus", "tp", "pp", "engine"),
@@ -136,6 +136,8 @@ def training_rows(rows: Iterable[Row]) -> list[Outcome]:
     outcomes: list[Outcome] = [
         read_training(row, text(row, "id") or f"line {index}") for index, row in enumerate(table, 2)
     ]
+    for index in depth_left_blank(table):
+        outcomes[index] = Skip(outcomes[index].id, DEPTH, outcomes[index].source)
     runs: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(table):
         if text(row, "metric") in SPEED:

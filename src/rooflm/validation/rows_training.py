@@ -210,6 +210,24 @@ def degrees(row: Row, source: str) -> dict[str, int]:
     return {"gpus": gpus, "tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dp": dp}
 
 
+DEPTH = "interleaving depth left blank, printed for the same run of other releases"
+
+
+def depth_left_blank(table: list[Row]) -> set[int]:
+    """Rows of a pipeline without an interleaving depth, where the table prints one for the same model, card, number of
+    GPUs, precision and split: their configuration is incomplete.
+
+    >>> run = {"id": "MBR-1", "model": "m", "gpu": "g", "gpus": "8", "precision": "p", "tp": "1", "pp": "4"}
+    >>> depth_left_blank([run | {"vp": "5"}, run | {"vp": ""}, run | {"vp": "", "tp": "2"}])
+    {1}
+    """
+    keys = ("model", "gpu", "gpus", "precision", "tp", "pp")
+    of = [(source_of(row), *(text(row, k) for k in keys)) for row in table]
+    printed = {key for key, row in zip(of, table, strict=True) if (number(row, "vp") or 0) > 1}
+    blank = [i for i, row in enumerate(table) if not text(row, "vp") and (number(row, "pp") or 1) > 1]
+    return {i for i in blank if of[i] in printed}
+
+
 def micro_batch(row: Row, batch: int, split: dict[str, int], source: str) -> tuple[int, tuple[str, ...]]:
     """(sequences a micro-batch, notes). torchtitan cuts a local batch into pp micro-batches unless told otherwise."""
     if text(row, "micro_batch"):
