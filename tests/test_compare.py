@@ -127,6 +127,20 @@ def test_results_of_others_are_read(tmp_path: Path, data: Any, cases: set[Any], 
     assert pairs(rows, machine_of("a100-sxm-80gb", "vllm"))
 
 
+def test_the_measured_table_counts_what_is_predicted() -> None:
+    rows = results.read(Path(__file__).parents[1] / "docs" / "measured" / "two-cores.csv")
+    found = {(r.case, r.rank, r.metric): r.stat.value for r in rows if r.status == "ok"}
+    for names, count in ((("prefill_comm_bytes", "decode_comm_bytes", "step_comm_bytes"), 128),
+                         (("prefill_flops", "decode_flops"), 64)):  # fmt: skip
+        both = [(v, found[case, rank, f"{m}_expected"]) for (case, rank, m), v in found.items() if m in names]
+        assert len(both) == count and all(a == b for a, b in both)
+    told = {(r.case.dtype, r.case.quant, r.case.tp): r.stat.value for r in rows if r.metric == "perplexity"}
+    assert len(told) == 4 and all(abs(v - 15.2) < 0.02 for v in told.values())
+    assert (
+        found[next(r.case for r in rows if r.case.task == "accuracy" and r.case.tp == 2), -1, "max_logit_error"] < 1e-4
+    )
+
+
 def test_unknown_json_is_told(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     file.write_text('{"a": 1}', encoding="utf-8")
