@@ -32,7 +32,7 @@ def test_options_come_from_the_campaign_and_else_from_the_engine() -> None:
     plain = options(case("vllm", "somebody", "h100-sxm-80gb"))
     assert plain["budget"] == 8192 and plain["scheduler"] == "continuous"
     short = case("trtllm", "llama-3.1-70b", "h200-sxm-141gb")
-    assert options(short)["wait_steps"] == 20 and options(short)["budget"] == 2048
+    assert options(short)["wait_steps"] == 20 and options(short)["budget"] == 16384
     assert "wait_steps" not in options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", tp=8))
     assert "wait_steps" not in options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", output=8192))
     house = case("trtllm", "qwen3-32b", "h100-sxm-80gb", "1.0.0rc3", 64, prompt=4096)
@@ -111,3 +111,13 @@ def test_experts_stay_whole_where_blocks_do_not_divide() -> None:
         model="MiniMaxAI/MiniMax-M2.5", engine="vllm 0.16.0", tp="4", note="trust=B; moe_tp=4 moe_ep=1 attn_dp=1"
     )
     assert (half.kwargs["tp"], half.kwargs["ep"]) == (4, 1)
+
+
+def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
+    from rooflm.serving.steps import Reach, components
+
+    run = case("trtllm", "llama-3.1-70b", "b200-sxm-180gb", tp=8)
+    parts = components(scenario(run), Reach(64, 4, 2048)).parts
+    weights = 70e9 / 8 / 7.7e12
+    products = 4 * 80
+    assert weights < parts.decode["gemm_factor"][0] < weights / 0.6 + products * 5e-6
