@@ -9,7 +9,8 @@ import pytest
 
 from rooflm import catalogue
 from rooflm.engines import engine_names, load_engine
-from rooflm.fitting.engines import JOBS, updated
+from rooflm.fitting.engines import updated
+from rooflm.fitting.jobs import JOBS
 from rooflm.inference import infer_scenario
 from rooflm.kernels.cards import Reach, card, few_rows_time, forced
 from rooflm.ops import distinct_experts
@@ -118,3 +119,36 @@ def test_numbers_are_put_into_their_row() -> None:
         '[a]\nstep = "1 us"\n\n["b.c"]\nbase = "a"\nstep = "12300 us"\ngap = "1 us"\n'
     )
     assert updated(text, "none", {"step": 1.0}) == text
+
+
+def test_heads_of_gguf_files_are_narrow() -> None:
+    from rooflm.mapping import Mapping
+    from rooflm.memory import weight_bytes
+    from rooflm.models import load_model
+    from rooflm.quant import parse_quant
+
+    quant = parse_quant("q4_k_m")
+    sizes = {m: float(weight_bytes(load_model(m), Mapping(), quant)) for m in ("llama-3-8b", "llama-3-70b")}
+    assert sizes["llama-3-8b"] == pytest.approx(4.92e9, rel=0.03)  # published files
+    assert sizes["llama-3-70b"] == pytest.approx(42.5e9, rel=0.02)
+
+
+def test_prompts_in_chunks_have_half_the_scores() -> None:
+    whole = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1, prompt=8192)
+    parts = infer_scenario(whole).timed["prefill"]
+    softmax = next(t.node for t in parts if t.node.name == "softmax")
+    # 16 passes of 512 rows: 512 to 8192 keys, (512 + 8192) / 2 on average, 20 bytes a score and 32 heads
+    assert float(np.max(softmax.bytes)) == pytest.approx(512 * 4352 * 32 * 20)  # type: ignore[union-attr]
+
+
+def test_activations_in_fp32_cost_conversions() -> None:
+    s = scenario(engine="llama.cpp-2024-05", gpu="h100-pcie-80gb", batch=1, prompt=512)
+    assert 1.02 < ttft(s) / ttft(s, convert=0.0) < 1.4
+    assert tpot(s) == tpot(s, convert=0.0)  # vector kernels read fp32 activations
+
+
+def test_a_card_without_runs_takes_its_family() -> None:
+    seen, unseen = card("rtx-4090", "ada", "llama.cpp"), card("rtx-4060-ti-16gb", "ada", "llama.cpp")
+    assert unseen.compute == pytest.approx(seen.compute, rel=0.5)
+    assert unseen.compute > 1.2
+    assert card("h100-sxm-80gb", "hopper", "no-such-engine") == Reach()

@@ -11,6 +11,7 @@ import numpy as np
 from rooflm import memory as mem
 from rooflm.estimate import add_up
 from rooflm.graph import Style
+from rooflm.hardware import Device
 from rooflm.scenario import Scenario
 from rooflm.units import Num
 
@@ -90,8 +91,19 @@ def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
     parts["workspace"] = e.workspace + 0.0
     total = add_up(parts.values())
     rest = total - parts["kv_cache"]
-    size = s.cluster.device.dram.size * e.memory_fraction
+    size = usable(s.cluster.device) * e.memory_fraction
     return Memory(parts, total, rest + e.free_fraction * (size - rest))
+
+
+SYSTEM = 2.0 * 2**30
+"""Bytes of a memory shared with the host that its system holds: published runs of llama.cpp fill 13 of 16 GiB and 6.0
+of 8, but not 6.1 of 8."""
+
+
+def usable(device: Device) -> Num:
+    """Bytes of a device's memory that programs may hold: all, but on Apple's chips, whose system lives in the same
+    memory, what that leaves."""
+    return device.dram.size - (SYSTEM if device.vendor == "apple" else 0.0)
 
 
 def sequence_bytes(s: Scenario) -> Num:

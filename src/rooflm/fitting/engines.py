@@ -149,7 +149,8 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
         widths = job.cards.get(gpu) or job.cards.get("*")
         for name, width in widths._asdict().items() if widths else ():
             if width:
-                listed.append(FREE[name]._replace(name=f"{gpu}|{name}", prior=width))
+                start = 1.0 if job.kin else FREE[name].start  # a share of its family's
+                listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
     for name, width in job.kin._asdict().items() if job.kin else ():
         if width:
             kinds = sorted({kin(f.gpu) for f in members})
@@ -171,10 +172,12 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
 
 def reach_of(f: Family, theta: Mapping[str, float]) -> Reach:
     """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
-    its family's alone), else those on file."""
+    its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
     if not any("|" in key for key in theta):
         return card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
-    found = Reach()._asdict()
+    families_too = any(key.startswith("~") for key in theta)
+    general = card(f.gpu, "", "") if kin(f.gpu) == "~geforce" and not families_too else Reach()
+    found = general._asdict()
     for name in found:
         parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{kin(f.gpu)}|{name}") if key in theta]
         if parts:
@@ -207,9 +210,11 @@ def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
 
 
 def fit_to(
-    job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_]
-) -> dict[str, float]:
-    """Constants of a job from the rows in use that can be trusted; a card without any keeps its factors at 1."""
+    job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_],
+    start: Mapping[str, float] | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Constants of a job from the rows in use that can be trusted; a card without any has none of its own. start: where
+    to start from (a fit to more rows), which saves most of the steps."""
     use = use & np.array([not distrusted(r) for r in requests])
     kept = [f for f in members if use[f.index].any()]
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {kin(f.gpu) for f in kept}
@@ -224,7 +229,8 @@ def fit_to(
     def model(theta: Mapping[str, float]) -> Array:
         return predict(kept, len(requests), theta)[use]
 
-    return fit(model, measured, listed, weights=weights, scale=SCALE, max_nfev=30)
+    steps = 8 if start else 30
+    return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
 
 
 def errors(predicted: Array, requests: Sequence[Request]) -> tuple[int, float, float]:

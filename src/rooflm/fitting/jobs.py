@@ -62,13 +62,16 @@ def reread(start: float) -> Param:
 
 APPLE = ("apple-m1-7core-8gb", "apple-m1-max-32core-64gb", "apple-m1-pro-14core-16gb", "apple-m2-ultra-76core-192gb",
          "apple-m3-max-40core-64gb", "apple-m3-pro-18core-36gb")  # fmt: skip
+CONVERT = Param("kv_convert", 250.0, 1.0, 1e4, prior=1.0)
+EXPERTS = Param("moe_factor", 0.8, 0.3, 4.0, prior=0.25)
+"""Both start at what two engines agree on: one model and card alone would have to tell them from 60 and 1."""
 COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
 
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(
         ("vllm-2024",),
-        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), Param("kv_convert", 60.0, 1.0, 1e3, prior=1.0),
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
+        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), CONVERT,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
     ),
     "vllm-2024-rocm": Job(
@@ -80,15 +83,15 @@ JOBS: dict[str, Job] = {
     "trtllm-2024": Job(
         ("trtllm-2024",),
         (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
-         Param("kv_convert", 300.0, 1.0, 1e4, prior=1.0),
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
+         CONVERT,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
                "rtx-4090": Card(0.3, 0.3)},
     ),
     "trtllm": Job(
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
         (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor", "moe_factor")),
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
              "trtllm-0.9": (reread(4.5), Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5))},
         cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),

@@ -3,8 +3,9 @@
     python -m rooflm.fitting.transfer --data inference.csv [--only JOB ...] [--rows ROWS.csv]
 
 A card left out takes its family's factors (`kernels.cards.kin`) as the other cards of the same job give them, or none.
-An engine left out keeps what its code and documentation say (fused or not, which attention, CUDA graphs) and takes
-every fitted constant as the geometric mean over the other engines of its kind.
+An engine left out keeps what its code and documentation say (fused or not, which attention, CUDA graphs, and about
+what its host costs: the starts of the fits) and takes its factors on kernels and collectives as the geometric mean over
+the other engines of its kind; once more with the host's costs of the others, too.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ def rows_of(job: Job, requests: Sequence[Request]) -> list[Request]:
 def cards_left_out(job: Job, members: Sequence[Family], chosen: Sequence[Request]) -> Array:
     """Predictions of each card's rows by a fit to all other cards' rows (nan where there is only one card)."""
     out = np.full(len(chosen), np.nan)
+    whole = fit_to(job, members, chosen, np.ones(len(chosen), bool))
     cards = np.array([r.group[1] for r in chosen])
     for gpu in sorted(set(cards)):
         aside = cards == gpu
         if not aside.all():
-            out[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside))[aside]
+            out[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside, whole))[aside]
     return out
 
 
@@ -52,8 +54,16 @@ def common(fits: Mapping[str, Mapping[str, float]], without: str) -> dict[str, f
     return {k: float(np.exp(np.mean(v))) for k, v in logs.items()}
 
 
-def engine_left_out(job: Job, members: Sequence[Family], rows: int, known: Mapping[str, float]) -> Array:
-    """Predictions of a job's rows with constants of other engines; what nobody else fits takes its start."""
+HOST = ("step", "sequence", "request", "gap")
+"""Constants of the host."""
+
+
+def engine_left_out(
+    job: Job, members: Sequence[Family], rows: int, known: Mapping[str, float], host_known: bool = True
+) -> Array:
+    """Predictions of a job's rows with constants of other engines; what nobody else fits, and the host's where it is
+    known, takes its start."""
+    known = {k: v for k, v in known.items() if not (host_known and k in HOST)}
     free = [*job.shared, *(p for own in job.own.values() for p in own)]
     return predict(members, rows, {p.name: known.get(p.name, p.start) for p in free} | {"~|compute": 1.0})
 
@@ -76,8 +86,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         engine = np.full(len(chosen), np.nan)
         if name in PLAIN:
             engine = engine_left_out(job, members, len(chosen), common(fits, name))
+            blind = engine_left_out(job, members, len(chosen), common(fits, name), host_known=False)
+            report(f"{name}: engine and its host left out", blind, chosen, range(len(chosen)))
         for gpu in sorted({r.group[1] for r in chosen}):
-            report(f"{name}: {gpu}", cards, chosen, [i for i, r in enumerate(chosen) if r.group[1] == gpu])
+            report(f"{name}: without {gpu}", cards, chosen, [i for i, r in enumerate(chosen) if r.group[1] == gpu])
         report(f"{name}: every card left out", cards, chosen, range(len(chosen)))
         report(f"{name}: engine left out", engine, chosen, range(len(chosen)))
         for r, a, b in zip(chosen, cards, engine, strict=True):
