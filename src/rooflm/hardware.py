@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rooflm.units import Num
 
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
         >>> Measured(launch=1e-6, decode=0.5, own={"bf16": {"decode": 0.1}}).of("bf16").decode
         0.1
         """
-        found = self.own.get(dtype)
+        found: dict[str, Any] = dict(self.own.get(dtype, {}))
         return self._replace(**found) if found else self
 
 
