@@ -114,11 +114,11 @@ PRIORS = {
 launch time that a CUDA graph hides. prompt: real passes of many tokens run hotter than kernels measured alone."""
 OWN = {"trtllm": {"step": Prior(4e-3, 0.7), "sequence": Prior(8e-5, 0.7)}}
 """Where an engine differs from that: TensorRT-LLM's executor and sampler in Python spend host time a sequence."""
-CARD = {"speed": Prior(1.0, 0.035), "prompt": Prior(1.0, 0.07), "sequence": Prior(1.0, 0.15)}
-"""Constants of a card, beside the engine's."""
+CARD = {"speed": Prior(1.0, 0.018), "prompt": Prior(1.0, 0.035), "sequence": Prior(1.0, 0.075)}
+"""Constants of a card, beside the engine's. Widths here and of a release: by cross-validation over groups."""
 RELEASE = {
-    "request": Prior(1.0, 0.4), "prompt": Prior(1.0, 0.1), "speed": Prior(1.0, 0.045), "step": Prior(1.0, 0.4),
-    "sequence": Prior(1.0, 0.5),
+    "request": Prior(1.0, 0.4), "prompt": Prior(1.0, 0.1), "speed": Prior(1.0, 0.022), "step": Prior(1.0, 0.2),
+    "sequence": Prior(1.0, 0.25),
 }  # fmt: skip
 """Constants of a release, beside the engine's."""
 
