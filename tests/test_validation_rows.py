@@ -308,7 +308,7 @@ def test_every_alias_leads_somewhere() -> None:
 def test_own_tables_are_scored_but_for_whole_runs() -> None:
     outcomes = [o for path in published_tables() for o in read_rows(path)]
     ids = [o.id for o in outcomes]
-    assert len(ids) == len(set(ids)) and 250 <= len(ids) <= 450
+    assert len(ids) == len(set(ids)) and 250 <= len(ids) <= 550
     skipped = {o.reason for o in outcomes if isinstance(o, Skip)}
     assert skipped <= {
         "whole run: layout, micro-batch or recomputation not stated",
