@@ -199,10 +199,10 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
 
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
-
-
 VECTOR_ROWS = 8.0
 """Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""
+
+
 def _sized(kernel: str, size: Num) -> tuple[str, ...]:
     """Kernel names to look for, most special first: that of the head size, then the plain one.
 
@@ -263,6 +263,11 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
     return times
 
 
+def _cache_width(op: Op, w: Where, s: Scenario) -> str:
+    """The data type by which the tables know a decode kernel: that of its cache, where the device knows it."""
+    return "fp8" if np.max(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
+
+
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
     """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
     that does not know the cache's 8-bit type converts every value on its vector units."""
@@ -270,12 +275,11 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        kernel = "decode-kv8" if np.max(op.widths[1]) <= 1 else "decode"
-        names = _sized(kernel, qk)
+        kernel, names = "decode", _sized("decode", qk)
         if w.kernels == "trtllm":
             special = "-mha" if np.max(group) <= 1 else "-wide" if np.max(group) > WIDE_GROUP else ""
             names = (kernel + special, *names) if special else names
-        c = first_of("attention", DecodeConstants, w, w.half, names)
+        c = first_of("attention", DecodeConstants, w, _cache_width(op, w, s), names)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
         own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
@@ -291,9 +295,7 @@ def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, 
     times: list[Num] = []
     for op in ops:
         rows, keys, heads, latent, rope = op.shape
-        plain = "mla-decode"
-        kernels = (plain + "-kv8", plain) if np.max(op.widths[1]) <= 1 else (plain,)
-        c = first_of("mla", MlaDecodeConstants, w, w.half, kernels)._replace(floor_s=0.0)
+        c = constants("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")._replace(floor_s=0.0)
         times.append(
             mla_decode_time(rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1], peak=r.peak["half"],
                             bandwidth=r.dram, sms=s.cluster.device.sms, c=c)

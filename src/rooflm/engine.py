@@ -111,8 +111,8 @@ class Engine:
     gemv: bool = False
     dequant: Num = 0.0
     convert: Num = 0.0
-    waves: bool = False
     max_sequences: Num = float("inf")
+    waves: bool = False
     zero: Num = 1
     sequence_parallel: bool = True
     grad_bytes: Num = 4
@@ -145,8 +145,8 @@ class Engine:
     prompt: Num = 1.0
     dp_factor: Num = 1.0
     fragmentation: Num = 1.0
-
-
     residuals: Residuals | None = None
+
+
 IDEAL = Engine("ideal", epilogue=True)
 """No overheads at all, everything fused: the physical lower bound."""
