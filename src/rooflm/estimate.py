@@ -21,8 +21,8 @@ their TDP in decoding; Patel et al., "Characterizing power management opportunit
 
 @dataclass(frozen=True)
 class Step:
-    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running. What few ask for (FLOPs,
-    bytes, energy) is added up when it is read."""
+    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running; packed: time that a kernel
+    takes in the pass over its time alone. What few ask for (FLOPs, bytes, energy) is added up when it is read."""
 
     total: Num
     parts: dict[str, Num]
@@ -30,6 +30,7 @@ class Step:
     timed: Sequence[Timed] = field(repr=False)
     device: Device = field(repr=False)
     rates: Rates = field(repr=False)
+    packed: Num = 1.0
 
     @cached_property
     def flops(self) -> Num:
@@ -102,18 +103,22 @@ def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue
 
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
     which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
-    "host"; the parts sum to the total.
+    "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
+    show) shortens all parts alike.
     """
     parts = by_part(timed)
-    busy = add_up(parts.values())
+    alone = add_up(parts.values())
     count = launches(timed)
-    parts["gaps"] = count * engine.gap
-    device_time = busy + parts["gaps"]
+    device_time = alone + count * engine.gap
+    busy = np.minimum(alone, device_time)
+    packed = busy / np.maximum(alone, 1e-300)
+    parts = {name: value * packed for name, value in parts.items()}
+    parts["gaps"] = device_time - busy
     fixed = engine.step + engine.sequence * sequences
     issued = count * issue
     total = hosted(device_time, issued, fixed, engine.overlap)
     parts["host"] = total - device_time
-    return Step(total, parts, busy, timed, device, r)
+    return Step(total, parts, busy, timed, device, r, packed)
 
 
 def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:

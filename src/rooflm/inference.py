@@ -20,6 +20,8 @@ from rooflm.capacity import (
     style,
     waves,
 )
+from rooflm.efficiency import FACTORS as FACTORS
+from rooflm.efficiency import own_factor
 from rooflm.estimate import Step, add_up, step, volumes
 from rooflm.graph import Context, Decode, Pass, Prefill, build
 from rooflm.mapping import Mapping
@@ -196,21 +198,21 @@ def timed_passes(s: Scenario) -> Passes:
     prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
     timed = time_nodes([*prefill_nodes, *decode_nodes], s)
     if s.efficiency.mode == "calibrated":
-        timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in timed]
+        timed = [t._replace(time=engine_time(t, s)) for t in timed]
     return Passes(timed[: len(prefill_nodes)], timed[len(prefill_nodes) :])
-
-
-FACTORS = {
-    "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
-    "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
-}  # fmt: skip
-"""Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
 
 def kernel_factor(t: Timed, s: Scenario) -> Num:
     """Time of a kernel in this engine over the calibrated one's; a collective's factor is in its time already."""
-    own = getattr(s.engine, FACTORS.get(t.node.kind, "stream_factor")) if isinstance(t.node, Op) else 1.0
-    return own * s.engine.speed
+    return own_factor(t.node.kind, s.engine) if isinstance(t.node, Op) else s.engine.speed
+
+
+def engine_time(t: Timed, s: Scenario) -> Num:
+    """Seconds of a node in this engine. Experts of few tokens run at their roof already: no factor lifts them above."""
+    time = t.time * kernel_factor(t, s)
+    if t.levels is None or not isinstance(t.node, Op) or t.node.kind != "moe":
+        return time
+    return np.maximum(time, np.max(t.levels, axis=0))
 
 
 class Speed(NamedTuple):
@@ -261,7 +263,7 @@ def place(s: Scenario, phase: str) -> tuple[Num, ...]:
 def scaled(one: Step, factor: Num) -> Step:
     """A pass that takes `factor` times as long in every part."""
     parts = {k: v * factor for k, v in one.parts.items()}
-    return replace(one, total=one.total * factor, parts=parts, busy=one.busy * factor)
+    return replace(one, total=one.total * factor, parts=parts, busy=one.busy * factor, packed=one.packed * factor)
 
 
 def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
@@ -325,9 +327,9 @@ def bound_shares(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int)
     for t in timed:
         if isinstance(t.node, Op):
             for index in range(5):
-                shares[BOUNDS[index]] = shares[BOUNDS[index]] + np.where(t.bound == index, t.total, 0.0)
+                shares[BOUNDS[index]] = shares[BOUNDS[index]] + np.where(t.bound == index, t.total * pass_.packed, 0.0)
         else:
-            shares["network"] = shares["network"] + t.total
+            shares["network"] = shares["network"] + t.total * pass_.packed
     shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
     shares["host"] = pass_.parts["host"]
     return {k: mean_step(v, dims) for k, v in shares.items()}
