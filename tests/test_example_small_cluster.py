@@ -14,4 +14,7 @@ def test_eight_rows_within_ten_per_cent() -> None:
     assert len(table) == 8
     for row in table:
         assert abs(row.predicted / row.measured - 1) < 0.10, row
-        assert row.gpu_ms > 3 * row.other_ms > 0
+        assert row.gpu_ms > 2 * row.other_ms > 0
+    # the source: some 0.1 s of GPU and 0.04 s of other time a token at batch 1
+    assert abs(table[0].gpu_ms - 100) < 20
+    assert abs(table[0].other_ms - 40) < 8
