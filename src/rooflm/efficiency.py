@@ -123,7 +123,8 @@ MIXED = 5e-6
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
-    """Seconds of ops of one broadcast shape, (ops, *shape). floor: their roofline, which no kernel beats."""
+    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their
+    roofline, which no kernel beats."""
     if s.cluster.device.measured is not None:
         return own_machine.times(ops, floor, s.cluster.device.measured, r)
     w = where(s, r)
@@ -139,6 +140,23 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         for index, time in zip(members, times, strict=True):
             out[index] = time
     return np.asarray(np.maximum(out, floor))
+
+
+FACTORS = {
+    "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
+    "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
+}  # fmt: skip
+"""Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
+
+
+def own_factor(kind: str, e: Engine) -> Num:
+    """Time of a kind of kernel in an engine over the time of the calibrated one.
+
+    >>> own_factor("gemm", Engine("", gemm_factor=1.5, speed=2.0)), own_factor("norm", Engine(""))
+    (3.0, 1.0)
+    """
+    factor: Num = getattr(e, FACTORS.get(kind, "stream_factor")) * e.speed
+    return factor
 
 
 def _stack(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
