@@ -51,7 +51,7 @@ def test_more_of_a_rate_is_never_slower():
     found = sensitivity("mixtral-8x7b", gpu="a100-sxm-80gb", tp=2, batch=8)
     s = build_inference(model="mixtral-8x7b", gpu="a100-sxm-80gb", tp=2, batch=8).scenario
     for knob in knobs(s):
-        if knob.rate:
+        if knob.rate or knob.label == "host: overlap of launches":
             assert found["latency_s"][knob.label] <= 1e-9
         else:
             assert found["latency_s"][knob.label] >= -1e-9

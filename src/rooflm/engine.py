@@ -27,11 +27,11 @@ class Engine:
     forward pass; sequence: host time a sequence in a pass (sampling, bookkeeping); request: once a request (tokenise,
     schedule, first response); overlap: the host prepares the next step while the device runs, so that step and sequence
     costs show only when the device is done first.
-    gap: device idle time between two dependent kernels. all_reduce: "nccl" or "custom" (one- and two-shot kernels
-    inside a node). collective_factor: time of its collectives over today's; collective_floor: the same of their latency
-    alone. kv_reread: time of query heads that read the KV cache each by itself, over that of 16-bit values at L1's
-    rate; kv_shared: largest group of query heads that shares one read instead (no group does within a sliding window,
-    where kv_reread is above 0). kv_convert: vector operations that an 8-bit cached value costs where the device does
+    gap: device idle time between two dependent kernels (negative: launches overlap).
+    all_reduce: "nccl" or "custom" (one- and two-shot kernels inside a node). collective_factor: time of its
+    collectives over today's; collective_floor: the same of their latency alone. kv_reread: time of query heads that
+    read the KV cache each by itself, over that of 16-bit values at L1's rate; kv_shared: largest group of query heads
+    that shares one read instead (no group does within a sliding window, where kv_reread is above 0). kv_convert: vector operations that an 8-bit cached value costs where the device does
     not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
     free_fraction: share of what is left beside weights, activations and buffers that the KV cache may take;
@@ -67,7 +67,7 @@ class Engine:
     stream_factor, moe_factor: time of a kernel in a training step over its calibrated (warm, alone) time;
     attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
     data-parallel group. speed: factor of all device times when serving; prompt: further factor of what prompt tokens
-    add to a pass (both fitted under load, by card and weight type: see `under_load`).
+    add to a pass (both fitted under load, by card: see `under_load`).
     fragmentation: memory that the framework holds over what its tensors need. residuals: one's own measurements over
     the predictions, from the engine's own file.
     """

@@ -210,11 +210,16 @@ _MAY_BE_ZERO = (
 
 
 def _positive(path: str, value: Any) -> None:
-    """A number set by path must be finite and above zero (or not below it where zero makes sense)."""
+    """A number set by path must be finite and above zero (or not below it where zero makes sense).
+
+    A gap may be negative: launches that overlap end sooner than their kernels one after the other.
+    """
     if isinstance(value, str | bool):
         return
     field = path.rsplit(".", 1)[-1]
     low = np.min(np.asarray(value, dtype=float))
+    if path == "engine.gap" and np.isfinite(low):
+        return
     if np.isnan(low) or low < 0 or (low == 0 and not any(word in field for word in _MAY_BE_ZERO)):
         raise RooflmError(f"{path} has the value {_plain(low)}, but it must be above 0")
 

@@ -26,7 +26,7 @@ OVERHEADS = ("issue_prefill", "issue_decode", "step", "sequence", "request", "ga
 
 
 class Knob(NamedTuple):
-    """A quantity of the machine: what it is called, the paths that move together, and whether more of it is faster."""
+    """A quantity of the machine: what it is called, the paths that move together, whether it is a rate (else a time)."""
 
     label: str
     paths: tuple[str, ...]
@@ -46,7 +46,10 @@ def knobs(s: Scenario) -> list[Knob]:
     for i, tier in enumerate(s.cluster.tiers):
         found.append(Knob(f"{tier.name} bandwidth", (f"cluster.tiers.{i}.bandwidth",)))
         found.append(Knob(f"{tier.name} latency", (f"cluster.tiers.{i}.latency",), False))
-    found += [Knob(f"host: {name.replace('_', ' ')}", (f"engine.{name}",), False) for name in OVERHEADS]
+    names = {name: f"host: {name.replace('_', ' ')}" for name in OVERHEADS}
+    if np.all(np.asarray(s.engine.gap) < 0):
+        names["gap"] = "host: overlap of launches"
+    found += [Knob(label, (f"engine.{name}",), False) for name, label in names.items()]
     return [k for k in found if all(_moves(paths.get(s, p)) for p in k.paths)]
 
 

@@ -32,7 +32,6 @@ class Job:
     kin: Card | None = None
 
 
-
 FREE = {
     "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
     "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 6.0, 0.03, 100.0),
