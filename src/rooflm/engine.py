@@ -31,8 +31,8 @@ class Engine:
     all_reduce: "nccl" or "custom" (one- and two-shot kernels inside a node). collective_factor: time of its
     collectives over today's; collective_floor: the same of their latency alone. kv_reread: time of query heads that
     read the KV cache each by itself, over that of 16-bit values at L1's rate; kv_shared: largest group of query heads
-    that shares one read instead (no group does within a sliding window, where kv_reread is above 0). kv_convert: vector operations that an 8-bit cached value costs where the device does
-    not know fp8.
+    that shares one read instead (no group does within a sliding window, where kv_reread is above 0). kv_convert: vector
+    operations that an 8-bit cached value costs where the device does not know fp8.
     memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
     free_fraction: share of what is left beside weights, activations and buffers that the KV cache may take;
     workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.

@@ -26,7 +26,7 @@ OVERHEADS = ("issue_prefill", "issue_decode", "step", "sequence", "request", "ga
 
 
 class Knob(NamedTuple):
-    """A quantity of the machine: what it is called, the paths that move together, whether it is a rate (else a time)."""
+    """A quantity of the machine: its name, the paths that move together, and whether it is a rate (else a time)."""
 
     label: str
     paths: tuple[str, ...]
