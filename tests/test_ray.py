@@ -11,6 +11,7 @@ import rooflm
 from rooflm.errors import RooflmError
 
 SCRIPT = Path(__file__).parent / "ray_cluster.py"
+pytestmark = pytest.mark.xdist_group("ray")  # one after the other: a cluster is seen by the whole machine
 
 
 def test_two_workers_one_killed():

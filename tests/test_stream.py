@@ -167,7 +167,12 @@ def test_an_interrupted_command_says_so_and_carries_on(tmp_path):
     command = [sys.executable, "-m", "rooflm", *words, "--outputs", "tpot_s,fits", "--out"]
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
     assert subprocess.run([*command, str(whole)], check=False, capture_output=True).returncode == 0
-    run = subprocess.Popen([*command, str(cut)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def heard() -> None:  # a shell's background jobs start with SIGINT ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    pipes: dict = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    run = subprocess.Popen([*command, str(cut)], preexec_fn=heard, **pipes)
     parts = tmp_path / "cut.parquet.parts"
     until = time.monotonic() + 60
     while len(list(parts.glob("*.parquet"))) < 2 and time.monotonic() < until:
