@@ -21,6 +21,7 @@ import sys
 import numpy as np
 
 from rooflm.api import InferGrid, infer_grid
+from rooflm.errors import RooflmError
 
 PROMPT, OUTPUT = 128, 128
 BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
@@ -72,4 +73,7 @@ def main(model: str = "llama-2-7b", gpu: str = "a100-pcie-40gb", gpus: str = "4"
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    try:
+        main(*sys.argv[1:4])
+    except RooflmError as error:
+        sys.exit(f"shin_tables: {error}")
