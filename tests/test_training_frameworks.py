@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_backward import H, S, layer, products
+from test_backward import H, S, layer, products
 
 from rooflm.backward import every_other, recomputed
 from rooflm.engines import load_engine
