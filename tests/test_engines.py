@@ -75,6 +75,25 @@ def test_one_prompt_many_times_touches_fewer_experts() -> None:
     assert tpot(s, alike=1.0) < 0.8 * tpot(s, alike=0.0)
 
 
+def test_unequal_experts_help_the_few_and_hurt_the_ranks() -> None:
+    """Fewer experts to read where a rank holds all; a busier rank where they are spread."""
+    whole, spread = (scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, ep=n) for n in (1, 8))
+    assert tpot(whole, skew=0.5) < tpot(whole, skew=0.0)
+    gain = [tpot(s, skew=0.5) / tpot(s, skew=0.0) for s in (whole, spread)]
+    assert gain[0] < gain[1]
+    assert ttft(spread, skew=0.5) > ttft(spread, skew=0.0)
+
+
+def test_kernels_beside_the_shared_expert_and_the_gates_of_a_linear_mixer() -> None:
+    qwen, deepseek = (
+        {t.node.name: t.node for t in infer_scenario(scenario(m, "h200-sxm-141gb", "sglang", tp=8)).passes["decode"].timed}
+        for m in ("qwen3.5-397b-a17b", "deepseek-v3")
+    )
+    assert {"in_gates", "shared_gate", "shared_scale", "shared_add"} <= set(qwen)
+    assert float(qwen["in_gates"].flops) == 2 * 16 * 4096 * (2 * 64 / 8)  # two gates a head, on 16 tokens
+    assert "shared_add" in deepseek and {"shared_gate", "in_gates"}.isdisjoint(deepseek)
+
+
 def test_vector_kernels_stream_narrow_weights() -> None:
     s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1)
     assert tpot(s, gemv=True) < tpot(s, gemv=False)

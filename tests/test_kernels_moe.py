@@ -20,7 +20,7 @@ from rooflm.kernels.moe import (
     routed,
     tiles_per_expert,
 )
-from rooflm.ops import distinct_experts, distinct_ranks
+from rooflm.ops import distinct_experts, distinct_ranks, popularity
 
 H200 = Hardware(989e12, 4.8e12, 132.0, 50e6)
 FUSED = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01, 0.5)
@@ -58,9 +58,22 @@ def test_skewed_popularity_touches_fewer_experts_as_drawn() -> None:
     assert float(distinct_experts(256, 8, 64, skew=1.0)) < float(distinct_experts(256, 8, 64))
 
 
-def test_imbalance_against_drawing_lots() -> None:
-    drawn = [draw(256, 8, 128, np.ones(128), seed).reshape(8, 16).sum(axis=1).max() / 256 for seed in range(200)]
-    assert float(imbalance(256, 8, 128, 8)) == pytest.approx(np.mean(drawn), rel=0.03)
+def test_fewer_experts_a_token_scatter_more_as_a_router_does() -> None:
+    """Logits of a normal bias an expert and normal scatter a token: what is fitted to 8 of 256 holds for 2 of 8."""
+    rng = np.random.default_rng(5)
+
+    def spread(experts: int, top_k: int) -> float:
+        cells = []
+        for _ in range(40):
+            logits = 0.3 * rng.standard_normal(experts) + rng.standard_normal((3000, experts))
+            rows = np.bincount(np.argpartition(logits, -top_k, axis=1)[:, -top_k:].ravel(), minlength=experts)
+            cells.append((rows / rows.mean() - 1) ** 2)
+        return float(np.sqrt(np.mean(cells)))
+
+    skew = np.sqrt(np.log1p(spread(256, 8) ** 2) / np.log(256 / 8))
+    assert popularity(256, 8, skew) == pytest.approx(spread(256, 8), rel=0.1)
+    assert popularity(8, 2, skew) == pytest.approx(spread(8, 2), rel=0.3)
+    assert popularity(8, 8, 1.0) == 0.0 and popularity(256, 8, 0) == 0.0
 
 
 @given(tokens=counts, top_k=st.integers(1, 16), experts=st.sampled_from([16, 64, 256]), skew=st.floats(0, 3))

@@ -35,7 +35,7 @@ from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_deco
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.training import sibling, trained
-from rooflm.ops import Comm, Op, distinct_experts
+from rooflm.ops import Comm, Op, distinct_experts, popularity
 from rooflm.quant import Quant
 from rooflm.scenario import Scenario
 from rooflm.units import Num
@@ -342,9 +342,10 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
     for op in ops:
         tokens, hidden, width, experts, local, top_k, _ = op.shape
         ep = experts / local
-        routing = routed(tokens, top_k, experts, ep)
+        spread = popularity(experts, top_k, s.engine.skew)
+        routing = routed(tokens, top_k, experts, ep, spread)
         if s.engine.alike is not NEUTRAL_ALIKE:
-            touched = distinct_experts(experts, top_k, tokens, s.engine.alike) / ep
+            touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
             routing = routing._replace(experts=np.minimum(routing.experts, touched))
         times.append(
             moe_time(

@@ -42,7 +42,8 @@ class Engine:
     vocab_parallel: the embedding table is split over the tensor group. merged: Q, K, V and gate, up are one product
     each. epilogue: rotary embedding and activation happen inside the products and cost no traffic of their own.
     rope_inside: the attention kernel (as measured) turns Q and K and writes the cache. alike: share of
-    tokens that take the same experts as others, in benchmarks that repeat a prompt. gemv: own
+    tokens that take the same experts as others, in benchmarks that repeat a prompt; skew: how unequally popular experts
+    are (`ops.popularity`; 0: alike). gemv: own
     kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights
     out to 16 bits before the products of many rows; convert: bytes moved a value between fp32 activations and the
     16-bit operands and results of such a product. max_sequences: running limit.
@@ -108,6 +109,7 @@ class Engine:
     epilogue: bool = False
     rope_inside: bool = False
     alike: Num = 0.0
+    skew: Num = 0.0
     gemv: bool = False
     dequant: Num = 0.0
     convert: Num = 0.0

@@ -59,6 +59,7 @@ class Style(NamedTuple):
     decode_flash: bool = True
     rope_inside: bool = False
     alike: Num = 0.0
+    skew: Num = 0.0
 
 
 class Context(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 
 from rooflm.graph_context import Context, absent_group
 from rooflm.model import MLP, MoE
-from rooflm.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, stream
+from rooflm.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
 from rooflm.units import Num
 
 
@@ -44,7 +44,8 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     local = f.experts / m.ep
     width = np.ceil(f.width / m.expert_tp)
     pairs = gathered * f.top_k / m.ep
-    touched = distinct_experts(f.experts, f.top_k, gathered, c.style.alike) / m.ep
+    spread = popularity(f.experts, f.top_k, c.style.skew)
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.style.alike, spread) / m.ep
     mats = 3 if f.gated else 2
     w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
@@ -67,6 +68,22 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
     if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
         nodes += mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
+        if not c.style.training and not c.style.epilogue:
+            nodes += shared_join(c, count, f)
+    return nodes
+
+
+def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """The shared expert's own gate (a product with one column, sigmoid, multiply), and its output added to the others'.
+
+    Source: transformers, modeling_qwen2_moe.py and modeling_deepseek_v3.py; vLLM and SGLang keep these kernels apart.
+    """
+    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    nodes: list[Op | Comm] = []
+    if f.shared_gate:
+        nodes.append(gemm("shared_gate", "moe", count, tokens, 1, h, (b, b, b)))
+        nodes.append(stream("shared_scale", "moe", "activation", count, 2 * tokens * h * b, 2))
+    nodes.append(stream("shared_add", "moe", "activation", count, 3 * tokens * h * b))
     return nodes
 
 

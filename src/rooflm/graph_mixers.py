@@ -240,7 +240,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     """A recurrent mixer: projections, short convolution, state update, gated norm, output.
 
     The state (heads x head_dim x state, fp32) is read and written once a pass; in a prefill the chunked form
-    multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060 section 6; gated DeltaNet, arXiv 2412.06464).
+    multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060 section 6; gated DeltaNet, arXiv 2412.06464). Engines keep
+    gated DeltaNet's two gates a head as a product of their own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
     """
     h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.style.half_bytes, "attention"
     heads, key_heads = split(a.heads, t), split(a.key_heads, t)
@@ -256,10 +257,14 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
         sequences = sequences + c.work.decode.sequences
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = 2 * sequences * heads * a.head_dim * a.state * 4.0
-    width = 2 * inner + 2 * keys + heads * (2 if delta else 1)
+    gates = heads * (2 if delta else 1)
+    apart = a.kind == "gated-delta" and not c.style.training and not c.style.epilogue
+    width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys
+    gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
     return [
         gemm("in_proj", part, count, tokens, width, h, c.dense_widths, c.dense_rate),
+        *gated,
         stream("conv", part, "conv", count, 2 * tokens * mixed * b + 2 * sequences * mixed * a.conv * b),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", 2),

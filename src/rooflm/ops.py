@@ -140,6 +140,22 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, alike: Num = 0.0, sk
     return np.maximum(np.minimum(found, free * top_k), np.minimum(free, 1.0) * top_k)
 
 
+def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
+    """Coefficient of variation of the experts' popularity: sqrt((E / k)^(skew^2) - 1).
+
+    A router takes the top k of E logits, each a bias of the expert (normal) plus what the token adds (normal). The
+    logarithm of an expert's probability moves by the bias times the hazard rate of the normal law at the quantile k/E,
+    which goes as sqrt(ln(E/k)); popularity is then log-normal with the variance skew^2 ln(E/k) of its logarithm. All
+    experts taken: 0.
+
+    >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
+    (0.0, 1.17, 0.64)
+    """
+    if isinstance(skew, int | float) and skew == 0:
+        return 0.0
+    return np.sqrt(np.expm1(np.square(skew) * np.log(experts / np.minimum(top_k, experts))))
+
+
 def distinct_ranks(ranks: Num, top_k: Num) -> Num:
     """Expected number of different expert-parallel ranks that hold a token's top_k experts: R (1 - (1 - 1/R)^k).
 

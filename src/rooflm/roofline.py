@@ -153,19 +153,30 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
 
 
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
-    """Every collective timed over the cluster's tiers."""
-    timed = []
+    """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once."""
+    tiers = s.cluster.tiers
+    if s.efficiency.mode == "flat":
+        tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
+    timed: list[Timed] = []
+    known: list[tuple[Comm, Num]] = []
     for comm in comms:
-        tiers = s.cluster.tiers
-        if s.efficiency.mode == "flat":
-            tiers = tuple(
-                t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers
-            )
-        constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
-        cost = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
-        time = cost.time if constants is None else efficiency.in_engine(cost.time, comm, constants, s)
+        time = next((t for other, t in known if _equal(comm, other)), None)
+        if time is None:
+            constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
+            time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride).time
+            if constants is not None:
+                time = efficiency.in_engine(time, comm, constants, s)
+            known.append((comm, time))
         timed.append(Timed(comm, time))
     return timed
+
+
+def _equal(a: Comm, b: Comm) -> bool:
+    """Whether two collectives take the same time: one operation on equal messages of equal groups."""
+    if a.op != b.op:
+        return False
+    pairs = ((a.ranks, b.ranks), (a.stride, b.stride), (a.bytes, b.bytes))
+    return all(x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y))) for x, y in pairs)
 
 
 def time_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:

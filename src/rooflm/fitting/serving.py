@@ -373,8 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         whole = fit(looked, given.rounds, tell)
         keep = np.array([(engine, *p.case.group) not in aside for p in looked])
         inside = [p for p, k in zip(looked, keep, strict=True) if k]
-        part = improved(inside, Fitted(whole.theta, whole.now[keep], whole.slopes[keep]), tell)
-        part = improved(inside, part, tell)
+        part = fit(inside, given.rounds, tell)
         r, out = residuals(items, part.theta), np.array([(engine, *p.case.group) in aside for p in items])
         print(said(f"{engine} in sample", r[~out]))
         print(said(f"{engine} kept aside", r[out]))
