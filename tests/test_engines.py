@@ -86,7 +86,10 @@ def test_unequal_experts_help_the_few_and_hurt_the_ranks() -> None:
 
 def test_kernels_beside_the_shared_expert_and_the_gates_of_a_linear_mixer() -> None:
     qwen, deepseek = (
-        {t.node.name: t.node for t in infer_scenario(scenario(m, "h200-sxm-141gb", "sglang", tp=8)).passes["decode"].timed}
+        {
+            t.node.name: t.node
+            for t in infer_scenario(scenario(m, "h200-sxm-141gb", "sglang", tp=8)).passes["decode"].timed
+        }
         for m in ("qwen3.5-397b-a17b", "deepseek-v3")
     )
     assert {"in_gates", "shared_gate", "shared_scale", "shared_add"} <= set(qwen)

@@ -15,7 +15,6 @@ from rooflm.kernels.moe import (
     Routing,
     balanced,
     fitted,
-    imbalance,
     moe_time,
     routed,
     tiles_per_expert,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_backward import H, S, layer, products
 
 from rooflm.backward import every_other, recomputed
 from rooflm.engines import load_engine
@@ -21,6 +20,7 @@ from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.validation.request import Request, Skip
 from rooflm.validation.rows import TRAINING_COLUMNS, training_rows
 from rooflm.validation.score import training_scenario
+from test_backward import H, S, layer, products
 
 FOUNDRY: dict[str, str] = {
     "id": "LLMF-1", "source": "llm-foundry", "model": "MPT-7b", "layers": "32", "hidden": "4096", "heads": "32",
