@@ -80,8 +80,8 @@ class Continuous:
     mixes = True
 
     def room(self, r: Replica, request: int) -> bool:
-        """True when the request may be admitted."""
-        tokens = r.length(request) + r.each + len(r.heap) * r.growth
+        """True when the request fits, and a step of all that decode then (one that was swapped out does at once)."""
+        tokens = r.length(request) + r.each + (len(r.heap) + 1) * r.growth
         return r.used + tokens <= r.capacity * (1 - self.watermark) or (not r.heap and not r.prefilling)
 
     def select(self, r: Replica) -> Chosen:
@@ -125,7 +125,7 @@ class PrefillFirst(Continuous):
     def room(self, r: Replica, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""
         tokens = r.length(request) + r.each
-        future = self.future * (r.remaining() + r.left(request))
+        future = max(self.future * (r.remaining() + r.left(request)), (len(r.heap) + 1) * r.growth)
         return r.used + tokens + future <= r.capacity or (not r.heap and not r.prefilling)
 
 
