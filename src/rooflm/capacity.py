@@ -75,18 +75,37 @@ def running_sequences(s: Scenario) -> Num:
     return rank_sequences(s) / waves(s)
 
 
-def memory_use(s: Scenario, batch: Num | None = None) -> Memory:
+class Needs(NamedTuple):
+    """Bytes on the fullest device: of its weights, and of the KV cache a sequence, of activations a token of a pass and
+    of logits a sequence."""
+
+    weights: Num
+    sequence: Num
+    token: Num
+    logit: Num
+
+
+def needs(s: Scenario) -> Needs:
+    """What memory is made of, whatever the batch."""
+    e, m = s.engine, s.mapping
+    held = replace(m, pp=1) if e.even_stages else m
+    weights = mem.weight_bytes(s.model, held, s.quant, style(s).half_bytes) / (m.pp if e.even_stages else 1)
+    return Needs(weights, sequence_bytes(s), token_bytes(s), logit_bytes(s))
+
+
+def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length.
 
     The capacity is what the engine may fill: its share of the device, less what it leaves free beside the KV cache.
+    need: `needs(s)`, where it is known already.
     """
     e, m = s.engine, s.mapping
+    each = needs(s) if need is None else need
     sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
-    held = replace(m, pp=1) if e.even_stages else m
-    parts = {"weights": mem.weight_bytes(s.model, held, s.quant, style(s).half_bytes) / (m.pp if e.even_stages else 1)}
-    parts["kv_cache"] = sequences * sequence_bytes(s)
-    parts["activations"] = pass_tokens(s, sequences) * token_bytes(s)
-    parts["logits"] = sequences * logit_bytes(s)
+    parts = {"weights": each.weights}
+    parts["kv_cache"] = sequences * each.sequence
+    parts["activations"] = pass_tokens(s, sequences) * each.token
+    parts["logits"] = sequences * each.logit
     parts["context"] = e.context + 0.0
     parts["workspace"] = e.workspace + 0.0
     total = add_up(parts.values())
@@ -133,13 +152,15 @@ def logit_bytes(s: Scenario) -> Num:
     return rows * np.ceil(s.model.vocab / s.mapping.tp) * (style(s).half_bytes + 4.0)
 
 
-def max_batch(s: Scenario) -> Num:
-    """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget."""
-    fixed = memory_use(s, batch=np.zeros(()))
+def max_batch(s: Scenario, need: Needs | None = None) -> Num:
+    """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget.
+    need: `needs(s)`, where it is known already."""
+    own = needs(s) if need is None else need
+    fixed = memory_use(s, np.zeros(()), own)
     free = (fixed.capacity - fixed.total) / s.engine.free_fraction
     new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
-    each = sequence_bytes(s) / s.engine.free_fraction + logit_bytes(s)
-    token = token_bytes(s)
+    each = own.sequence / s.engine.free_fraction + own.logit
+    token = own.token
     small = np.floor(free / (each + new * token))
     budget = s.engine.token_budget / s.mapping.cp
     large = np.floor(

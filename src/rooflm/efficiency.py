@@ -35,7 +35,7 @@ from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_deco
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.training import sibling, trained
-from rooflm.ops import Comm, Op, distinct_experts, popularity
+from rooflm.ops import Comm, Op, distinct_experts, equal, popularity
 from rooflm.quant import Quant
 from rooflm.scenario import Scenario
 from rooflm.units import Num
@@ -136,10 +136,28 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         groups.setdefault((FAMILY.get(op.kind, "stream"), op.rate), []).append(index)
     for (family, rate), members in groups.items():
         chosen = [ops[i] for i in members]
-        times = EVALUATE[family](chosen, shape, rate, w, s, r)
-        for index, time in zip(members, times, strict=True):
-            out[index] = time
+        kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
+        times = EVALUATE[family](kept, shape, rate, w, s, r)
+        for index, at in zip(members, which, strict=True):
+            out[index] = times[at]
     return np.asarray(np.maximum(out, floor))
+
+
+def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
+    """Ops less those equal to another (the attention of two kinds of layers, say), and for each op which it is."""
+    kept: list[Op] = []
+    which: list[int] = []
+    for op in ops:
+        own = (op.bytes, op.launches, *op.shape, *op.widths)
+        same = (
+            i for i, k in enumerate(kept) if k.kind == op.kind and len(k.shape) == len(op.shape)
+            and equal(own, (k.bytes, k.launches, *k.shape, *k.widths))
+        )  # fmt: skip
+        at = next(same, len(kept))
+        if at == len(kept):
+            kept.append(op)
+        which.append(at)
+    return kept, which
 
 
 FACTORS = {
@@ -408,6 +426,10 @@ EVALUATE: dict[str, Any] = {
     "gemm": _gemms, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
     "mla": _mla_decode, "moe": _moe, "stream": _streams,
 }  # fmt: skip
+
+
+ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
+"""Families whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
 
 
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:

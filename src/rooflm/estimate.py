@@ -55,7 +55,7 @@ def add_up(values: Iterable[Num]) -> Num:
     6.0
     """
     total: Num = 0.0
-    for value in sorted(values, key=np.size):
+    for value in sorted(values, key=lambda v: v.size if isinstance(v, np.ndarray) else 1):
         total = total + value
     return total
 

@@ -16,6 +16,7 @@ from rooflm.capacity import (
     check,
     max_batch,
     memory_use,
+    needs,
     running_sequences,
     style,
     waves,
@@ -198,7 +199,7 @@ def timed_passes(s: Scenario) -> Passes:
     prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
     timed = time_nodes([*prefill_nodes, *decode_nodes], s)
     if s.efficiency.mode == "calibrated":
-        timed = [t._replace(time=engine_time(t, s)) for t in timed]
+        timed = [Timed(t.node, engine_time(t, s), *t[2:]) for t in timed]
     return Passes(timed[: len(prefill_nodes)], timed[len(prefill_nodes) :])
 
 
@@ -281,7 +282,8 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     tpot_end = last_step(tick.total, dims)
     gpus = m.devices
     tokens = w.batch * w.output
-    memory = memory_use(s)
+    need = needs(s)
+    memory = memory_use(s, need=need)
     fits = memory.total <= memory.capacity
     limits = check(s, fits)
     per_pass = {k: v * passes for k, v in volumes(timed.prefill, m.pp).items()}
@@ -297,7 +299,7 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         requests_per_s=w.batch / latency,
         memory=memory,
         fits=~np.asarray(_any(list(limits.flags.values()))),
-        max_batch=max_batch(s),
+        max_batch=max_batch(s, need),
         limits=limits,
         comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},
         comm_detail={"prefill": per_pass, "decode": per_step},

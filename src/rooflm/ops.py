@@ -6,6 +6,7 @@ how much more traffic a real kernel causes, and how long it takes, is for roofli
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,18 @@ class Comm(NamedTuple):
     ranks: Num
     stride: Num
     group: str = "tp"
+
+
+def equal(a: Sequence[Num], b: Sequence[Num]) -> bool:
+    """Whether two rows of numbers or arrays hold the same values (arrays of different shapes do not).
+
+    >>> equal((1, np.ones(2)), (1.0, np.ones(2))), equal((1, np.ones(2)), (1, np.ones(3))), equal((1, 2), (1, 3))
+    (True, False, False)
+    """
+    return all(
+        x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y) if isinstance(x, np.ndarray) else x == y))
+        for x, y in zip(a, b, strict=True)
+    )
 
 
 def gemm(

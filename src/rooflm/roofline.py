@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rooflm import efficiency
 from rooflm.collectives import hierarchical
 from rooflm.collectives import volume as sent_volume
-from rooflm.ops import Comm, Op
+from rooflm.ops import Comm, Op, equal
 from rooflm.quant import compute_dtype
 from rooflm.scenario import Scenario
 from rooflm.units import Num
@@ -173,10 +173,7 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
 
 def _equal(a: Comm, b: Comm) -> bool:
     """Whether two collectives take the same time: one operation on equal messages of equal groups."""
-    if a.op != b.op:
-        return False
-    pairs = ((a.ranks, b.ranks), (a.stride, b.stride), (a.bytes, b.bytes))
-    return all(x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y))) for x, y in pairs)
+    return a.op == b.op and equal((a.ranks, a.stride, a.bytes), (b.ranks, b.stride, b.bytes))
 
 
 def time_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:

@@ -7,6 +7,7 @@ Every numeric argument is a number or an array; the tile candidates are one extr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,7 +135,7 @@ def grouped_gemm_time(
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs).
     """
-    rank = max(map(np.ndim, (*routing, n, k, hot, weight_bytes, act_bytes, *device, *c)))
+    rank = _rank((*routing, n, k, hot, weight_bytes, act_bytes, *device, *c))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / np.maximum(routing.experts, 1e-12)
     tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
@@ -145,6 +146,11 @@ def grouped_gemm_time(
     dram = moved / (c.eff_m * device.bandwidth)
     dram = dram - c.ramp * np.expm1(-dram / RAMP_SCALE)
     return np.asarray(np.cbrt(on_sm * on_sm * on_sm + dram * dram * dram))
+
+
+def _rank(values: Iterable[Num]) -> int:
+    """The largest number of axes among numbers and arrays."""
+    return max((v.ndim for v in values if isinstance(v, np.ndarray)), default=0)
 
 
 def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
@@ -195,7 +201,7 @@ def moe_time(
     matrices = 2.0 + gated
     held = routing.experts * hidden * w * matrices * weight_bytes
     hot = warm / (1.0 + (held / (c.l2 * device.l2)) ** 4)
-    rank = max(map(np.ndim, (*routing, w, hidden, matrices, hot, weight_bytes, act_bytes, *device, *c)))
+    rank = _rank((*routing, w, hidden, matrices, hot, weight_bytes, act_bytes, *device, *c))
     n, k = _stack((1.0 + gated) * w, hidden, rank), _stack(hidden, w, rank)
     gemms = grouped_gemm_time(
         routing, n, k, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
