@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rooflm.engine import Engine
+from rooflm.fitting.serving import outpaced
 from rooflm.serving.deploy import make_server
 from rooflm.serving.published import Case, cache_type, options, recipe, release, scenario, server_of
 from rooflm.under_load import settings, tuned
@@ -18,6 +20,19 @@ def case(engine: str, model: str, gpu: str, version: str = "", clients: int = 16
     own = {"model": model, "gpu": gpu, "tp": 4, "pp": 1, "dp": 1, "ep": 1, "prompt": 1024, "output": 1024, **kwargs}
     own.setdefault("quant", "fp8")
     return Case("x", own, (model, gpu), engine, version, clients, (0.8, 1.0), 1.0, 1.0, ())
+
+
+def test_a_group_slower_than_on_an_older_card_is_not_fitted() -> None:
+    def runs(gpu: str, seconds: list[float], quant: str) -> list[Case]:
+        rows = [case("sglang", "deepseek-v3", gpu, clients=4 * 2**i, quant=quant, tp=8) for i in range(len(seconds))]
+        return [replace(r, ttft=t) for r, t in zip(rows, seconds, strict=True)]
+
+    old = runs("h200-sxm-141gb", [0.4, 0.5, 0.7], "fp8-block")
+    group = {("sglang", "deepseek-v3", "b300-sxm-288gb")}
+    assert outpaced([*old, *runs("b300-sxm-288gb", [0.3, 0.8, 1.0], "nvfp4")]) == group
+    assert not outpaced([*old, *runs("b300-sxm-288gb", [0.3, 0.4, 1.0], "nvfp4")])  # most of it is faster
+    assert not outpaced([*old, *runs("b300-sxm-288gb", [0.6, 0.8, 1.0], "bf16")])  # wider weights may be slower
+    assert not outpaced([*old, *runs("h100-sxm-80gb", [0.6, 0.8, 1.0], "fp8-block")])  # as fast a card
 
 
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
