@@ -232,7 +232,7 @@ def weights(items: Sequence[Prepared]) -> Array:
     return np.asarray(base * float(np.mean(list(size.values()))) ** 0.25)
 
 
-def fit(items: Sequence[Prepared], rounds: int = 2, tell: Any = None) -> Fitted:
+def fit(items: Sequence[Prepared], rounds: int = 3, tell: Any = None) -> Fitted:
     """Gauss-Newton with priors and soft-L1 weights, from the priors; the derivatives are taken anew each round."""
     theta = start(items)
     found = Fitted(theta, residuals(items, theta), np.zeros(0))
@@ -379,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("published", help="table of published figures")
     parser.add_argument("--out", help="serving.toml to rewrite below its [server] part")
     parser.add_argument("--engines", default="vllm,trtllm,sglang")
-    parser.add_argument("--rounds", type=int, default=2, help="times that derivatives are taken")
+    parser.add_argument("--rounds", type=int, default=3, help="times that derivatives are taken")
     parser.add_argument("--share", type=float, default=1.0, help="share of the runs that the fits look at")
     given = parser.parse_args(arguments)
     every = unique(scored(cases(read_rows(given.published))))

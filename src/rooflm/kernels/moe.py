@@ -83,17 +83,17 @@ def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -
 
 
 def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) -> Routing:
-    """Routing of real tokens: `distinct_experts` shared out, and the busiest rank's rows by `imbalance`.
+    """Routing of real tokens: the busiest rank's rows by `imbalance`, and its experts as of so many more tokens.
 
     tokens: those of all ranks of the expert-parallel group together. No rank has more than min(k, E/ep) rows a token.
 
     >>> [round(float(x), 1) for x in routed(32, 8, 256, ep=8)]
-    [39.8, 22.8, 1.0]
+    [39.8, 23.0, 1.0]
     """
     local = experts / ep
     extra = imbalance(tokens, top_k, experts, ep, skew)
     rows = np.minimum(tokens * top_k / ep * extra, tokens * np.minimum(top_k, local))
-    touched = distinct_experts(experts, top_k, tokens, skew=skew) / ep * np.sqrt(extra)
+    touched = distinct_experts(experts, top_k, tokens * extra, skew=skew) / ep
     return Routing(rows, np.minimum(np.minimum(touched, local), rows), 1.0)
 
 
