@@ -99,6 +99,21 @@ def test_kernels_beside_the_shared_expert_and_the_gates_of_a_linear_mixer() -> N
     assert "shared_add" in deepseek and {"shared_gate", "in_gates"}.isdisjoint(deepseek)
 
 
+def test_the_shared_expert_rides_beside_the_routed_ones_while_tokens_are_few() -> None:
+    few, many = (scenario("deepseek-v3", "h200-sxm-141gb", "sglang", quant="fp8", tp=8, batch=n) for n in (16, 2048))
+    assert tpot(few, shared_aside=1024) < tpot(few, shared_aside=0)
+    assert tpot(many, shared_aside=1024) == tpot(many, shared_aside=0)
+    assert ttft(few, shared_aside=1024) == ttft(few, shared_aside=0)  # prompts run outside CUDA graphs
+    timed = {t.node.name: t.time for t in infer_scenario(few).passes["decode"].timed}
+    assert float(timed["shared_down"]) < float(timed["router"]) / 3  # what it moves, not what it launches
+
+
+def test_the_weighted_sum_belongs_to_the_experts_kernels() -> None:
+    """The measured kernels of experts end with it: no op of its own when serving, one in training."""
+    served = [t.node.name for t in infer_scenario(scenario("mixtral-8x7b")).passes["decode"].timed]
+    assert "experts" in served and "combine" not in served
+
+
 def test_vector_kernels_stream_narrow_weights() -> None:
     s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1)
     assert tpot(s, gemv=True) < tpot(s, gemv=False)

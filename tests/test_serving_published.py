@@ -128,6 +128,17 @@ def test_experts_stay_whole_where_blocks_do_not_divide() -> None:
     assert (half.kwargs["tp"], half.kwargs["ep"]) == (4, 1)
 
 
+def test_runs_older_than_the_experts_column_are_split_as_their_scripts_did() -> None:
+    """dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh, before they took EP_SIZE and DP_ATTENTION."""
+    old = {"engine": "trtllm", "note": "trust=B; moe_tp=8 moe_ep=1 attn_dp=1; dsr1_h200_trtllm_fp8_agg_c64_cfg83"}
+    keys = ("gpus", "tp", "dp", "ep")
+    assert [read(**old, batch="64").kwargs[k] for k in keys] == [8, 8, 1, 8]
+    assert [read(**old, batch="64", input_len="8192").kwargs[k] for k in keys] == [8, 1, 8, 8]
+    old |= {"model": "openai/gpt-oss-120b", "tp": "4", "batch": "64", "input_len": "8192"}
+    assert [read(**old).kwargs[k] for k in keys] == [4, 4, 1, 4]
+    assert read(**old | {"engine": "trtllm gpt-oss-dev"}).kwargs["ep"] == 1
+
+
 def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
     from rooflm.serving.steps import Reach, components
 

@@ -202,6 +202,20 @@ def test_r1_and_v3_of_one_run_count_once() -> None:
     assert kinds == ["ServeRequest", "Skip"]
 
 
+def test_a_run_that_decodes_slower_than_with_longer_prompts_is_set_apart() -> None:
+    def tpot(number: int, prompt: str, value: str) -> dict[str, str]:
+        run = {"id": f"aic-{number}", "metric": "tpot_ms", "input_len": prompt, "output_len": "1024", "value": value}
+        return LOAD | run | {"model": "Qwen/Qwen3-32B", "tp": "1", "gpus": "1", "note": "trust=B; batch = concurrency"}
+
+    def flagged(*rows: dict[str, str]) -> list[bool]:
+        return [isinstance(r, ServeRequest) and "anomalous" in r.flags for r in inference_rows(rows)]
+
+    ttft = tpot(3, "1024", "300") | {"metric": "ttft_ms"}
+    assert flagged(tpot(1, "1024", "22.6"), tpot(2, "8192", "17.4"), ttft) == [True, False, True]
+    assert flagged(tpot(1, "1024", "17.9"), tpot(2, "8192", "17.4"), ttft) == [False, False, False]  # they scatter
+    assert flagged(tpot(1, "1024", "22.6"), tpot(2, "8192", "17.4") | {"batch": "16"}) == [False, False]
+
+
 def test_hardware_flops_turn_back_into_the_step_time() -> None:
     """Narayanan et al. 2021 table 1: the 175B row, 1024 GPUs, batch 1536, 140 TFLOP/s -> 34 days for 300B tokens."""
     seconds = megatron_hardware_flops(1536, 2048, 96, 12288, 51200) / (140e12 * 1024)

@@ -51,7 +51,7 @@ def style(s: Scenario) -> Style:
     e = s.engine
     return Style(
         e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue,
-        decode_flash=e.decode_flash, rope_inside=e.rope_inside, alike=e.alike, skew=e.skew,
+        decode_flash=e.decode_flash, rope_inside=e.rope_inside, alike=e.alike, skew=e.skew, shared_aside=e.shared_aside,
     )  # fmt: skip
 
 

@@ -288,7 +288,9 @@ def hierarchical(
     for tier, rule, outer in zip(tiers, rules, held, strict=True):
         ranks = outer / inner
         part = _part(op, bytes_, n, inner, outer)
-        if rule is None:
+        if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
+            floor = body = part * 0.0
+        elif rule is None:
             floor, body = _ideal_floor_and_body(op, part, ranks, tier)
         else:
             floor, body = _floor_and_body(op, part, ranks, tier.bandwidth, tier.latency, rule)

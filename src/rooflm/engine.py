@@ -43,7 +43,8 @@ class Engine:
     each. epilogue: rotary embedding and activation happen inside the products and cost no traffic of their own.
     rope_inside: the attention kernel (as measured) turns Q and K and writes the cache. alike: share of
     tokens that take the same experts as others, in benchmarks that repeat a prompt; skew: how unequally popular experts
-    are (`ops.popularity`; 0: alike). gemv: own
+    are (`ops.popularity`; 0: alike); shared_aside: most sequences of a decoding pass at which the shared expert's
+    kernels run beside the routed experts' (a second stream, or one kernel for both). gemv: own
     kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights
     out to 16 bits before the products of many rows; convert: bytes moved a value between fp32 activations and the
     16-bit operands and results of such a product. max_sequences: running limit.
@@ -110,6 +111,7 @@ class Engine:
     rope_inside: bool = False
     alike: Num = 0.0
     skew: Num = 0.0
+    shared_aside: Num = 0.0
     gemv: bool = False
     dequant: Num = 0.0
     convert: Num = 0.0

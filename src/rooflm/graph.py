@@ -8,13 +8,15 @@ graph_feedforward.py, what they share in graph_context.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rooflm.graph_context import Context, Decode, Pass, Prefill, Style, absent_group
 from rooflm.graph_feedforward import mlp_ops, moe_nodes
 from rooflm.graph_mixers import mixer_ops
 from rooflm.model import MLP, Block
-from rooflm.ops import Comm, Op, gemm, stream
+from rooflm.ops import Comm, Op, equal, gemm, stream
 from rooflm.units import Num
 
 __all__ = ["Context", "Decode", "Pass", "Prefill", "Style", "block_nodes", "build", "embedding_nodes", "head_nodes"]
@@ -23,11 +25,35 @@ __all__ = ["Context", "Decode", "Pass", "Prefill", "Style", "block_nodes", "buil
 def build(c: Context) -> list[Op | Comm]:
     """The graph of one pass through the whole model: embedding, every block, head, and their communication."""
     nodes = embedding_nodes(c)
-    for block in c.model.blocks:
-        nodes += block_nodes(c, block)
+    for block, layers in mixed_layers(c.model.blocks):
+        if layers is not None:
+            nodes += mixer_nodes(c, block, layers)
+        nodes += ffn_nodes(c, block)
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
     return nodes
+
+
+def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
+    """Each block with the number of layers that its mixer's nodes stand for: layers of later blocks with the very same
+    mixer are counted with the first, and such blocks have None.
+
+    >>> from rooflm.model import Attention
+    >>> own = Attention(8, 8, 64)
+    >>> [n for _, n in mixed_layers([Block(3, own, MLP(64)), Block(58, own, MLP(32)), Block(2, None, MLP(16))])]
+    [61, None, 2]
+    """
+    totals: dict[int, Num] = {}
+    for i, block in enumerate(blocks):
+        first = next((j for j in totals if _mixed_alike(blocks[j], block)), i)
+        totals[first] = totals.get(first, 0) + block.count
+    return [(block, totals.get(i)) for i, block in enumerate(blocks)]
+
+
+def _mixed_alike(a: Block, b: Block) -> bool:
+    """Whether two blocks' mixers, with their norms and reductions, are the same but for the number of layers."""
+    simple = all(x.ffn is not None and not x.parallel for x in (a, b))
+    return simple and a.mixer is not None and a.mixer is b.mixer and equal([a.norms], [b.norms])
 
 
 def embedding_nodes(c: Context) -> list[Op | Comm]:
@@ -43,19 +69,28 @@ def embedding_nodes(c: Context) -> list[Op | Comm]:
 
 def block_nodes(c: Context, block: Block) -> list[Op | Comm]:
     """Norms, mixer, feed-forward and their reductions of `count` equal layers."""
-    nodes: list[Op | Comm] = []
-    n, tokens = block.count, c.tokens
-    joint = block.parallel and block.mixer is not None and block.ffn is not None
-    if block.mixer is not None:
-        nodes += norm_ops(c, n, 0.5 * block.norms if block.ffn is not None else block.norms)
-        nodes += mixer_ops(c, n, block.mixer)
-        if not joint:
-            nodes += tensor_reduce(c, "tp_all_reduce", n, tokens)
-    if block.ffn is not None:
-        nodes += norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms)
-        nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
-        nodes += tensor_reduce(c, "tp_all_reduce", n, tokens)
+    return mixer_nodes(c, block, block.count) + ffn_nodes(c, block)
+
+
+def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
+    """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
+    if block.mixer is None:
+        return []
+    nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms)
+    nodes += mixer_ops(c, layers, block.mixer)
+    if not (block.parallel and block.ffn is not None):
+        nodes += tensor_reduce(c, "tp_all_reduce", layers, c.tokens)
     return nodes
+
+
+def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
+    """The second half of the block's layers: norm, feed-forward and reduction."""
+    if block.ffn is None:
+        return []
+    n = block.count
+    nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms)
+    nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
+    return nodes + tensor_reduce(c, "tp_all_reduce", n, c.tokens)
 
 
 def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:

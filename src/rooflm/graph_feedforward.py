@@ -33,7 +33,7 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
 
 
 def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
-    """Router, dispatch, experts, combine, and the shared expert.
+    """Router, dispatch, experts with their weighted sum, and the shared expert.
 
     With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
     combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
@@ -57,20 +57,36 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     nodes += exchange_nodes(c, count, f)
     if c.style.training:
         nodes += grouped_ops(c, count, pairs, local, inner, width, f.gated)
+        nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     else:
+        moved = moved + pairs * inner * b + tokens * inner * b
         nodes.append(
             Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
                touched * mats * inner * width * w + moved,
-               (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 3)
+               (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 4)
         )  # fmt: skip
-    nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
     if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
-        nodes += mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
+        shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
         if not c.style.training and not c.style.epilogue:
-            nodes += shared_join(c, count, f)
+            shared += shared_join(c, count, f)
+        nodes += beside(c, shared)
     return nodes
+
+
+def beside(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
+    """The shared expert's ops, marked where a decoding pass of few tokens runs them beside the routed experts.
+
+    Source: vLLM documentation, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD 256; SGLang, qwen2_moe.py and deepseek_v2.py,
+    DUAL_STREAM_TOKEN_THRESHOLD 1024 while graphs are captured, or one fused expert more; TensorRT-LLM,
+    multi_stream_utils.py, only in CUDA graphs.
+    """
+    if c.work.prefill is not None or (isinstance(c.style.shared_aside, int | float) and not c.style.shared_aside):
+        return nodes
+    few: Num = np.where(c.tokens <= c.style.shared_aside, 1.0, 0.0)
+    few = few if np.ndim(few) else float(few)
+    return [node._replace(aside=few) if isinstance(node, Op) else node for node in nodes]
 
 
 def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:

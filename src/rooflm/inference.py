@@ -3,6 +3,7 @@ cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -199,7 +200,7 @@ def timed_passes(s: Scenario) -> Passes:
     prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
     timed = time_nodes([*prefill_nodes, *decode_nodes], s)
     if s.efficiency.mode == "calibrated":
-        timed = [Timed(t.node, engine_time(t, s), *t[2:]) for t in timed]
+        timed = engine_times(timed, s)
     return Passes(timed[: len(prefill_nodes)], timed[len(prefill_nodes) :])
 
 
@@ -208,12 +209,20 @@ def kernel_factor(t: Timed, s: Scenario) -> Num:
     return own_factor(t.node.kind, s.engine) if isinstance(t.node, Op) else s.engine.speed
 
 
-def engine_time(t: Timed, s: Scenario) -> Num:
-    """Seconds of a node in this engine. Experts of few tokens run at their roof already: no factor lifts them above."""
-    time = t.time * kernel_factor(t, s)
-    if t.levels is None or not isinstance(t.node, Op) or t.node.kind != "moe":
-        return time
-    return np.maximum(time, np.max(t.levels, axis=0))
+def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
+    """Nodes with their seconds in this engine. Experts of few tokens run at their roof already: no factor lifts them
+    above."""
+    factors: dict[str, Num] = {}
+    out = []
+    for t in timed:
+        kind = t.node.kind if isinstance(t.node, Op) else ""
+        if kind not in factors:
+            factors[kind] = kernel_factor(t, s)
+        time = t.time * factors[kind]
+        if kind == "moe" and t.levels is not None:
+            time = np.maximum(time, np.max(t.levels, axis=0))
+        out.append(Timed(t.node, time, *t[2:]))
+    return out
 
 
 class Speed(NamedTuple):

@@ -6,7 +6,7 @@ The schema of a row is made from the dataclasses of `rooflm.model`, so a field i
 from __future__ import annotations
 
 import os
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from types import GenericAlias
@@ -72,6 +72,8 @@ def from_row(row: dict[str, Any], name: str, label: str) -> Model:
     blocks = tuple(
         Block(**_plain(b) | {"mixer": _part(b.mixer, _MIXERS), "ffn": _part(b.ffn, _FFNS)}) for b in read["blocks"]
     )
+    same = {b.mixer: b.mixer for b in reversed(blocks)}  # equal mixers are one object: a graph holds them once
+    blocks = tuple(replace(b, mixer=same[b.mixer]) for b in blocks)
     del read["aliases"], read["note"]
     return checked(Model(**read | {"name": name, "blocks": blocks}), label)
 

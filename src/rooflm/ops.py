@@ -22,7 +22,8 @@ class Op(NamedTuple):
     ("norm", "rope", "activation", "add", "embedding", "kv_write", "sample", "softmax", "conv", "route"). flops, read
     and written bytes are of one execution. shape: what the kernel formula of that kind needs. widths: bytes a value of
     the operands. rate: "quant", "half" or "vector", which compute rate applies. launches: kernels issued by the host
-    for one execution.
+    for one execution. aside: 1 where its kernels run beside longer ones, on a second stream or as a part of the same
+    kernel: then only its roofline counts.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Op(NamedTuple):
     widths: tuple[Num, ...] = (2.0, 2.0, 2.0)
     rate: str = "half"
     launches: Num = 1
+    aside: Num = 0.0
 
 
 class Comm(NamedTuple):

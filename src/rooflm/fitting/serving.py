@@ -233,7 +233,7 @@ def weights(items: Sequence[Prepared]) -> Array:
 
 
 def fit(items: Sequence[Prepared], rounds: int = 3, tell: Any = None) -> Fitted:
-    """Gauss-Newton with priors and soft-L1 weights, from the priors; the derivatives are taken anew each round."""
+    """Gauss-Newton with priors and robust weights, from the priors; derivatives are taken anew each round."""
     theta = start(items)
     found = Fitted(theta, residuals(items, theta), np.zeros(0))
     for _ in range(rounds):
@@ -254,7 +254,8 @@ def improved(items: Sequence[Prepared], found: Fitted, tell: Any = None) -> Fitt
 
 
 NOISE = 0.12
-"""Scatter (log) that a residual is taken to have."""
+"""Scatter (log) that a residual is taken to have. Its tails are Cauchy's, so that a group whose kernels are not those
+that were measured does not pull the constants of all others."""
 
 
 def derivatives(items: Sequence[Prepared], theta: Theta, now: Array) -> Array:
@@ -285,10 +286,10 @@ def improve(
     sigma = np.array([prior_of(n, theta.engine).sigma for n in theta.names])
 
     def cost(r: Array, moves: Array) -> float:
-        soft = np.sum(2 * (np.sqrt(1 + (np.clip(r, -2, 2) * base) ** 2) - 1))
+        soft = np.sum(np.log1p((np.clip(r, -2, 2) * base) ** 2))
         return float(soft + np.sum((moves / sigma) ** 2))
 
-    weight = base / (1 + (now * base) ** 2) ** 0.25
+    weight = base / np.sqrt(1 + (now * base) ** 2)
     a = np.concatenate([(slopes * weight[..., None]).reshape(-1, len(sigma)), np.diag(1 / sigma)])
     b = np.concatenate([-(np.clip(now, -2, 2) * weight).ravel(), -theta.logs / sigma])
     move = np.linalg.lstsq(a, b, rcond=None)[0]

@@ -11,6 +11,7 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,36 @@ def inference_rows(rows: Iterable[Row]) -> list[Outcome]:
             outcomes.append(read_serving(row, row_id, prefix or "serving"))
         else:
             outcomes.append(read_inference(row, row_id))
-    return _without_duplicates(outcomes)
+    return contradictory(_without_duplicates(outcomes))
+
+
+SLOWER = 1.15
+"""Times the time per token of longer prompts, from where a run of shorter ones contradicts it (repeats differ by 3 to
+4 %)."""
+
+
+def contradictory(outcomes: list[Outcome]) -> list[Outcome]:
+    """The same, runs under load flagged whose tokens take longer than those of a run that differs only in having longer
+    prompts (more to prefill between two tokens, and a longer context): one of the two figures is wrong."""
+    runs: dict[str, list[ServeRequest]] = defaultdict(list)
+    for item in outcomes:
+        if not isinstance(item, ServeRequest) or {"anomalous", "mtp-suspect"} & set(item.flags):
+            continue
+        if item.metric == "tpot" and item.concurrency:
+            rest = {k: v for k, v in item.kwargs.items() if k != "prompt"}
+            runs[str((item.source, sorted(rest.items(), key=str), item.concurrency, item.spread))].append(item)
+    odd = {
+        (str(a.kwargs), a.concurrency)
+        for own in runs.values()
+        for a in own
+        if any(a.kwargs["prompt"] < b.kwargs["prompt"] and a.measured > SLOWER * b.measured for b in own)
+    }
+    return [
+        replace(item, flags=(*item.flags, "anomalous"))
+        if isinstance(item, ServeRequest) and (str(item.kwargs), item.concurrency) in odd
+        else item
+        for item in outcomes
+    ]
 
 
 def _identity(item: Request | ServeRequest) -> tuple[Any, ...]:
