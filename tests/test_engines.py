@@ -108,6 +108,19 @@ def test_the_shared_expert_rides_beside_the_routed_ones_while_tokens_are_few() -
     assert float(timed["shared_down"]) < float(timed["router"]) / 3  # what it moves, not what it launches
 
 
+def test_the_host_issues_prompts_that_no_graph_holds() -> None:
+    s = scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, batch=1, prompt=1024)
+    launched = sum(t.node.count * getattr(t.node, "launches", 1) for t in infer_scenario(s).passes["prefill"].timed)
+    plain, slow = (infer_scenario(replace(s, engine=replace(s.engine, eager=e))) for e in (0.0, 200e-6))
+    assert float(slow.ttft) > 1.5 * float(plain.ttft)
+    parts = slow.prefill_parts
+    assert sum(map(float, parts.values())) == pytest.approx(float(slow.ttft), rel=1e-12)
+    assert float(slow.ttft - parts["request"]) == pytest.approx(float(launched) * 200e-6, rel=0.05)
+    assert ttft(s, eager=200e-6, captured=1024) == ttft(s, eager=0.0, captured=1024)  # a replayed graph
+    many = scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, batch=64, prompt=8192)
+    assert ttft(many, eager=20e-6) == pytest.approx(ttft(many, eager=0.0), rel=1e-6)  # the device is slower
+
+
 def test_the_weighted_sum_belongs_to_the_experts_kernels() -> None:
     """The measured kernels of experts end with it: no op of its own when serving, one in training."""
     served = [t.node.name for t in infer_scenario(scenario("mixtral-8x7b")).passes["decode"].timed]

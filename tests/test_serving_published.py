@@ -10,7 +10,7 @@ import pytest
 from rooflm.engine import Engine
 from rooflm.fitting.serving import outpaced
 from rooflm.serving.deploy import make_server
-from rooflm.serving.published import Case, cache_type, options, recipe, release, scenario, server_of
+from rooflm.serving.published import Case, cache_type, cases, options, recipe, release, scenario, server_of
 from rooflm.under_load import settings, tuned
 from rooflm.validation.request import ServeRequest
 from rooflm.validation.rows_serving import read_serving
@@ -137,6 +137,19 @@ def test_runs_older_than_the_experts_column_are_split_as_their_scripts_did() -> 
     old |= {"model": "openai/gpt-oss-120b", "tp": "4", "batch": "64", "input_len": "8192"}
     assert [read(**old).kwargs[k] for k in keys] == [4, 4, 1, 4]
     assert read(**old | {"engine": "trtllm gpt-oss-dev"}).kwargs["ep"] == 1
+
+
+def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
+    """InferenceX kimik2.5_fp4_b200.sh: no --enable-expert-parallel; from pull request 1047 on larger graphs."""
+    kimi = {"model": "moonshotai/Kimi-K2.5", "gpu": "B200-180GB", "engine": "vllm 0.17.0", "precision_weights": "nvfp4"}
+    kimi |= {"tp": "4", "gpus": "4"}
+    labels = {1: "moe_tp=4 moe_ep=1", 4: "moe_tp=1 moe_ep=4"}
+    rows = {ep: read(**kimi, note=f"trust=B; {label} attn_dp=1; x") for ep, label in labels.items()}
+    assert [rows[ep].kwargs["ep"] for ep in labels] == [1, 1]
+    runs = {}
+    for ep, row in rows.items():
+        [runs[ep]] = cases([row, replace(row, id="aic-0002", metric="ttft", measured=0.1)])
+    assert [int(scenario(runs[ep]).engine.captured) for ep in labels] == [2048, 512]
 
 
 def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:

@@ -69,7 +69,9 @@ class Engine:
     stream_factor, moe_factor: time of a kernel in a training step over its calibrated (warm, alone) time;
     attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
     data-parallel group. speed: factor of all device times when serving; prompt: further factor of what prompt tokens
-    add to a pass (both fitted under load, by card: see `under_load`).
+    add to a pass (both fitted under load, by card: see `under_load`). eager: host time a launch of a pass with prompts
+    that no CUDA graph holds, where it is above issue_prefill (fitted under load: Python issues what the graph's nodes
+    stand for); captured: most tokens of such a pass that graphs do hold.
     fragmentation: memory that the framework holds over what its tensors need. residuals: one's own measurements over
     the predictions, from the engine's own file.
     """
@@ -147,6 +149,8 @@ class Engine:
     moe_factor: Num = 1.0
     speed: Num = 1.0
     prompt: Num = 1.0
+    eager: Num = 0.0
+    captured: Num = 0.0
     dp_factor: Num = 1.0
     fragmentation: Num = 1.0
     residuals: Residuals | None = None

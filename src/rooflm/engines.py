@@ -15,7 +15,7 @@ from rooflm.errors import RooflmError
 from rooflm.residuals import parse
 
 _UNITS = {
-    "issue_prefill": "s", "issue_decode": "s", "step": "s", "sequence": "s", "request": "s", "gap": "s",
+    "issue_prefill": "s", "eager": "s", "issue_decode": "s", "step": "s", "sequence": "s", "request": "s", "gap": "s",
     "context": "bytes", "workspace": "bytes",
 }  # fmt: skip
 NOT_GIVEN = ("name", "residuals")

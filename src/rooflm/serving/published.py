@@ -96,6 +96,7 @@ def recipe(case: Case) -> dict[str, Any]:
             and str(k["quant"]).startswith(row.get("weights", ""))
             and row.get("lengths", lengths) == lengths
             and k["tp"] < row.get("below", math.inf)
+            and row.get("facts", {}).items() <= dict(case.facts).items()
         )
         if fits:
             return dict(row)
@@ -148,7 +149,7 @@ def scenario(case: Case) -> Scenario:
     s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=case.engine).scenario
     engine = load_engine(case.engine)
     own = engine if older(case) else tuned(engine, s.cluster.device.name, release(case))
-    return replace(s, engine=own)
+    return replace(s, engine=replace(own, captured=recipe(case).get("captured", own.captured)))
 
 
 def load(case: Case, requests: int | None = None) -> Requests:
@@ -201,7 +202,7 @@ def figures(request: Any) -> dict[str, float]:
     engine = str(request.kwargs.get("engine", "vllm"))
     case = Case(
         request.id, kwargs, request.group, engine, str(request.kwargs.get("engine_version", "")),
-        int(request.concurrency or MOST), request.spread, 0.0, 0.0, request.flags,
+        int(request.concurrency or MOST), request.spread, 0.0, 0.0, request.flags, tuple(sorted(request.facts.items())),
     )  # fmt: skip
     prompt, output = kwargs["prompt"], kwargs["output"]
     if request.concurrency:

@@ -141,11 +141,15 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         wait = ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
-        alone = pass_time(pool, load, load.budget, 1.0 / passes, np.zeros(()), context)
-        each = np.minimum(x * tau, MOST) * passes
-        step, first = plain + each * alone, alone * passes
-        whole, most = load.budget * pool.table.ranks / load.prompt, 1 / first
-        wait = (plain**2 + each * alone**2) / step / 2
+        whole = load.budget * pool.table.ranks / load.prompt
+        come = np.maximum(np.minimum(x * tau, MOST), 1e-9)  # prompts of a round: those that come with it share a pass
+        with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
+        together = np.where(passes > 1, 1.0 / passes, come / with_any)
+        alone = pass_time(pool, load, load.budget, together, np.zeros(()), context)
+        step, first = plain + with_any * alone, alone * passes
+        full = pass_time(pool, load, load.budget, np.maximum(whole, 1.0 / passes), np.zeros(()), context)
+        most = np.where(passes > 1, 1 / first, whole / full)
+        wait = (plain**2 + with_any * alone**2) / step / 2
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     polls = (server.receive_interval - 1) / 2 * tau
     return Round(step, server.request + server.front + others * wait + first + polls, most, whole)

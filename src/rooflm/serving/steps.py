@@ -188,11 +188,12 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._prompt = prompt
+        self._prompt, self._captured = prompt, float(e.captured)
         self._decode, self._attention = decode, attention
         counts = c.launches
         self._gaps = [n * float(e.gap) for n in counts]
-        issue = (e.issue_prefill, e.issue_decode, e.issue_prefill)
+        eager = max(e.issue_prefill, e.eager)
+        issue = (eager, e.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         self._step, self._sequence, self._overlap = float(e.step), float(e.sequence), e.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
@@ -300,7 +301,7 @@ class StepTable:
             device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
         device += self._gaps[kind] * (self._prompt if kind == 0 else 1.0)
         fixed = self._step + self._sequence * (here + len(chunks))
-        issued = self._issued[kind]
+        issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
             return device if device > issued + fixed else issued + fixed
         return (device if device > issued else issued) + fixed
@@ -350,7 +351,9 @@ class StepTable:
         device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)
         device = device + np.where(here > 0, self._gaps[2], self._gaps[0] * self._prompt)
         fixed = self._step + self._sequence * (here + prompts)
-        return np.asarray(hosted(device, np.where(here > 0, self._issued[2], self._issued[0]), fixed, self._overlap))
+        eager = np.where(here > 0, self._issued[2], self._issued[0])
+        issued = np.where(every > self._captured, eager, self._issued[1])
+        return np.asarray(hosted(device, issued, fixed, self._overlap))
 
 
 class Capacity(NamedTuple):

@@ -30,7 +30,7 @@ def barred(request: ServeRequest) -> str:
 def run_of(request: ServeRequest) -> str:
     """What rows must share to be figures of one simulated run."""
     load = (request.concurrency, request.rate, request.requests, request.spread, request.flags)
-    return json.dumps((request.kwargs, load), sort_keys=True, default=str)
+    return json.dumps((request.kwargs, load, request.facts), sort_keys=True, default=str)
 
 
 def predict_load(

@@ -110,19 +110,25 @@ def contradictory(outcomes: list[Outcome]) -> list[Outcome]:
             continue
         if item.metric == "tpot" and item.concurrency:
             rest = {k: v for k, v in item.kwargs.items() if k != "prompt"}
-            runs[str((item.source, sorted(rest.items(), key=str), item.concurrency, item.spread))].append(item)
+            kind = (item.source, sorted(rest.items(), key=str), sorted(item.facts.items()), item.concurrency)
+            runs[str(kind)].append(item)
     odd = {
-        (str(a.kwargs), a.concurrency)
+        _kind_of(a)
         for own in runs.values()
         for a in own
         if any(a.kwargs["prompt"] < b.kwargs["prompt"] and a.measured > SLOWER * b.measured for b in own)
     }
     return [
         replace(item, flags=(*item.flags, "anomalous"))
-        if isinstance(item, ServeRequest) and (str(item.kwargs), item.concurrency) in odd
+        if isinstance(item, ServeRequest) and _kind_of(item) in odd
         else item
         for item in outcomes
     ]
+
+
+def _kind_of(item: ServeRequest) -> str:
+    """What the figures of one run under load have in common."""
+    return str((item.source, sorted(item.kwargs.items(), key=str), sorted(item.facts.items()), item.concurrency))
 
 
 def _identity(item: Request | ServeRequest) -> tuple[Any, ...]:

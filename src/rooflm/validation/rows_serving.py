@@ -47,10 +47,11 @@ def true_split(row: Row) -> tuple[dict[str, int], tuple[str, ...]]:
 
     TensorRT-LLM's runs of InferenceX without a release are older than its experts' column: their scripts set
     ep_size = tp (dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh before they took EP_SIZE), and attention
-    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. Where the note says
-    moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree, else it is
-    moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column is too low
-    (Qwen3-235B). attn_dp > 1: attention is replicated that often, GPUs = tp x attn_dp.
+    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. InferenceX' script for Kimi-K2.5
+    (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
+    note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
+    else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
+    is too low (Qwen3-235B). attn_dp > 1: attention is replicated that often, GPUs = tp x attn_dp.
     """
     note = text(row, "note")
     moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
@@ -63,7 +64,10 @@ def true_split(row: Row) -> tuple[dict[str, int], tuple[str, ...]]:
     tp = int(named[1]) if named else column
     if "MiniMax" in text(row, "model") and tp == 8 and moe_tp == 8:
         moe_tp, moe_ep = 1, 8  # vLLM keeps experts whole where 1536 / tp is no multiple of the weight block, 128
-    if text(row, "engine") == "trtllm" and re.search(r"DeepSeek|gpt-oss", text(row, "model")) and "_h200_" in note:
+    if text(row, "engine").startswith("vllm") and "Kimi" in text(row, "model"):
+        moe_tp, moe_ep = tp, 1
+        flags.append("experts by the script")
+    elif text(row, "engine") == "trtllm" and re.search(r"DeepSeek|gpt-oss", text(row, "model")) and "_h200_" in note:
         moe_tp, moe_ep = 1, tp
         clients = 32 if number(row, "input_len") == 8192 else 64
         if "DeepSeek" in text(row, "model") and (number(row, "batch") or 0) > clients:
