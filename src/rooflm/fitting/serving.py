@@ -132,13 +132,14 @@ PRIORS = {
     "request": Prior(0.03, 0.6), "front": Prior(0.001, 0.5), "step": Prior(1e-3, 0.7), "sequence": Prior(1e-5, 0.7),
     "gap": Prior(-0.8e-6, 0.6, 0.5e-6), "collective_factor": Prior(0.8, 0.2), "gemm_factor": Prior(0.9, 0.1),
     "decode_factor": Prior(1.15, 0.12), "moe_factor": Prior(0.9, 0.1), "stream_factor": Prior(0.9, 0.12),
-    "prompt": Prior(1.1, 0.12), "eager": Prior(60e-6, 0.4),
+    "prompt": Prior(1.1, 0.05), "eager": Prior(60e-6, 0.4),
 }  # fmt: skip
 """Constants of an engine, around what the three engines have in common. gap is below 0: kernels measured alone carry
 launch time that a CUDA graph hides. prompt: real passes of many tokens run hotter than kernels measured alone. eager:
 Python issues a pass that no graph holds, and a kernel of ours stands for several launches of its."""
-OWN = {"trtllm": {"step": Prior(4e-3, 0.7), "sequence": Prior(8e-5, 0.7)}}
-"""Where an engine differs from that: TensorRT-LLM's executor and sampler in Python spend host time a sequence."""
+OWN = {"trtllm": {"step": Prior(4e-3, 0.7), "sequence": Prior(8e-5, 0.7), "prompt": Prior(1.3, 0.12)}}
+"""Where an engine differs from that: TensorRT-LLM's executor and sampler in Python spend host time a sequence, and what
+launches of its prompts cost is a share of them."""
 LACKS = {"trtllm": ("eager",)}
 """Constants that an engine's runs do not ask for: Llama's prompts in TensorRT-LLM leave no room for eager launches."""
 CARD = {"speed": Prior(1.0, 0.018), "prompt": Prior(1.0, 0.035), "sequence": Prior(1.0, 0.075)}
