@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rooflm.backward import Rules, adapters, backward, backward_op, quantisation, recomputed
+from rooflm.efficiency import _distinct
 from rooflm.graph import Context, Pass, Prefill, Style, block_nodes
 from rooflm.mapping import Mapping
 from rooflm.model import MLP, Attention, Block, Model, MoE
@@ -111,3 +112,12 @@ def test_adapters_and_casts() -> None:
     (cast,) = quantisation([narrow], 0.5)
     assert isinstance(cast, Op)
     assert cast.bytes == 4 * 16 * 4 + 0.5 * 8 * 16 * 4
+
+
+def test_a_backward_kernel_is_timed_by_its_own_constants() -> None:
+    """It has the shape and bytes of the forward one: what evaluates equal kernels once must tell them apart."""
+    forward = next(op for op in layer(Mapping(), flash=True) if isinstance(op, Op) and op.name == "attention")
+    twice = forward._replace(name="attention_backward")
+    assert len(_distinct([forward, forward, twice])[0]) == 2
+    assert len(_distinct([forward, forward._replace(count=7.0)])[0]) == 1
+    assert len(_distinct([forward, forward._replace(flops=forward.flops * 2)])[0]) == 2

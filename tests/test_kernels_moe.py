@@ -15,6 +15,7 @@ from rooflm.kernels.moe import (
     Routing,
     balanced,
     fitted,
+    imbalance,
     moe_time,
     routed,
     tiles_per_expert,
@@ -55,6 +56,11 @@ def test_skewed_popularity_touches_fewer_experts_as_drawn() -> None:
     drawn = [np.count_nonzero(draw(64, 8, 256, popularity, seed)) for seed in range(50)]
     assert float(distinct_experts(256, 8, 64, skew=1.0)) == pytest.approx(np.mean(drawn), rel=0.08)
     assert float(distinct_experts(256, 8, 64, skew=1.0)) < float(distinct_experts(256, 8, 64))
+
+
+def test_imbalance_against_drawing_lots() -> None:
+    drawn = [draw(256, 8, 128, np.ones(128), seed).reshape(8, 16).sum(axis=1).max() / 256 for seed in range(200)]
+    assert float(imbalance(256, 8, 128, 8)) == pytest.approx(np.mean(drawn), rel=0.03)
 
 
 def test_fewer_experts_a_token_scatter_more_as_a_router_does() -> None:

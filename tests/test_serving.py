@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rooflm.capacity import style
-from rooflm.estimate import step
+from rooflm.estimate import prompt_issue, step
 from rooflm.graph import Context, Decode, Pass, Prefill, build
 from rooflm.inference import infer_scenario, kernel_factor
 from rooflm.request import build_inference
@@ -46,8 +46,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, style(s)))
     timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in time_nodes(nodes, s)]
     e = s.engine
-    issue = e.issue_decode if new + sequences <= e.captured else max(e.issue_prefill, e.eager)
-    whole = step(timed, e, s.cluster.device, rates(s), issue, sequences + 1)
+    whole = step(timed, e, s.cluster.device, rates(s), prompt_issue(e, new + sequences), sequences + 1)
     table = StepTable(PARTS, s.engine)
     assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 

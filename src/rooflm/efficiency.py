@@ -145,14 +145,15 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
 
 
 def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
-    """Ops less those equal to another (the attention of two kinds of layers, say), and for each op which it is."""
+    """Ops less those equal to another (the attention of two kinds of layers, say), and for each op which it is. Of one
+    name, too: a backward kernel has constants of its own."""
     kept: list[Op] = []
     which: list[int] = []
     for op in ops:
-        own = (op.bytes, op.launches, *op.shape, *op.widths)
+        own = (op.flops, op.bytes, op.launches, *op.shape, *op.widths)
         same = (
-            i for i, k in enumerate(kept) if k.kind == op.kind and len(k.shape) == len(op.shape)
-            and equal(own, (k.bytes, k.launches, *k.shape, *k.widths))
+            i for i, k in enumerate(kept) if k.name == op.name and k.kind == op.kind and len(k.shape) == len(op.shape)
+            and equal(own, (k.flops, k.bytes, k.launches, *k.shape, *k.widths))
         )  # fmt: skip
         at = next(same, len(kept))
         if at == len(kept):

@@ -98,19 +98,31 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return np.maximum(device_time, issued + fixed) if overlap else np.maximum(device_time, issued) + fixed
 
 
-def step(timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num) -> Step:
+def prompt_issue(engine: Engine, tokens: Num) -> Num:
+    """Host time a launch of a pass with prompts that has so many tokens in all: a graph's where one holds them.
+
+    >>> e = Engine("", issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, captured=512)
+    >>> [float(prompt_issue(e, n)) for n in (512, 513)]
+    [1e-06, 6e-05]
+    """
+    return np.where(tokens > engine.captured, np.maximum(engine.issue_prefill, engine.eager), engine.issue_decode)
+
+
+def step(
+    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, slower: Num = 1.0
+) -> Step:
     """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
 
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
     which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
     "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
-    show) shortens all parts alike.
+    show) shortens all parts alike. slower: factor of all that the device does.
     """
     parts = by_part(timed)
     alone = add_up(parts.values())
     count = launches(timed)
-    device_time = alone + count * engine.gap
-    busy = np.minimum(alone, device_time)
+    device_time = (alone + count * engine.gap) * slower
+    busy = np.minimum(alone * slower, device_time)
     packed = busy / np.maximum(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}
     parts["gaps"] = device_time - busy

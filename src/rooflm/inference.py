@@ -24,7 +24,7 @@ from rooflm.capacity import (
 )
 from rooflm.efficiency import FACTORS as FACTORS
 from rooflm.efficiency import own_factor
-from rooflm.estimate import Step, add_up, hosted, launches, step, volumes
+from rooflm.estimate import Step, add_up, prompt_issue, step, volumes
 from rooflm.graph import Context, Decode, Pass, Prefill, build
 from rooflm.mapping import Mapping
 from rooflm.memory import weight_bytes
@@ -244,14 +244,11 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     sequences, passes, rounds = running_sequences(s), prefill_passes(s), waves(s)
     flight = np.minimum(m.in_flight, m.pp)
     new = sequences / passes * (s.workload.prompt - s.workload.cached)
-    issue = np.where(new > e.captured, np.maximum(e.issue_prefill, e.eager), e.issue_decode)
-    one = step(timed.prefill, e, device, r, issue, sequences / passes)
+    one = step(timed.prefill, e, device, r, prompt_issue(e, new), sequences / passes, e.prompt)
     # passes follow each other through the stages: pp + passes - 1 stage times
     overlapped = (m.pp + passes - 1) / m.pp if e.pipelined else passes
     repeat = overlapped + e.pipeline_loss * (passes - overlapped)
-    slower = (one.total - one.parts["host"]) * e.prompt
-    host = hosted(slower, launches(timed.prefill) * issue, e.step + e.sequence * sequences / passes, e.overlap) - slower
-    prefill_parts = {k: v * repeat * e.prompt for k, v in one.parts.items()} | {"host": host * repeat}
+    prefill_parts = {k: v * repeat for k, v in one.parts.items()}
     prefill_parts["request"] = e.request + 0.0
     tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))
     if e.residuals is not None:

@@ -1,5 +1,6 @@
-"""The replay bank: some 200 scenarios and their stored outputs. A refactor must leave them identical; a change of
-physics lists what moved. `python tests/replay/bank.py --update` stores today's outputs and prints what moved."""
+"""The replay bank: some 230 scenarios of inference and training and their stored outputs. A refactor must leave them
+identical; a change of physics lists what moved. `python tests/replay/bank.py --update` stores today's outputs and
+prints what moved."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rooflm import infer
+from rooflm import infer, train
 
-STORE = Path(__file__).with_name("infer.json")
+STORE = Path(__file__).with_name("bank.json")
 KEYS = ("ttft", "tpot", "tpot_end", "latency", "max_batch", "mfu", "mbu", "busy", "energy_per_token")
 MODELS = (
     "llama-7b", "llama-2-70b", "llama-3.1-8b", "mistral-7b-v0.1", "mixtral-8x7b", "deepseek-v3", "qwen3-32b",
@@ -33,16 +34,35 @@ PLACES: tuple[dict[str, Any], ...] = (
 )
 
 
+TRAIN_KEYS = ("step_time", "mfu", "step_energy")
+TRAIN_MODELS = ("gpt3-175b", "llama-2-70b", "llama-3.1-8b", "mixtral-8x7b", "deepseek-v3")
+TRAIN_PLACES: tuple[dict[str, Any], ...] = (
+    {"gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp": 4, "batch": 64, "engine": "megatron", "recompute": "full"},
+    {"gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp": 2, "batch": 64, "engine": "megatron", "recompute": "selective"},
+    {"gpu": "h100-sxm-80gb", "gpus": 128, "tp": 4, "pp": 4, "batch": 128, "engine": "nemo"},
+    {"gpu": "h100-sxm-80gb", "gpus": 128, "batch": 256, "engine": "fsdp"},
+    {"gpu": "h100-sxm-80gb", "gpus": 64, "batch": 128, "engine": "torchtitan"},
+    {"gpu": "b200-sxm-180gb", "gpus": 32, "tp": 4, "batch": 64, "engine": "megatron", "efficiency": "ideal"},
+)
+
+
 def scenarios() -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and arguments of every scenario of the bank."""
     for model in MODELS:
         for place in PLACES:
             words = ",".join(f"{k}={v}" for k, v in place.items())
             yield f"{model}:{words}", {"model": model, **place}
+    for model in TRAIN_MODELS:
+        for place in TRAIN_PLACES:
+            words = ",".join(f"{k}={v}" for k, v in place.items())
+            yield f"train {model}:{words}", {"model": model, "seq": 2048, "micro_batch": 1, **place}
 
 
 def outputs(arguments: dict[str, Any]) -> dict[str, float]:
     """What the bank keeps of a prediction."""
+    if "seq" in arguments:
+        t = train(**arguments)
+        return {key: float(getattr(t, key)) for key in TRAIN_KEYS} | {"memory": float(t.memory.total)}
     e = infer(**arguments)
     return {key: float(getattr(e, key)) for key in KEYS} | {
         "memory": float(e.memory.total),
@@ -60,11 +80,13 @@ def moved(stored: dict[str, float], now: dict[str, float], tolerance: float = 1e
 
 
 def main() -> None:
-    """Store today's outputs and say what moved, the largest change of latency first."""
+    """Store today's outputs and say what moved, the largest change of time first."""
     old = json.loads(STORE.read_text()) if STORE.exists() else {}
     new = {name: outputs(arguments) for name, arguments in scenarios()}
     changed = {name: moved(old[name], new[name]) for name in new if name in old and moved(old[name], new[name])}
-    for name in sorted(changed, key=lambda n: -abs(new[n]["latency"] / old[n]["latency"] - 1)):
+    whole = {name: new[name].get("latency", new[name].get("step_time", 0.0)) for name in changed}
+    before = {name: old[name].get("latency", old[name].get("step_time", 0.0)) for name in changed}
+    for name in sorted(changed, key=lambda n: -abs(whole[n] / before[n] - 1)):
         print(f"{name}: {'; '.join(changed[name])}")
     print(f"{len(new)} scenarios, {len(changed)} moved, {len(new.keys() - old.keys())} new")
     if "--update" in sys.argv:

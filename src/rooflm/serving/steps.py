@@ -23,7 +23,7 @@ from rooflm import memory as mem
 from rooflm.capacity import memory_use, style, token_bytes
 from rooflm.engine import Engine
 from rooflm.errors import RooflmError
-from rooflm.estimate import MEMORY_POWER, hosted, launches
+from rooflm.estimate import MEMORY_POWER, hosted, launches, prompt_issue
 from rooflm.graph import Context, Decode, Pass, Prefill, build
 from rooflm.inference import FACTORS
 from rooflm.ops import Op
@@ -192,7 +192,7 @@ class StepTable:
         self._decode, self._attention = decode, attention
         counts = c.launches
         self._gaps = [n * float(e.gap) for n in counts]
-        eager = max(e.issue_prefill, e.eager)
+        eager = float(prompt_issue(e, np.inf))
         issue = (eager, e.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         self._step, self._sequence, self._overlap = float(e.step), float(e.sequence), e.overlap

@@ -109,9 +109,7 @@ def contradictory(outcomes: list[Outcome]) -> list[Outcome]:
         if not isinstance(item, ServeRequest) or {"anomalous", "mtp-suspect"} & set(item.flags):
             continue
         if item.metric == "tpot" and item.concurrency:
-            rest = {k: v for k, v in item.kwargs.items() if k != "prompt"}
-            kind = (item.source, sorted(rest.items(), key=str), sorted(item.facts.items()), item.concurrency)
-            runs[str(kind)].append(item)
+            runs[_kind_of(item, "prompt")].append(item)
     odd = {
         _kind_of(a)
         for own in runs.values()
@@ -126,9 +124,10 @@ def contradictory(outcomes: list[Outcome]) -> list[Outcome]:
     ]
 
 
-def _kind_of(item: ServeRequest) -> str:
-    """What the figures of one run under load have in common."""
-    return str((item.source, sorted(item.kwargs.items(), key=str), sorted(item.facts.items()), item.concurrency))
+def _kind_of(item: ServeRequest, but: str = "") -> str:
+    """What the figures of one run under load have in common; runs that differ only in the argument `but` are alike."""
+    rest = sorted(f"{k}={v}" for k, v in item.kwargs.items() if k != but)
+    return str((item.source, rest, sorted(item.facts.items()), item.concurrency))
 
 
 def _identity(item: Request | ServeRequest) -> tuple[Any, ...]:
