@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rooflm import catalogue
+from rooflm import RooflmError, catalogue, infer
 from rooflm.engines import engine_names, load_engine
 from rooflm.fitting.engines import updated
 from rooflm.fitting.jobs import JOBS
@@ -119,6 +119,15 @@ def test_the_host_issues_prompts_that_no_graph_holds() -> None:
     assert ttft(s, eager=200e-6, captured=1024) == ttft(s, eager=0.0, captured=1024)  # a replayed graph
     many = scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, batch=64, prompt=8192)
     assert ttft(many, eager=20e-6) == pytest.approx(ttft(many, eager=0.0), rel=1e-6)  # the device is slower
+
+
+def test_mechanisms_may_be_switched_off_by_path() -> None:
+    given = {"gpu": "h200", "tp": 8, "quant": "fp8"}
+    for name in ("eager", "captured", "skew", "shared_aside", "alike"):
+        off = infer("deepseek-v3", sets={f"engine.{name}": 0}, **given)
+        assert float(getattr(off.scenario.engine, name)) == 0.0
+    with pytest.raises(RooflmError, match="has the value -5, but it must be 0 or more"):
+        infer("deepseek-v3", sets={"engine.captured": -5}, **given)
 
 
 def test_the_weighted_sum_belongs_to_the_experts_kernels() -> None:

@@ -98,18 +98,18 @@ def test_routing_of_the_busiest_rank(tokens: int, ep: int, skew: float) -> None:
 @pytest.mark.parametrize("ep", [2, 8])
 @pytest.mark.parametrize("tokens", [4, 8, 32, 128])
 def test_the_busiest_rank_as_drawn(tokens: int, ep: int) -> None:
-    """Rows of the fullest rank, and most experts that any rank touches, of 256 experts with unequal popularity."""
+    """Rows of the fullest rank, and most experts that any rank touches, of 256 experts whose popularity is a gamma's: the
+    formulas fall short of the draws by up to 4 and 10 %."""
     skew = float(popularity(256, 8, 0.5))
-    variance = np.log1p(skew**2)
     rows, touched = [], []
     for seed in range(60):
-        shares = np.random.default_rng(seed + 1000).lognormal(-variance / 2, np.sqrt(variance), 256)
+        shares = np.random.default_rng(seed + 1000).gamma(1 / skew**2, size=256) + 1e-9
         ranks = draw(tokens, 8, 256, shares, seed).reshape(ep, -1)
         rows.append(ranks.sum(axis=1).max())
         touched.append(np.count_nonzero(ranks, axis=1).max())
     found = routed(tokens, 8, 256, ep, skew)
-    assert float(found.rows) == pytest.approx(np.mean(rows), rel=0.06)
-    assert float(found.experts) == pytest.approx(np.mean(touched), rel=0.16)
+    assert float(found.rows) == pytest.approx(np.mean(rows), rel=0.05)
+    assert float(found.experts) == pytest.approx(np.mean(touched), rel=0.11)
 
 
 def test_balanced_routing_by_hand() -> None:

@@ -206,6 +206,14 @@ _MAY_BE_ZERO = (
     "overlap",
     "mtbf",
     "lora_rank",
+    "eager",
+    "captured",
+    "skew",
+    "shared_aside",
+    "alike",
+    "convert",
+    "dequant",
+    "pipeline_loss",
 )
 
 
@@ -220,8 +228,9 @@ def _positive(path: str, value: Any) -> None:
     low = np.min(np.asarray(value, dtype=float))
     if path == "engine.gap" and np.isfinite(low):
         return
-    if np.isnan(low) or low < 0 or (low == 0 and not any(word in field for word in _MAY_BE_ZERO)):
-        raise RooflmError(f"{path} has the value {_plain(low)}, but it must be above 0")
+    none = any(word in field for word in _MAY_BE_ZERO)
+    if np.isnan(low) or low < 0 or (low == 0 and not none):
+        raise RooflmError(f"{path} has the value {_plain(low)}, but it must be {'0 or more' if none else 'above 0'}")
 
 
 def build_inference(
