@@ -98,7 +98,7 @@ def test_routing_of_the_busiest_rank(tokens: int, ep: int, skew: float) -> None:
 @pytest.mark.parametrize("ep", [2, 8])
 @pytest.mark.parametrize("tokens", [4, 8, 32, 128])
 def test_the_busiest_rank_as_drawn(tokens: int, ep: int) -> None:
-    """Rows of the fullest rank, and most experts that any rank touches, of 256 experts whose popularity is a gamma's: the
+    """Rows of the fullest rank, and most experts that any rank touches, of 256 experts with a gamma's popularity: the
     formulas fall short of the draws by up to 4 and 10 %."""
     skew = float(popularity(256, 8, 0.5))
     rows, touched = [], []
