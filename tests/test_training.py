@@ -362,3 +362,70 @@ def test_sharded_gradients_pay_for_what_runs_beside_compute() -> None:
         e = run(zero=zero, efficiency="calibrated", **asked)
         assert (float(e.parts["overlap_tax"]) > 0) == taxed
         assert float(run(zero=zero, efficiency="ideal", **asked).parts["overlap_tax"]) == 0.0
+
+
+def test_layers_that_predict_ahead_add_a_layer_and_a_loss() -> None:
+    """DeepSeek-V3 (arXiv 2412.19437, section 2.2): a depth is one more layer, one more loss, and a product 2 h to h."""
+    asked: dict[str, Any] = {"model": "deepseek-v3", "dp": 64, "ep": 64, "batch": 64, "seq": 4096}
+    plain, ahead = run(**asked), run(**asked, sets={"training.mtp": 1})
+    layers = plain.scenario.model.layers
+    per_token = plain.model_tflops_per_gpu * plain.step_time * 64 / (64 * 4096) * 1e12 / 6
+    more = ahead.model_tflops_per_gpu * ahead.step_time * 64 / (64 * 4096) * 1e12 / 6 - per_token
+    head, join = 7168 * 129280, 2 * 7168**2
+    moe_layer = (per_token - head) / layers * 1.02  # three of the 61 are dense, and smaller
+    assert more == pytest.approx(moe_layer + head + join, rel=0.1)
+    assert ahead.memory.parts["weights"] > plain.memory.parts["weights"]
+    assert ahead.step_time > plain.step_time * (layers + 1) / layers
+    assert run(**asked, sets={"training.mtp": 0}).step_time == plain.step_time
+
+
+def test_experts_one_by_one_cost_their_launches() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 64, "seq": 4096}
+    asked |= {"micro_batch": 4, "efficiency": "calibrated"}
+    base = {"engine.moe_host": 0, "engine.expert_launch": 0}
+    none = run(**asked, sets=base)
+    some = run(**asked, sets=base | {"engine.expert_launch": 1e-5})
+    # 48 layers, 16 experts a rank, 6 products (2 forward, 4 backward), 2 micro-batches
+    assert some.step_time - none.step_time == pytest.approx(48 * 16 * 6 * 2 * 1e-5, rel=1e-6)
+    whole = {"engine.grouped": True, "engine.moe_host": 0}
+    assert run(**asked, sets=whole | {"engine.expert_launch": 1e-5}).step_time == run(**asked, sets=whole).step_time
+
+
+def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 8, "seq": 128}
+    asked |= {"efficiency": "calibrated"}
+    slow = run(**asked, sets={"engine.moe_host": 0.02})
+    # 48 layers of 20 ms; embedding, loss, gradients and update come on top
+    assert 48 * 0.02 < slow.step_time < 48 * 0.02 + 0.25
+    held = run(**asked, sets={"engine.moe_host": 0.02, "engine.graphed": 1})
+    assert held.step_time == pytest.approx(run(**asked, sets={"engine.moe_host": 0}).step_time)
+    dense = asked | {"model": "llama-2-7b", "ep": 1}
+    flat = asked | {"efficiency": "0.6,0.8,0.8"}
+    assert run(**flat, sets={"engine.moe_host": 0.02}).step_time == run(**flat).step_time
+    assert run(**dense, sets={"engine.moe_host": 0.02}).step_time == run(**dense).step_time
+
+
+def test_sorting_tokens_by_dispatcher() -> None:
+    """All pairs three times to and fro where a token is sent for each expert; once, and the arrived tokens, where not."""
+    model = Model("moe", 1024, 1000, (Block(1, Attention(8, 8, 128), MoE(16, 4, 512)),))
+    asked: dict[str, Any] = {"model": model, "dp": 1, "batch": 1, "seq": 256}
+
+    def moved(dedup: bool) -> float:
+        nodes = run(**asked, sets={"engine.dedup": dedup}).timed["forward.layers"]
+        return next(float(t.node.bytes) for t in nodes if t.node.name == "permute")  # type: ignore[union-attr]
+
+    pairs, row = 256 * 4, 1024 * 2
+    assert moved(False) == pytest.approx(6 * pairs * row)
+    assert moved(True) == pytest.approx(2 * (pairs + 256) * row)
+
+
+def test_biases_of_experts_slow_their_products_unless_one_kernel_holds_them() -> None:
+    def products(bias: bool, grouped: bool) -> float:
+        model = Model("moe", 2048, 1000, (Block(4, Attention(16, 16, 128), MoE(16, 4, 2048, bias=bias)),))
+        sets = {"engine.grouped": grouped, "engine.expert_launch": 0}
+        asked: dict[str, Any] = {"model": model, "gpu": "h100", "dp": 1, "batch": 4, "micro_batch": 4, "seq": 4096}
+        nodes = run(**asked, efficiency="calibrated", sets=sets).timed["forward.layers"]
+        return sum(float(t.total) for t in nodes if t.node.name in ("experts_up", "experts_down"))
+
+    assert products(True, False) > 1.4 * products(False, False)
+    assert products(True, True) == pytest.approx(products(False, True))

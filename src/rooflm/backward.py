@@ -90,10 +90,11 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     act = op.widths[1]
     count, widths = op.count * rules.weights, (act, act, 2.0 * rules.grad_bytes)
     dgrad = grouped(
-        f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (op.widths[0], op.widths[1], op.widths[2]), op.rate
-    )
+        f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (op.widths[0], op.widths[1], op.widths[2]), op.rate,
+        op.launches,
+    )  # fmt: skip
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
-    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate)
+    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate, op.launches)
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
     if isinstance(rules.weights, int | float) and rules.weights == 0:
@@ -227,7 +228,7 @@ def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool =
             before = op.name
             each = 2.0 + 2 * op.widths[1] + 4.0 * rowwise
             moved = (values + weight_passes * weights) * each
-            casts.append(stream(f"{op.name}_cast", op.part, "cast", op.count, moved))
+            casts.append(stream(f"{op.name}_cast", op.part, "cast", op.count, moved, op.launches))
     return casts
 
 

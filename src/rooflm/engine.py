@@ -62,9 +62,12 @@ class Engine:
     pass (FSDP: behind both); tp_overlap, cp_overlap, ep_overlap: share of that communication that may hide behind
     compute (cp_overlap: behind the attention that runs beside it); pp_overlap: sends between stages hide behind compute
     where the schedule is interleaved; overlap_tax: compute time lost a second of hidden communication; ring: context
-    parallelism passes K and V around a ring, else it gathers them; dedup:
-    as in `graph.Style`; regather: FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a
-    logit at the loss's fullest moment (16-bit and fp32 copies, and their gradients where these are not in place);
+    parallelism passes K and V around a ring, else it gathers them; dedup: as in `graph.Style`; grouped: one kernel
+    holds the products of all experts, else each expert's products and casts are kernels of their own, at expert_launch
+    each over their time; moe_host: host time of one layer of experts, forward and backward, for one micro-batch where
+    it is issued kernel by kernel (what the device does not cover shows); graphed: share of that which CUDA graphs hold;
+    regather: FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a logit at the loss's
+    fullest moment (16-bit and fp32 copies, and their gradients where these are not in place);
     dropout: the framework's recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward,
     stream_factor, moe_factor: time of a kernel in a training step over its calibrated (warm, alone) time;
     attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
@@ -132,6 +135,10 @@ class Engine:
     overlap_tax: Num = 0.0
     ring: bool = False
     dedup: bool = True
+    grouped: bool = False
+    expert_launch: Num = 0.0
+    moe_host: Num = 0.0
+    graphed: Num = 0.0
     regather: bool = False
     logit_bytes: Num = 6.0
     dropout: bool = False

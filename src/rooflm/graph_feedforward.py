@@ -56,7 +56,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.dense_widths, c.dense_rate))
     nodes += exchange_nodes(c, count, f)
     if c.style.training:
-        nodes += grouped_ops(c, count, pairs, local, inner, width, f.gated)
+        nodes += grouped_ops(c, count, pairs, local, inner, width, f)
         nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     else:
         moved = moved + pairs * inner * b + tokens * inner * b
@@ -103,19 +103,26 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     return nodes
 
 
-def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, gated: bool) -> list[Op | Comm]:
+def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, f: MoE) -> list[Op | Comm]:
     """Experts in training: two grouped products over all pairs of token and expert of this rank (every expert is busy),
-    the activation between them, and three sorts of the pairs' rows (by rank, by expert, and back), each read and
-    written.
+    one kernel or one an expert, the activation between them, and the sorts of the pairs' rows.
+
+    Tokens that are sent once for each of their experts are sorted three times (by rank, by expert, and back), all pairs
+    read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
+    reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
+    flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products).
     """
     w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
-    wide = width * (1 + gated)
-    values = (3 if gated else 2) * pairs * width * b
+    wide = width * (1 + f.gated)
+    values = (3 if f.gated else 2) * pairs * width * b
+    arrived = pairs * distinct_ranks(c.mapping.ep, f.top_k) / f.top_k
+    moved, sorts = (2 * (pairs + arrived), 2) if c.style.dedup else (6 * pairs, 3)
+    launches = 1 if c.style.grouped else local
     return [
-        stream("permute", "moe", "route", count, 6 * pairs * h * b, 3, rows=pairs),
-        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant"),
+        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs),
+        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches),
         stream("experts_activation", "moe", "activation", count, values, rows=pairs),
-        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant"),
+        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches),
     ]
 
 

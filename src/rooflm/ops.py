@@ -85,7 +85,7 @@ def gemm(
 
 def grouped(
     name: str, part: str, count: Num, m: Num, n: Num, k: Num, groups: Num, widths: tuple[Num, Num, Num],
-    rate: str = "half",
+    rate: str = "half", launches: Num = 1,
 ) -> Op:  # fmt: skip
     """A product whose m rows are shared among `groups` different B[k, n]: one product of m rows but for its weights.
 
@@ -94,7 +94,7 @@ def grouped(
     >>> float(grouped("x", "moe", 1, 512, 64, 64, 8, (2, 2, 2)).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
     True
     """
-    one = gemm(name, part, count, m, n, k, widths, rate)
+    one = gemm(name, part, count, m, n, k, widths, rate, launches)
     return one._replace(bytes=one.bytes + (groups - 1) * k * n * widths[0], shape=(m, n, k, groups))
 
 

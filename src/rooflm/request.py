@@ -214,6 +214,10 @@ _MAY_BE_ZERO = (
     "convert",
     "dequant",
     "pipeline_loss",
+    "expert_launch",
+    "moe_host",
+    "graphed",
+    "mtp",
 )
 
 

@@ -15,8 +15,8 @@ from rooflm import training_memory as tm
 from rooflm.graph import Context, Pass, Prefill, Style
 from rooflm.graph_context import absent_group
 from rooflm.mapping import Mapping
-from rooflm.model import MoE
-from rooflm.ops import Comm, Op, attended, distinct_ranks, stream
+from rooflm.model import MLA, Attention, Block, Model, MoE
+from rooflm.ops import Comm, Op, attended, distinct_ranks, gemm, stream
 from rooflm.scenario import Scenario
 from rooflm.units import Num
 
@@ -30,6 +30,7 @@ def style(s: Scenario) -> Style:
     return Style(
         fused=e.fused, flash=e.flash, half_bytes=4.0 if wide else 2.0, vocab_parallel=True, merged=e.merged,
         training=True, sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
+        grouped=e.grouped,
     )  # fmt: skip
 
 
@@ -49,7 +50,25 @@ def context(s: Scenario) -> Context:
     m, length = s.mapping, document(s)
     tokens = m.micro_batch * s.workload.seq
     work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
-    return Context(s.model.scaled(), work, m, s.quant, style(s))
+    return Context(trained_model(s), work, m, s.quant, style(s))
+
+
+def trained_model(s: Scenario) -> Model:
+    """The model as it is trained: with its layers that predict tokens further ahead, each an attention and a
+    feed-forward layer like its last ones, behind a product that joins hidden state and embedding (2 h to h), whose
+    weights stand beside the embedding. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
+    model, depth = s.model.scaled(), s.training.mtp
+    if not ahead(s):
+        return model
+    mixer = next((b.mixer for b in reversed(model.blocks) if isinstance(b.mixer, Attention | MLA)), None)
+    ffn = next((b.ffn for b in reversed(model.blocks) if b.ffn is not None), None)
+    extra = model.extra_params + depth * 2.0 * model.hidden**2
+    return replace(model, blocks=(*model.blocks, Block(depth, mixer, ffn, norms=4)), extra_params=extra)
+
+
+def ahead(s: Scenario) -> bool:
+    """Whether layers predict tokens further ahead (structural: an array of depths means yes)."""
+    return not (isinstance(s.training.mtp, int | float) and s.training.mtp == 0)
 
 
 def micro_batches(s: Scenario) -> Num:
@@ -73,7 +92,13 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
         layers += once_a_node(s, nodes, block.ffn.top_k) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
         layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
-    return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": graph.head_nodes(c)}
+    head = graph.head_nodes(c)
+    if ahead(s):  # every depth has a loss of its own
+        h, b = c.model.hidden, c.style.half_bytes
+        rows = c.tokens / c.mapping.tp
+        head = [scaled(n, 1.0 + s.training.mtp) for n in head]
+        head.append(gemm("mtp_join", "logits", s.training.mtp, rows, h, 2 * h, (b, b, b)))
+    return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": head}
 
 
 def of_experts(node: Op | Comm) -> bool:

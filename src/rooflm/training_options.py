@@ -22,6 +22,7 @@ class Training:
     loss_scaling: fp16 losses are scaled, so that gradients are unscaled and checked (set with dtype fp16).
     dropout: masks on attention scores and both outputs of a layer.
     imbalance: tokens of the busiest expert rank over the mean (dropless); with a capacity factor, that factor.
+    mtp: layers that predict tokens further ahead, each with a loss of its own (multi-token prediction; DeepSeek-V3 1).
     trainable_layers: share of the layers that are trained (the last ones; the first are frozen, need no backward pass,
     and their activations are counted as if kept); embeddings: the token table and head are trained too.
     lora_rank > 0: adapters of that rank on lora_modules (names of products: qkv, q, kv, out, gate_up, gate, up,
@@ -42,6 +43,7 @@ class Training:
     loss_scaling: bool = False
     dropout: bool = False
     imbalance: Num = 1.0
+    mtp: Num = 0
     trainable_layers: Num = 1.0
     embeddings: bool = True
     lora_rank: Num = 0

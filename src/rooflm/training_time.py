@@ -12,10 +12,11 @@ from rooflm.estimate import by_part, launches
 from rooflm.graph import Context
 from rooflm.kernels import training as factors
 from rooflm.kernels.measured import training_factor
+from rooflm.model import MoE
 from rooflm.ops import Comm, Op
 from rooflm.roofline import Timed, rates, time_nodes
 from rooflm.scenario import Scenario
-from rooflm.training_graph import Held, Nodes, document, grad_bytes
+from rooflm.training_graph import Held, Nodes, ahead, document, grad_bytes
 from rooflm.units import Num
 
 PLACES = ("embedding", "layers", "head")
@@ -29,14 +30,20 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
         single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
         if not node.name.startswith("experts_"):
             return single
-        return single * e.moe_factor * factors.experts(device, generation)
+        apart = 1.0 if e.grouped else factors.experts(device, generation) * bias_factor(s)
+        return single * e.moe_factor * apart
     if node.kind == "scan":
-        return e.attention_factor
+        return e.attention_factor * factors.scan(device, generation)
     if node.kind in ("attention", "mla_attention"):
         forward, back = factors.attention(e.attention_kernel, device, generation)
         again = node.name == "attention_backward"
         return e.attention_factor * forward * (back * e.attention_backward if again else 1.0)
     return e.bmm_factor
+
+
+def bias_factor(s: Scenario) -> float:
+    """Of the products and activations of experts: above 1 where they have biases."""
+    return factors.biased() if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
 
 
 STREAM_FLOOR = 2e-6
@@ -47,7 +54,15 @@ PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
 
 def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
     """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
-    return node.bytes / (s.engine.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+    slower = bias_factor(s) if node.name.startswith("experts_activation") and not s.engine.grouped else 1.0
+    return slower * node.bytes / (s.engine.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+
+
+def expert_launches(node: Op, s: Scenario) -> Num:
+    """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
+    starts, and ends too short to fill the device."""
+    one_by_one = not s.engine.grouped and node.name.startswith("experts_") and node.kind in ("gemm", "cast")
+    return s.engine.expert_launch * node.launches if one_by_one else 0.0
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
@@ -60,10 +75,10 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         return [t._replace(time=t.time * training_factor(t.node, c)) if isinstance(t.node, Op) else t for t in timed]
     out: list[Timed] = []
     for t in timed:
-        if isinstance(t.node, Op) and t.node.kind in PRODUCTS:
-            out.append(t._replace(time=t.time * kernel_factor(t.node, s, r.dtype)))
-        elif isinstance(t.node, Op):
-            out.append(t._replace(time=stream_time(t.node, s, r.dram)))
+        if isinstance(t.node, Op):
+            known = t.node.kind in PRODUCTS
+            seconds = t.time * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
+            out.append(t._replace(time=seconds + expert_launches(t.node, s)))
         else:
             out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
     return out
@@ -161,6 +176,39 @@ class Micro(NamedTuple):
     layer_backward: Num
 
 
+ISSUED = {"forward": 1 / 3, "backward": 2 / 3, "recompute": 1 / 3}
+"""Share of a layer's kernels in each phase: the backward pass issues two products for one."""
+
+
+def experts_host(s: Scenario) -> Num:
+    """Host seconds of all layers of experts for one micro-batch, forward and backward, beyond what graphs hold; 0 where
+    efficiency is flat or ideal."""
+    if s.efficiency.mode != "calibrated":
+        return 0.0
+    layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
+    return layers * s.engine.moe_host * (1.0 - s.engine.graphed)
+
+
+def relieved(layers: Num, pp: Num, one: Num, side: Num) -> Num:
+    """The slowest stage where the last, with its losses of `side` s, holds as few layers (of `one` s) as serve best:
+    runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
+    DeepSeek-V3 over 16 stages: 4 layers each, 2 beside the losses).
+
+    >>> float(relieved(62, 16, 1.0, 1.5)), float(relieved(62, 16, 1.0, 0.0))
+    (4.0, 4.0)
+    """
+    stages = np.maximum(np.asarray(pp) - 1, 1)
+    best: Num = np.inf
+    for fewer in range(RELIEF):
+        last = np.maximum(np.ceil(layers / pp) - fewer, 0)
+        best = np.minimum(best, np.maximum(np.ceil((layers - last) / stages) * one, last * one + side))
+    return best
+
+
+RELIEF = 5
+"""Most layers, and one, that a last stage gives away."""
+
+
 def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> Micro:
     """A micro-batch's seconds by part, on the mean stage, and on the slowest.
 
@@ -176,7 +224,8 @@ def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> 
         phase, place = name.split(".")
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        host = np.maximum(part.kernels * e.issue_prefill - total, 0.0) + part.kernels * e.gap
+        issue = part.kernels * e.issue_prefill + (experts_host(s) * ISSUED[phase] if place == "layers" else 0.0)
+        host = np.maximum(issue - total, 0.0) * np.sign(part.kernels) + part.kernels * e.gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
         seconds[place] = seconds[place] + total + host
@@ -187,7 +236,8 @@ def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> 
     one = seconds["layers"] / layers
     side = np.maximum(seconds["embedding"], seconds["head"])
     whole = sum(seconds.values())
-    slowest = np.where(np.asarray(pp) > 1, np.maximum(between * one, ends * one + side), whole)
+    fullest = relieved(layers, pp, one, side) if ahead(s) else np.maximum(between * one, ends * one + side)
+    slowest = np.where(np.asarray(pp) > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(
         parts, whole / pp, slowest, by_phase["forward"], by_phase["backward"] + by_phase["recompute"], wgrad,

@@ -59,6 +59,24 @@ def experts(device: str, architecture: str) -> float:
     return found(table()["moe"], device, architecture).get("forward", 1.0)
 
 
+def biased() -> float:
+    """Factor of the products and activations of experts with biases, where no kernel fuses them.
+
+    >>> biased() > 1
+    True
+    """
+    return float(table()["experts"]["bias"])
+
+
+def scan(device: str, architecture: str) -> float:
+    """Factor of a recurrent mixer's chunked scan over its roofline.
+
+    >>> scan("unknown", "unknown")
+    1.0
+    """
+    return found(table()["scan"], device, architecture).get("roofline", 1.0)
+
+
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
     """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's.
 

@@ -252,16 +252,19 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
         "compile": "compile" in note and "no compile" not in note,
         "token_drop": "tokendrop" in text(row, "model"),
         "dropless": "dropless" in text(row, "model"),
-        "mtp": source == "MBR" and "DeepSeekV3" in text(row, "model") and "w/o MTP" not in text(row, "model"),
         "fine_tuning": "SFT" in note,
         "deepep": "DeepEP" in note,
-        "moe_overlap": "1f1b overlap" in note,
+        "overlap": "1f1b overlap" in note,
         "gradient_reduction_exposed": source in ("NAR", "NAR2", "KOR", "optimus") or "no overlap of gradient" in note,
         "embedding_is_a_stage_slot": "embedding counted as a PP slot" in note,
         "interleaved": "Interleaved 1F1B" in note,
         "unbalanced_stages": (number(row, "layers") or 0) % (number(row, "pp") or 1) != 0,
         "near_capacity": source == "TT" and text(row, "metric") == "memory_gb" and (number(row, "value") or 0) > 80,
     }
+    if "w/o MTP" in text(row, "model") or "Lightning" in text(row, "model"):
+        facts["mtp"] = 2.0 if "Lightning" in text(row, "model") else 0.0
+    if note.startswith("A2A"):
+        facts["dispatcher"] = "alltoall"
     container = re.search(r"container (\d\d\.\d\d[.\d]*\d)", note)
     facts |= {"container": container[1]} if container else {}
     detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
