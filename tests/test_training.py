@@ -406,7 +406,7 @@ def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> Non
 
 
 def test_sorting_tokens_by_dispatcher() -> None:
-    """All pairs three times to and fro where a token is sent for each expert; once, and the arrived tokens, where not."""
+    """All pairs three times to and fro where a token is sent for each expert; else once, and the arrived tokens."""
     model = Model("moe", 1024, 1000, (Block(1, Attention(8, 8, 128), MoE(16, 4, 512)),))
     asked: dict[str, Any] = {"model": model, "dp": 1, "batch": 1, "seq": 256}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from rooflm.kernels.training import sibling
 from rooflm.mapping import Mapping
 from rooflm.ops import Comm, Op
 from rooflm.request_training import build_training
+from rooflm.rows import names
 from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.validation.request import Request, Skip
 from rooflm.validation.rows import TRAINING_COLUMNS, training_rows
 from rooflm.validation.score import training_scenario
+from rooflm.validation.training_facts import GRAPHED, KNOWN, RUNS, inputs, release, run_facts
 from test_backward import H, S, layer, products
 
 FOUNDRY: dict[str, str] = {
@@ -171,3 +175,61 @@ def test_rows_that_contradict_their_repeats_are_not_fitted(tmp_path: Path) -> No
     assert len(every) >= 1
     assert not any(isinstance(r, Skip) for r in every)
     assert 6000 not in [r.measured for r in read(path)]
+
+
+def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() -> None:
+    rows = tomllib.loads(RUNS.read_text(encoding="utf-8"))["run"]
+    models, cards = names("model"), names("gpu")
+    for row in rows:
+        assert row["source"] and row["framework"] == load_engine(row["framework"]).name
+        assert set(row) <= {"framework", "models", "cards", "dtypes", "first", "last", "source", *KNOWN}
+        assert set(row) & set(KNOWN)
+        assert all(any(name.startswith(m) for name in models) for m in row["models"] if m != "deepseek-v4"), row
+        assert all(any(name.startswith(c) for name in cards) for c in row.get("cards", [])), row
+        assert row.get("dispatcher", "flex") in ("flex", "alltoall") and row.get("graphs", "none") in GRAPHED
+        assert release(row.get("first", "0")) <= release(row.get("last", "99"))
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "dtype", "version", "want"),
+    [
+        (
+            "qwen3-30b-a3b",
+            "h100-sxm-80gb",
+            "fp8",
+            "26.02",
+            {"dispatcher": "alltoall", "graphs": "none", "overlap": True},
+        ),
+        ("qwen3-30b-a3b", "h100-sxm-80gb", "fp8", "26.02.01", {"dispatcher": "flex", "graphs": "none"}),
+        ("qwen3-30b-a3b", "gb200", "mxfp8", "26.04", {"dispatcher": "flex", "graphs": "partial"}),
+        (
+            "nemotron-3-super-120b-a12b",
+            "gb300",
+            "nvfp4",
+            "26.08",
+            {"dispatcher": "flex", "graphs": "partial", "mtp": 2},
+        ),
+        ("llama-3.1-70b", "h100-sxm-80gb", "fp8", "26.02", {}),
+    ],
+)
+def test_published_runs_are_as_their_scripts_had_them(
+    model: str, gpu: str, dtype: str, version: str, want: dict[str, Any]
+) -> None:
+    engine = f"megatron-bridge {version}"
+    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": dtype}, (model, gpu), engine)
+    assert run_facts(asked) == want
+
+
+def test_full_graphs_hold_the_host_and_one_kernel_all_experts() -> None:
+    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": "mxfp8"}, ("qwen3-30b-a3b", "gb200"),
+                    "megatron-bridge 26.06")  # fmt: skip
+    found = inputs(asked)
+    assert found["engine.graphed"] == 1.0 and found["engine.grouped"] is True and found["engine.dedup"] is True
+    assert found["engine.ep_overlap"] == 0.7 and 0.5 < found["engine.attention_factor"] < 0.7
+
+
+def test_what_a_row_itself_says_counts_more_than_its_scripts() -> None:
+    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": "bf16"}, ("deepseek-v3", "gb200"),
+                    "megatron-bridge 25.11", facts={"mtp": 0.0})  # fmt: skip
+    assert "training.mtp" not in inputs(asked)
+    assert inputs(replace(asked, facts={}))["training.mtp"] == 1

@@ -133,7 +133,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     for index, op in enumerate(ops):
-        groups.setdefault((FAMILY.get(op.kind, "stream"), op.rate), []).append(index)
+        family = FAMILY.get(op.kind, "stream")
+        groups.setdefault((family, "" if family == "gemm" else op.rate), []).append(index)
     for (family, rate), members in groups.items():
         chosen = [ops[i] for i in members]
         kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
@@ -187,22 +188,33 @@ def _stack(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _gemms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> NDArray[Any]:
-    """All products of one data type together."""
+    """All products together, those of several data types with constants and peaks of their own each."""
+    chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
+    c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
+    if len(chosen) > 1:
+        own = np.array([chosen[op.rate] for op in ops]).T
+        c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
+        peak = _stack([r.peak[op.rate] for op in ops], shape)
+    m, n, k = (_stack([op.shape[i] for op in ops], shape) for i in range(3))
+    wide = [_stack([op.widths[i] for op in ops], shape) for i in range(3)]
+    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
+                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    if s.engine.gemv:
+        streamed = _vector_time(m, n, k, wide[0], c, r)
+        time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
+    reach = card(w.gpu, w.architecture, w.engine)
+    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reach.compute), m, reach.few))
+
+
+def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
+    """Constants of the products of a rate."""
     own = s.engine.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
     c = constants("gemm", GemmConstants, w, dtype)
     if dtype == "fp8" and w.engine == "trtllm" and s.engine.phase == "inference":
         # its table finds scales and quantises (10 us); served checkpoints hold scales, and the kernel before quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
-    m, n, k = (_stack([op.shape[i] for op in ops], shape) for i in range(3))
-    wide = [_stack([op.widths[i] for op in ops], shape) for i in range(3)]
-    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=r.peak[rate],
-                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-    if s.engine.gemv:
-        streamed = _vector_time(m, n, k, wide[0], c, r)
-        time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
-    reach = card(w.gpu, w.architecture, w.engine)
-    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (r.peak[rate] / reach.compute), m, reach.few))
+    return c
 
 
 def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Any) -> Num:

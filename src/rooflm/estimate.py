@@ -54,8 +54,11 @@ def add_up(values: Iterable[Num]) -> Num:
     >>> float(add_up([1.0, np.array(2.0), 3]))
     6.0
     """
+    listed = list(values)
+    if any(isinstance(v, np.ndarray) for v in listed):
+        listed.sort(key=lambda v: v.size if isinstance(v, np.ndarray) else 1)
     total: Num = 0.0
-    for value in sorted(values, key=lambda v: v.size if isinstance(v, np.ndarray) else 1):
+    for value in listed:
         total = total + value
     return total
 

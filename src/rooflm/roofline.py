@@ -124,7 +124,9 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
 
 
 def _shape(op: Op) -> tuple[int, ...]:
-    """Broadcast shape of all that an op's time depends on."""
+    """Broadcast shape of all that an op's time depends on; whatever does is in its bytes, too."""
+    if not isinstance(op.bytes, np.ndarray):
+        return ()
     arrays = [x for x in (op.flops, op.bytes, *op.shape) if isinstance(x, np.ndarray)]
     return np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
 
