@@ -221,8 +221,18 @@ _MAY_BE_ZERO = (
 )
 
 
+_SHARES = (
+    "memory_fraction", "free_fraction", "alike", "pipeline_loss", "stream_share", "tp_overlap", "cp_overlap",
+    "ep_overlap", "graphed", "trainable_layers", "offload_params", "offload_optimizer", "offload_activations",
+)  # fmt: skip
+"""Fields that are a share of something, 1 at most."""
+_COUNTS = ("mtp", "lora_rank")
+"""Fields that count something."""
+
+
 def _positive(path: str, value: Any) -> None:
-    """A number set by path must be finite and above zero (or not below it where zero makes sense).
+    """A number set by path must be finite and above zero (or not below it where zero makes sense); a share is 1 at
+    most, a count is whole.
 
     A gap may be negative: launches that overlap end sooner than their kernels one after the other.
     """
@@ -235,6 +245,11 @@ def _positive(path: str, value: Any) -> None:
     none = any(word in field for word in _MAY_BE_ZERO)
     if np.isnan(low) or low < 0 or (low == 0 and not none):
         raise RooflmError(f"{path} has the value {_plain(low)}, but it must be {'0 or more' if none else 'above 0'}")
+    high = np.max(np.asarray(value, dtype=float))
+    if field in _SHARES and high > 1:
+        raise RooflmError(f"{path} has the value {_plain(high)}, but it is a share and must be at most 1")
+    if field in _COUNTS:
+        whole(path, value, 0)
 
 
 def build_inference(
