@@ -17,10 +17,12 @@ from rooflm.request import build_inference
 from rooflm.roofline import rates, time_nodes
 from rooflm.serving import metrics
 from rooflm.serving.deploy import serve
-from rooflm.serving.replica import FINISHED, REJECTED, Server
+from rooflm.serving.kv_capacity import capacity
+from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.schedulers import SCHEDULERS
+from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
-from rooflm.serving.steps import Reach, StepTable, capacity, components
+from rooflm.serving.steps import Reach, StepTable, components
 from rooflm.serving.workload import Requests, closed_loop, open_loop
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.collectives import CollectiveConstants, fitted, hierarchical
+from rooflm.efficiency_constants import Where, constants, first_of, where
+from rooflm.efficiency_products import products
 from rooflm.engine import Engine
-from rooflm.errors import UnknownNameError
 from rooflm.graph_context import absent_group
 from rooflm.kernels import measured as own_machine
 from rooflm.kernels.attention import (
@@ -26,88 +26,17 @@ from rooflm.kernels.attention import (
     decode_attention_time,
     prefill_attention_time,
 )
-from rooflm.kernels.cards import card, few_rows_time
-from rooflm.kernels.constants import lookup, typed
+from rooflm.kernels.cards import card
 from rooflm.kernels.context import chunked
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
-from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.moe import fitted as moe_constants
-from rooflm.kernels.training import sibling, trained
-from rooflm.ops import Comm, Op, distinct_experts, equal, popularity
-from rooflm.quant import Quant
+from rooflm.kernels.training import trained
+from rooflm.ops import Op, distinct_experts, equal, popularity
 from rooflm.scenario import Scenario
 from rooflm.units import Num
 
-
-class Where(NamedTuple):
-    """What picks constants: the device, its generation, whose kernels, the data types of products and cache, and the
-    engine's row."""
-
-    gpu: str
-    architecture: str
-    kernels: str
-    quant: str
-    half: str
-    kv: str
-    engine: str = ""
-
-
-def weight_dtype(q: Quant, computed: str) -> str:
-    """The name by which the calibration tables know a scheme's products.
-
-    >>> from rooflm.quant import parse_quant
-    >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
-    ('int4_wo', 'fp8_block')
-    """
-    bits, act = float(np.max(q.weight_bits)), float(np.max(q.act_bits))
-    if q.block:
-        return "fp8_block" if computed == "fp8" else "int8_wo"
-    if bits >= 16:
-        return computed
-    if act >= 16:
-        if q.kind == "float" and bits <= 4:
-            return "mxfp4"
-        return "int4_wo" if bits < 6 else "int8_wo"
-    if bits <= 4:
-        return "nvfp4" if act <= 4 else "mxfp4_mxfp8" if q.kind == "float" else "int4_wo"
-    return computed if computed in ("fp8", "int8") else "int8_wo"
-
-
-def where(s: Scenario, r: Any) -> Where:
-    """What picks the constants of a scenario."""
-    device = s.cluster.device
-    kv = "fp8" if float(np.max(s.quant.kv_bits)) <= 8 else r.dtype["half"]
-    name = sibling(device.name) if s.engine.phase == "training" else device.name
-    return Where(name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
-                 r.dtype["half"], kv, s.engine.name)  # fmt: skip
-
-
-@lru_cache(maxsize=4096)
-def constants(family: str, kind: type[Any], w: Where, dtype: str, kernel: str = "") -> Any:
-    """The typed constants of a kernel family, by the documented fall-backs of `kernels.constants.lookup`."""
-    return typed(kind, lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel).row)
-
-
-@lru_cache(maxsize=4096)
-def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...]) -> Any:
-    """Constants of the first of these kernels that the calibration file has at all, most special first.
-
-    A name with a suffix that only some engines or GPUs have ("-mha", "-hd512") counts where this very engine has it.
-    """
-    for kernel in kernels[:-1]:
-        try:
-            found = lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel)
-        except UnknownNameError:
-            continue
-        if found.row.engine == w.kernels or not any(mark in kernel for mark in SPECIAL):
-            return typed(kind, found.row)
-    return typed(kind, lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernels[-1]).row)
-
-
-SPECIAL = ("-hd", "-mha", "-wide")
-"""Marks of kernels that serve some head sizes or query groups of one engine only."""
 STREAMS = {
     "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
     "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",
@@ -178,79 +107,6 @@ def own_factor(kind: str, e: Engine) -> Num:
     """
     factor: Num = getattr(e, FACTORS.get(kind, "stream_factor")) * e.speed
     return factor
-
-
-def _stack(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Values of several ops along a new leading axis."""
-    if shape == ():
-        return np.array(values, dtype=float)
-    return np.stack([np.broadcast_to(v, shape) for v in values])
-
-
-def _gemms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> NDArray[Any]:
-    """All products together, those of several data types with constants and peaks of their own each."""
-    chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
-    c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
-    if len(chosen) > 1:
-        own = np.array([chosen[op.rate] for op in ops]).T
-        c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
-        peak = _stack([r.peak[op.rate] for op in ops], shape)
-    m, n, k = (_stack([op.shape[i] for op in ops], shape) for i in range(3))
-    wide = [_stack([op.widths[i] for op in ops], shape) for i in range(3)]
-    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-    if s.engine.gemv:
-        streamed = _vector_time(m, n, k, wide[0], c, r)
-        time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
-    reach = card(w.gpu, w.architecture, w.engine)
-    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reach.compute), m, reach.few))
-
-
-def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
-    """Constants of the products of a rate."""
-    own = s.engine.gemv and w.quant in ("int4_wo", "int8_wo")
-    dtype = w.quant if rate == "quant" and not own else w.half
-    c = constants("gemm", GemmConstants, w, dtype)
-    if dtype == "fp8" and w.engine == "trtllm" and s.engine.phase == "inference":
-        # its table finds scales and quantises (10 us); served checkpoints hold scales, and the kernel before quantises
-        c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
-    return c
-
-
-def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Any) -> Num:
-    """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
-    share of the bandwidth as in a product, and the vector units do the arithmetic."""
-    stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
-    ramp = np.minimum(c.ramp, VECTOR_RAMP)
-    t: Num = c.t0 + np.maximum(stream + ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
-    return t
-
-
-def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any) -> Num:
-    """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
-    narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
-    t: Num = s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
-    return t
-
-
-def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
-    """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
-    in engines that hold activations in fp32."""
-    if s.engine.convert == 0:
-        return 0.0
-    c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
-    d = s.cluster.device
-    t: Num = sum(
-        elementwise_time(s.engine.convert * m * side, bandwidth=r.dram, c=c, row_bytes=s.engine.convert * side,
-                         sms=d.sms) for side in (k, n)
-    )  # fmt: skip
-    return t
-
-
-VECTOR_RAMP = 2e-6
-"""s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
-VECTOR_ROWS = 8.0
-"""Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""
 
 
 def _sized(kernel: str, size: Num) -> tuple[str, ...]:
@@ -437,7 +293,7 @@ FAMILY = {
     "decode_attention": "decode", "mla_decode": "mla", "moe": "moe",
 }  # fmt: skip
 EVALUATE: dict[str, Any] = {
-    "gemm": _gemms, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
+    "gemm": products, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
     "mla": _mla_decode, "moe": _moe, "stream": _streams,
 }  # fmt: skip
 
@@ -446,32 +302,5 @@ ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
 """Families whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
 
 
-def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
-    """The constants of a collective on every tier of the cluster."""
-    device, library = s.cluster.device, "nccl"
-    if device.measured is not None:  # the links' own latency and bandwidth are measured ones
-        return [None] * len(s.cluster.tiers)
-    if comm.op == "all_reduce" and s.engine.all_reduce == "custom":
-        library = s.engine.kernels
-    return [
-        fitted(comm.op, gpu=device.name, architecture=device.architecture, library=library, kind=tier.kind)[0]
-        for tier in s.cluster.tiers
-    ]
-
-
-def in_engine(
-    time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario
-) -> Num:  # fmt: skip
-    """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
-    a network that reaches more or less than the one measured (`kernels.cards`)."""
-    device, e = s.cluster.device, s.engine
-    if e.collective_floor is not NEUTRAL:
-        empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride).time
-        time = time + (e.collective_floor - 1.0) * empty
-    return time * (e.collective_factor / card(device.name, device.architecture, e.name).network)
-
-
-NEUTRAL = Engine("").collective_floor
-"""The default of an engine that says nothing about latency."""
 NEUTRAL_ALIKE = Engine("").alike
 """The default of an engine whose benchmarks send different prompts."""

@@ -7,9 +7,10 @@ how much more traffic a real kernel causes, and how long it takes, is for roofli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.units import Num
 
@@ -65,6 +66,16 @@ def equal(a: Sequence[Num], b: Sequence[Num]) -> bool:
         x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y) if isinstance(x, np.ndarray) else x == y))
         for x, y in zip(a, b, strict=True)
     )
+
+
+def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Values broadcast to one shape and stacked along a new leading axis."""
+    if shape == ():
+        return np.array(values, dtype=float)
+    out = np.empty((len(values), *shape))
+    for row, value in zip(out, values, strict=True):
+        row[...] = value
+    return out
 
 
 def gemm(

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm import efficiency
+from rooflm import efficiency, efficiency_links
 from rooflm.collectives import hierarchical
 from rooflm.collectives import volume as sent_volume
-from rooflm.ops import Comm, Op, equal
+from rooflm.ops import Comm, Op, equal, stacked
 from rooflm.quant import compute_dtype
 from rooflm.scenario import Scenario
 from rooflm.units import Num
@@ -83,16 +83,6 @@ def rates(s: Scenario) -> Rates:
         peak, names, exact, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,
         d.l1.size,
     )  # fmt: skip
-
-
-def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Values broadcast to one shape and stacked along a new leading axis."""
-    if shape == ():
-        return np.array(values, dtype=float)
-    out = np.empty((len(values), *shape))
-    for row, value in zip(out, values, strict=True):
-        row[...] = value
-    return out
 
 
 def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
@@ -164,10 +154,10 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     for comm in comms:
         time = next((t for other, t in known if _equal(comm, other)), None)
         if time is None:
-            constants = efficiency.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
+            constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
             time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride).time
             if constants is not None:
-                time = efficiency.in_engine(time, comm, constants, s)
+                time = efficiency_links.in_engine(time, comm, constants, s)
             known.append((comm, time))
         timed.append(Timed(comm, time))
     return timed

@@ -17,11 +17,12 @@ from rooflm.request import Request, build_inference
 from rooflm.results import bands_around
 from rooflm.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.replica import Server
+from rooflm.serving.kv_capacity import capacity
 from rooflm.serving.schedulers import POLICIES, scheduler
+from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steady import Steady, steady
-from rooflm.serving.steps import Reach, StepTable, capacity, components
+from rooflm.serving.steps import Reach, StepTable, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 from rooflm.under_load import front_end, settings

@@ -26,11 +26,12 @@ from rooflm.request import build_inference, find_cluster, find_model, node_size
 from rooflm.search import Candidate, Goal, Limit, Room, SearchResult, Task, search
 from rooflm.serving import metrics, workload
 from rooflm.serving.deploy import Served, agrees, attention_dp, make_pool, serve, server_for
-from rooflm.serving.replica import Server
+from rooflm.serving.kv_capacity import capacity
 from rooflm.serving.search import broken
+from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load, Steady, states
-from rooflm.serving.steps import capacity, energy_fit
+from rooflm.serving.steps import energy_fit
 
 Array = NDArray[Any]
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384, math.inf)

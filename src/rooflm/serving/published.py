@@ -16,7 +16,7 @@ from rooflm.engines import load_engine
 from rooflm.request import build_inference
 from rooflm.scenario import Scenario
 from rooflm.serving.deploy import make_pool, make_server, server_options
-from rooflm.serving.replica import Server
+from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests, closed_loop, open_loop
 from rooflm.under_load import front_end, settings, tuned

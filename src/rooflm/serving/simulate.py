@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.serving.replica import FINISHED, INFINITY, REJECTED, Records, Replica, Server
+from rooflm.serving.kv_capacity import Capacity
+from rooflm.serving.replica import FINISHED, INFINITY, REJECTED, Records, Replica
 from rooflm.serving.router import Router
 from rooflm.serving.schedulers import scheduler
-from rooflm.serving.steps import Capacity, StepTable
+from rooflm.serving.server import Server
+from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
 
 Progress = Callable[[int, int, float], None]
