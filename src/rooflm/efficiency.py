@@ -35,7 +35,7 @@ from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.training import trained
 from rooflm.ops import Op, distinct_experts, equal, popularity
 from rooflm.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, larger
 
 STREAMS = {
     "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
@@ -258,9 +258,8 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     times: list[Num] = []
     for op in ops:
         c = constants("elementwise", ElementwiseConstants, w, "fp16", STREAMS.get(op.kind, "add"))
-        many = np.maximum(op.launches, 1)
-        traffic = op.bytes / many
-        row = traffic / np.maximum(op.shape[0], 1) if op.shape else 0.0
+        traffic = op.bytes / larger(op.launches, 1)
+        row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
         times.append(
             elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms) * op.launches
         )

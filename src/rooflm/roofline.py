@@ -145,22 +145,44 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
 
 
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
-    """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once."""
+    """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once, and
+    at a single point those that differ in bytes alone together."""
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
+    if s.axes == 0 and not any(isinstance(x, np.ndarray) for c in comms for x in (c.bytes, c.ranks, c.stride)):
+        return _point_comms(comms, tiers, s)
     timed: list[Timed] = []
     known: list[tuple[Comm, Num]] = []
     for comm in comms:
         time = next((t for other, t in known if _equal(comm, other)), None)
         if time is None:
-            constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
-            time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride).time
-            if constants is not None:
-                time = efficiency_links.in_engine(time, comm, constants, s)
+            time = _comm_time(comm, comm.bytes, tiers, s)
             known.append((comm, time))
         timed.append(Timed(comm, time))
     return timed
+
+
+def _point_comms(comms: Sequence[Comm], tiers: Sequence[Any], s: Scenario) -> list[Timed]:
+    """Collectives of plain numbers, those of one operation and group in one evaluation."""
+    groups: dict[tuple[Any, ...], dict[Num, Comm]] = {}
+    for comm in comms:
+        groups.setdefault((comm.op, comm.ranks, comm.stride), {}).setdefault(comm.bytes, comm)
+    known: dict[tuple[Any, ...], Num] = {}
+    for key, members in groups.items():
+        sizes, one = list(members), next(iter(members.values()))
+        bytes_ = np.array(sizes, float) if len(sizes) > 1 else one.bytes
+        times: Any = _comm_time(one, bytes_, tiers, s)
+        times = times if np.ndim(times) else [times] * len(sizes)
+        known |= {(*key, size): time for size, time in zip(sizes, times, strict=True)}
+    return [Timed(c, known[c.op, c.ranks, c.stride, c.bytes]) for c in comms]
+
+
+def _comm_time(comm: Comm, bytes_: Num, tiers: Sequence[Any], s: Scenario) -> Num:
+    """Seconds of a collective with messages of these bytes."""
+    constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
+    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride).time
+    return time if constants is None else efficiency_links.in_engine(time, comm, constants, s)
 
 
 def _equal(a: Comm, b: Comm) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.units import Num
+from rooflm.units import Num, larger
 
 
 class ElementwiseConstants(NamedTuple):
@@ -80,5 +80,5 @@ def elementwise_time(
     """
     t_dram = traffic * ((1.0 - L2_SAVES * hot) / (c.eff * bandwidth))
     t_row = row_bytes * (sms / (c.row * bandwidth))
-    t: Num = c.t0 + np.maximum(t_dram, t_row) + c.ramp * t_dram / (t_dram + START)
+    t: Num = c.t0 + larger(t_dram, t_row) + c.ramp * t_dram / (t_dram + START)
     return t
