@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from rooflm.errors import RooflmError
 from rooflm.graph import Style
 from rooflm.mapping import Mapping
-from rooflm.model import MLP, Attention, Block, Model
+from rooflm.model import MLA, MLP, Attention, Block, Model, MoE
 from rooflm.models import load_model
 from rooflm.quant import parse_quant
 from rooflm.request_training import build_training
@@ -159,3 +161,53 @@ def test_optimizers_and_offload() -> None:
     moved = train_scenario(build_training(**base, sets={"training.offload_optimizer": 1}).scenario)
     assert moved.memory.parts["optimizer"] == 0
     assert moved.parts["offload"] == pytest.approx(params * 6 / moved.scenario.cluster.host_bandwidth)
+
+
+def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
+    """Bytes kept of one layer for a micro-batch of 1024 tokens."""
+    m = Mapping(recompute_modules=modules, **mapping)
+    return float(layer_activations(model, model.blocks[0], m, Style(training=True), BF16, 1024, 1024).kept)
+
+
+def test_modules_that_run_again_are_not_kept() -> None:
+    """By hand, 16 bits: the output of a norm 2 h; gate, up and their product 6 w a token or pair; queries and keys of
+    192 and values of 128 a head."""
+    tokens, h, w = 1024, 512, 1408
+    dense = Model("dense", h, 1000, (Block(2, Attention(8, 8, 64), MLP(w)),))
+    whole = kept(dense)
+    assert whole - kept(dense, ("layernorm",)) == pytest.approx(tokens * 2 * h * 2)
+    assert whole - kept(dense, ("mlp",)) == pytest.approx(tokens * 6 * w)
+    assert kept(dense, ("moe", "moe_act", "mla_up_proj")) == whole
+    assert whole - kept(dense, ("mlp", "layernorm")) == pytest.approx(tokens * (6 * w + 4 * h))
+    experts = Model("moe", h, 1000, (Block(2, MLA(8, 256, 128, 128, 64, 128), MoE(16, 4, w, shared_width=w)),))
+    whole, pairs = kept(experts), tokens * 4
+    assert whole - kept(experts, ("moe_act",)) == pytest.approx(pairs * 2 * w)
+    assert whole - kept(experts, ("mla_up_proj",)) == pytest.approx(tokens * 8 * (192 + 192 + 128) * 2)
+    everything = tokens * (16 * 8 + 6 * w) + pairs * (4 * h + 6 * w)  # router, shared expert, permuted rows, experts
+    assert whole - kept(experts, ("moe",)) == pytest.approx(everything)
+    assert kept(experts, ("moe", "moe_act")) == kept(experts, ("moe",))
+    assert kept(experts, ("layernorm",), recompute="selective") < kept(experts, recompute="selective")
+
+
+def test_modules_that_run_again_cost_their_forward_pass() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 64, "seq": 4096}
+
+    def run(**more: Any) -> TrainingEstimate:
+        return train_scenario(build_training(**asked, **more).scenario)
+
+    plain, act, moe, full = (
+        run(),
+        run(recompute_modules="moe_act"),
+        run(recompute_modules="moe,layernorm"),
+        run(recompute="full"),
+    )
+    again = [float(np.max(e.parts["recompute"])) for e in (plain, act, moe, full)]
+    assert again[0] == 0 < again[1] < again[2] < again[3]
+    assert act.hfu == plain.hfu * plain.step_time / act.step_time  # no product runs again
+    assert moe.hfu > moe.mfu
+    assert moe.comm_bytes["ep_dispatch"] == pytest.approx(2 * plain.comm_bytes["ep_dispatch"])
+    assert run(recompute_modules="core_attn").scenario.mapping.recompute == "selective"
+    with pytest.raises(RooflmError, match="did you mean 'moe_act'"):
+        run(recompute_modules="moe_acts")
+    with pytest.raises(RooflmError, match="recompute_modules go with recompute none or selective"):
+        run(recompute="full", recompute_modules="moe")

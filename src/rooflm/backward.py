@@ -124,10 +124,32 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
     return [mirrored]
 
 
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")
+"""Parts of a layer that can run again by themselves, by their names in Megatron-Core (TransformerConfig,
+recompute_modules). core_attn is the policy "selective"."""
+
+
+def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
+    """Whether a node belongs to one of these modules: the norms before attention and feed-forward, the up-projections
+    of latent attention, the activation of experts, a dense feed-forward layer, or all of a layer of experts.
+
+    >>> up = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
+    >>> in_module(up, ("mlp",)), in_module(up, ("moe", "layernorm"))
+    (True, False)
+    """
+    name = node.name.removesuffix("_cast")
+    of = {
+        "layernorm": name == "norm", "mla_up_proj": name in ("q_up", "kv_up"), "moe_act": name == "experts_activation",
+        "mlp": node.part == "mlp", "moe": node.part in ("moe", "ep_comm"),
+    }  # fmt: skip
+    return any(of.get(module, False) for module in modules)
+
+
 def recomputed(
-    nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False
+    nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False, modules: tuple[str, ...] = ()
 ) -> list[Op | Comm]:  # fmt: skip
-    """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers).
+    """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers), and
+    those of modules that run again by themselves.
 
     "ops" is torchtitan's selective policy: attention, reductions and every other product are stored; the rest runs
     again, gathers of a tensor group too (`every_other`). early_stop: see `without_last`.
@@ -137,10 +159,10 @@ def recomputed(
     (['scores'], ['scores', 'up'])
     """
     if policy == "none":
-        return []
+        return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
         return every_other(nodes)
-    chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE]
+    chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE or in_module(n, modules)]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
     plain = isinstance(share, int | float) and share == 1

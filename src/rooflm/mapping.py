@@ -21,6 +21,7 @@ class Mapping:
     vp: virtual pipeline stages a device; sp: Megatron sequence parallelism; micro_batch: sequences a micro-batch;
     recompute: none, selective (attention core), ops (all but attention and every other product), full, block;
     recompute_layers: with "block" the layers recomputed a stage, with "full" the layers between checkpoints (0 = 1);
+    recompute_modules: parts of a layer that run again beside what the policy says (`backward.MODULES`);
     zero: 0 to 3; fsdp_group: devices a sharding group (0 = all of dp); schedule: gpipe, 1f1b, interleaved, zb-h1;
     in_flight: micro-batches in flight in an inference pipeline (1 = a batch passes stage after stage, none overlaps).
     order: which groups are nearest, innermost first. gpus: GPUs asked for beside every degree (0: what these make).
@@ -36,6 +37,7 @@ class Mapping:
     micro_batch: Num = 1
     recompute: str = "none"
     recompute_layers: Num = 0
+    recompute_modules: tuple[str, ...] = ()
     zero: Num = 0
     fsdp_group: Num = 0
     schedule: str = "1f1b"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.backward import MODULES
 from rooflm.engine import Engine
 from rooflm.engines import load_engine
 from rooflm.errors import RooflmError, near_matches
@@ -125,11 +126,16 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     if given["recompute"] is None:
         assumed.append("recompute none")
     policy = choice("recompute", given["recompute"] or "none", RECOMPUTE)
-    if policy == "selective" and runner.selective == "ops":
+    again = _names("recompute_modules", given["recompute_modules"] or (), MODULES)
+    if "core_attn" in again and policy == "none":
+        policy = "selective"
+    if again and policy not in ("none", "selective"):
+        raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
+    if policy == "selective" and runner.selective == "ops" and not again:
         policy = "ops"
     return Mapping(
         **degrees, vp=vp, sp=bool(sp), micro_batch=whole("micro_batch", given["micro_batch"]),
-        recompute=policy,
+        recompute=policy, recompute_modules=again,
         recompute_layers=whole("recompute_layers", given["recompute_layers"], 0), zero=zero_stage(zero),
         fsdp_group=whole("fsdp_group", given["fsdp_group"], 0), schedule=choice("schedule", name, SCHEDULES),
         order=group_order(given["order"]),
@@ -139,8 +145,8 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
 def build_training(
     *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
     cp: Any = None, ep: Any = None, vp: Any = 1, sp: bool | None = None, batch: Any = None, seq: Any = 2048,
-    micro_batch: Any = 1, recompute: str | None = None, recompute_layers: Any = 0, zero: Any = None,
-    fsdp_group: Any = 0, schedule: str | None = None, order: str | None = None,
+    micro_batch: Any = 1, recompute: str | None = None, recompute_layers: Any = 0, recompute_modules: Any = None,
+    zero: Any = None, fsdp_group: Any = 0, schedule: str | None = None, order: str | None = None,
     tokens: Any = 0, dtype: str = "bf16", optimizer: str = "adam",
     dropout: bool | None = None, lora_rank: Any = 0, lora_modules: Any = None, base_bits: Any = 16,
     options: Training | None = None,
@@ -171,7 +177,8 @@ def build_training(
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
     given = {
         "sp": sp, "vp": vp, "zero": zero, "schedule": schedule, "micro_batch": micro_batch, "recompute": recompute,
-        "recompute_layers": recompute_layers, "fsdp_group": fsdp_group, "order": order,
+        "recompute_layers": recompute_layers, "recompute_modules": recompute_modules, "fsdp_group": fsdp_group,
+        "order": order,
     }  # fmt: skip
     mapping = training_mapping(given, degrees, runner, assumed)
     if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
@@ -179,7 +186,9 @@ def build_training(
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
     quant = training_quant(dtype, machine, warnings)
     start = options or Training()
-    modules = start.lora_modules if lora_modules is None else _modules(lora_modules)
+    modules = (
+        start.lora_modules if lora_modules is None else _names("lora_modules", lora_modules, Training.lora_modules)
+    )
     chosen = replace(
         start, optimizer=choice("optimizer", optimizer, OPTIMIZERS) if options is None else start.optimizer,
         loss_scaling=start.loss_scaling or dtype.strip().lower() == "fp16",
@@ -201,10 +210,10 @@ def build_training(
     return Request(scenario, tuple(assumed), tuple(warnings))
 
 
-def _modules(given: Any) -> tuple[str, ...]:
-    """Names of products that carry adapters, from a list or a comma list."""
+def _names(field: str, given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Names out of a list of known ones, from a list or a comma list."""
     names = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
-    return tuple(choice("lora_modules", n, Training.lora_modules) for n in names)
+    return tuple(choice(field, n, known) for n in names)
 
 
 def _amount(name: str, value: Any) -> Any:

@@ -161,7 +161,8 @@ def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
         nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(casts, rules.Rules(grads))]
         base = [*base, *casts]
     nodes |= {"forward.embedding": places["embedding"], "forward.layers": base, "forward.head": places["head"]}
-    again = rules.recomputed(base, s.mapping.recompute, recomputed_share(s), s.engine.early_stop)
+    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
+    again = rules.recomputed(base, policy, recomputed_share(s), s.engine.early_stop, modules)
     nodes["recompute.layers"] = again if t.adapters else [scaled(n, t.trainable_layers) for n in again]
     return {name: [gathered(n, s) for n in listed] for name, listed in nodes.items()} if narrow_gathers(s) else nodes
 
@@ -333,7 +334,7 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
 
 def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
     """FLOPs of one sequence that recomputation runs again, of the forward nodes of all layers."""
-    policy = s.mapping.recompute
+    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
     if policy == "selective" and s.engine.flash:
-        return 0.0
-    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.early_stop))
+        policy = "none"
+    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.early_stop, modules))

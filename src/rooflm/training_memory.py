@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.backward import MODULES
 from rooflm.graph import Style
 from rooflm.mapping import Mapping
 from rooflm.memory import block_shard, local_ffn, local_mixer
@@ -88,9 +89,11 @@ def layer_activations(
     mixer = local_mixer(block.mixer, m.tp)
     held: Num = block.norms * rows * h * b
     scores: Num = 0.0
+    again = dict.fromkeys(MODULES, 0.0 * rows)  # bytes that modules need not keep
     if isinstance(mixer, Attention):
         wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
         held = held + rows * h * (narrow + drop) + tokens * wide * b
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
         if style.flash:
             held = held + tokens * mixer.heads * 4.0
         else:
@@ -100,29 +103,40 @@ def layer_activations(
         latent = mixer.q_rank + mixer.kv_rank + mixer.rope_dim
         wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
         held = held + rows * h * narrow + tokens * wide * b + tokens * mixer.heads * 4.0
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        again["mla_up_proj"] = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
     elif isinstance(mixer, LinearAttention):
         inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
         held = held + rows * h * narrow + tokens * (4 * inner + 4 * keys) * b
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
     dense, _experts, width = local_ffn(block.ffn, m)
     if block.ffn is not None:
         mats = 3.0 if block.ffn.gated else 2.0
-        held = held + rows * h * (narrow + drop) + tokens * dense * ((mats - 1) * b + narrow)
+        wide = tokens * dense * ((mats - 1) * b + narrow)
+        held = held + rows * h * (narrow + drop) + wide
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
         if isinstance(block.ffn, MoE):
             pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * imbalance
-            held = (
-                held + rows * block.ffn.experts * 8.0 + pairs * (h * (narrow + b) + width * ((mats - 1) * b + narrow))
-            )
+            routed = rows * block.ffn.experts * 8.0 + pairs * (h * (narrow + b) + width * ((mats - 1) * b + narrow))
+            held = held + routed
+            again["moe_act"] = pairs * width * narrow
+            again["moe"] = routed + wide
+        else:
+            again["mlp"] = wide
     whole = held + scores
     checkpoint = rows * h * b
+    dropped = sum(again[module] for module in m.recompute_modules)
+    if "moe" in m.recompute_modules and "moe_act" in m.recompute_modules:
+        dropped = dropped - again["moe_act"]
     if m.recompute == "selective":
-        return Layer(held, whole)
+        return Layer(held - dropped, whole)
     if m.recompute == "ops":
         # inputs of the layer's norms, attention's output, half of the products' outputs
         return Layer(block.norms * rows * h * b + 0.5 * (held - 2 * block.norms * rows * h * b), whole)
     if m.recompute == "full":
         every = np.maximum(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
-    return Layer(checkpoint if m.recompute == "block" else whole, whole)
+    return Layer(checkpoint if m.recompute == "block" else whole - dropped, whole)
 
 
 def fullest_layer(model: Model, m: Mapping, style: Style, quant: Quant, seq: Num, span: Num, imbalance: Num) -> Layer:

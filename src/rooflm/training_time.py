@@ -176,8 +176,9 @@ class Micro(NamedTuple):
     layer_backward: Num
 
 
-ISSUED = {"forward": 1 / 3, "backward": 2 / 3, "recompute": 1 / 3}
-"""Share of a layer's kernels in each phase: the backward pass issues two products for one."""
+ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
+"""Share of a layer's kernels in each phase: the backward pass issues two products for one. What runs again is issued as
+the share of the forward pass that it is."""
 
 
 def experts_host(s: Scenario) -> Num:
@@ -224,8 +225,11 @@ def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> 
         phase, place = name.split(".")
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        issue = part.kernels * e.issue_prefill + (experts_host(s) * ISSUED[phase] if place == "layers" else 0.0)
-        host = np.maximum(issue - total, 0.0) * np.sign(part.kernels) + part.kernels * e.gap
+        issue = part.kernels * e.issue_prefill
+        if place == "layers":
+            once = part.kernels / sections["forward.layers"].kernels * ISSUED["forward"]
+            issue = issue + experts_host(s) * ISSUED.get(phase, once)
+        host = np.maximum(issue - total, 0.0) + part.kernels * e.gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
         seconds[place] = seconds[place] + total + host

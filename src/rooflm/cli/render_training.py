@@ -14,13 +14,14 @@ def train_text(e: TrainingEstimate) -> str:
     """A training prediction for people."""
     s, w, m, t = e.scenario, e.scenario.workload, e.scenario.mapping, e.scenario.training
     degrees = [f"{k} {count(getattr(m, k))}" for k in ("tp", "pp", "vp", "dp", "cp", "ep") if getattr(m, k) != 1]
+    again = " + ".join((*(m.recompute,) * (m.recompute != "none" or not m.recompute_modules), *m.recompute_modules))
     kind = f"LoRA rank {count(t.lora_rank)}" if t.adapters else t.optimizer
     lines = [
         f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}"
         + (f" ({', '.join(degrees)})" if degrees else ""),
         f"{count(w.batch)} sequences of {count(w.seq)} tokens a step, micro-batch {count(m.micro_batch)}; "
         f"{s.quant.name}, {kind}, ZeRO {count(m.zero)}",
-        f"recompute {m.recompute}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}; {s.engine.name}",
+        f"recompute {again}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}; {s.engine.name}",
         *wrap("assumed", e.assumed),
         "",
         f"A step takes {seconds(e.step_time)} {banded(e.step_time, error_band(e)['step_time_s'])}".rstrip(),
@@ -85,7 +86,8 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
         "model": s.model.name, "gpu": s.cluster.device.name, "cluster": s.cluster.name, "engine": s.engine.name,
         "dtype": s.quant.name, "efficiency": s.efficiency.mode, "batch": w.batch, "seq": w.seq, "tokens": w.tokens,
         "tp": m.tp, "pp": m.pp, "vp": m.vp, "dp": m.dp, "cp": m.cp, "ep": m.ep, "sp": m.sp,
-        "micro_batch": m.micro_batch, "recompute": m.recompute, "zero": m.zero, "schedule": m.schedule,
+        "micro_batch": m.micro_batch, "recompute": m.recompute, "recompute_modules": list(m.recompute_modules),
+        "zero": m.zero, "schedule": m.schedule,
         "optimizer": s.training.optimizer, "lora_rank": s.training.lora_rank,
     }  # fmt: skip
     values = train_values(e)

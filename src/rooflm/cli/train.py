@@ -31,6 +31,9 @@ def train(
     micro_batch: Annotated[str, typer.Option(help="Sequences a micro-batch.")] = "1",
     recompute: Annotated[str | None, typer.Option(help="none, selective, ops, full or block.")] = None,
     recompute_layers: Annotated[str, typer.Option(help="Layers recomputed with full or block (0: all).")] = "0",
+    recompute_modules: Annotated[
+        str | None, typer.Option(help="Modules recomputed too: layernorm, mla_up_proj, moe_act, mlp, moe, core_attn.")
+    ] = None,
     zero: Annotated[str | None, typer.Option(help="ZeRO stage 0 to 3, or fsdp.")] = None,
     schedule: Annotated[str | None, typer.Option(help="gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.")] = None,
     order: Annotated[str | None, typer.Option(help="Groups by nearness, such as tp-cp-dp-pp (default).")] = None,
@@ -65,7 +68,8 @@ def train(
         "tp": numbers(tp, "tp"), "pp": numbers(pp, "pp"), "vp": numbers(vp, "vp"), "dp": numbers(dp, "dp"),
         "cp": numbers(cp, "cp"), "ep": numbers(ep, "ep"), "sp": sp, "batch": numbers(batch, "batch"),
         "seq": numbers(seq, "seq"), "micro_batch": numbers(micro_batch, "micro_batch"), "recompute": texts(recompute),
-        "recompute_layers": numbers(recompute_layers, "recompute_layers"), "zero": zero_text(zero),
+        "recompute_layers": numbers(recompute_layers, "recompute_layers"), "recompute_modules": recompute_modules,
+        "zero": zero_text(zero),
         "schedule": texts(schedule), "order": order, "tokens": amounts(tokens, "tokens"), "dtype": texts(dtype),
         "optimizer": texts(optimizer), "lora_rank": numbers(lora_rank, "lora_rank"), "lora_modules": lora_modules,
         "base_bits": numbers(base_bits, "base_bits"), "engine": texts(engine),

@@ -186,6 +186,7 @@ def training_scenario(request: Request) -> Scenario:
     zero = {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0))
     options = {o: k[o] for o in OPTIONS if o in k}
     options["fsdp_group"] = request.facts.get("fsdp_group", 0)
+    options["recompute_modules"] = training_facts.run_facts(request).get("recompute")
     built = build_training(model=model_argument(k["model"]), zero=zero, engine=trainer_of(request),
                            efficiency="calibrated", sets=training_facts.inputs(request), **options)  # fmt: skip
     return built.scenario

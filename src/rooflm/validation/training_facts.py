@@ -64,7 +64,7 @@ def run_facts(request: Request) -> dict[str, Any]:
     >>> k = {"dtype": "mxfp8"}
     >>> r = Request("x", "MBR", "train", "step_time_s", 1.0, k, ("kimi-k2", "gb300"), "megatron-bridge 26.04")
     >>> run_facts(r)
-    {'dispatcher': 'flex', 'graphs': 'none'}
+    {'dispatcher': 'flex', 'graphs': 'none', 'recompute': ['mla_up_proj']}
     """
     framework, _, version = request.engine.partition(" ")
     found: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def run_facts(request: Request) -> dict[str, Any]:
     return found
 
 
-KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp")
+KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute")
 """What an entry says of a run."""
 
 
