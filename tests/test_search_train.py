@@ -204,6 +204,9 @@ def test_megatron_command() -> None:
         "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
         "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --optimizer adam"
     )
+    assert " --optimizer adam --use-precision-aware-optimizer " in command(
+        "llama-3.1-405b", "megatron", split, optimizer="adam-bf16"
+    )
     sharded = command("llama-3.1-8b", "megatron", {"dp": 8, "zero": 3, "micro_batch": 1})
     assert (
         "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --ckpt-format fsdp_dtensor" in sharded

@@ -19,6 +19,7 @@ from rooflm.mapping import Mapping
 from rooflm.ops import Comm, Op
 from rooflm.request_training import build_training
 from rooflm.rows import names
+from rooflm.scenario import Scenario
 from rooflm.training import TrainingEstimate, train_scenario
 from rooflm.validation.request import Request, Skip
 from rooflm.validation.rows import TRAINING_COLUMNS, training_rows
@@ -182,7 +183,7 @@ def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() 
     models, cards = names("model"), names("gpu")
     for row in rows:
         assert row["source"] and row["framework"] == load_engine(row["framework"]).name
-        assert set(row) <= {"framework", "models", "cards", "dtypes", "first", "last", "source", *KNOWN}
+        assert set(row) <= {"framework", "models", "cards", "dtypes", "first", "last", "sharding", "source", *KNOWN}
         assert set(row) & set(KNOWN)
         assert all(any(name.startswith(m) for name in models) for m in row["models"] if m != "deepseek-v4"), row
         assert all(any(name.startswith(c) for name in cards) for c in row.get("cards", [])), row
@@ -218,6 +219,25 @@ def test_published_runs_are_as_their_scripts_had_them(
     engine = f"megatron-bridge {version}"
     asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": dtype}, (model, gpu), engine)
     assert run_facts(asked) == want
+
+
+def test_what_runs_keep_elsewhere_or_in_16_bits_is_not_held() -> None:
+    split: dict[str, Any] = {"gpus": 64, "batch": 512, "seq": 8192, "dtype": "fp8", "micro_batch": 2, "dp": 64}
+    about: dict[str, Any] = {"source": "MBR", "task": "train", "metric": "tokens_per_s_per_gpu", "measured": 1.0}
+
+    def run(model: str, gpu: str, engine: str, **kwargs: Any) -> Scenario:
+        asked = {"model": model, "gpu": gpu, "recompute": "none", "framework": engine} | split | kwargs
+        return training_scenario(Request("x", kwargs=asked, group=(model, gpu), engine=engine, **about))
+
+    sharded = run("llama-3-70b", "gb200", "megatron-bridge 26.02", zero="fsdp")
+    assert sharded.training.offload_activations == 40 / 80
+    assert sharded.mapping.zero == 3
+    assert run("llama-3-70b", "gb200", "megatron-bridge 26.02", zero=1).training.offload_activations == 0
+    assert run("llama-3-70b", "h100-sxm-80gb", "megatron-bridge 26.02", zero="fsdp").training.offload_activations == 0
+    ultra = run("nemotron-3-ultra-550b-a55b", "gb300", "megatron-bridge 26.08", gpus=256, dp=256, ep=64, zero=1)
+    assert (ultra.mapping.zero, ultra.mapping.fsdp_group, ultra.mapping.recompute_modules) == (3, 64, ("moe_act",))
+    auto = run("qwen3-30b-a3b", "h100-sxm-80gb", "nemo-automodel", zero="fsdp")  # no release: entries without one
+    assert (auto.training.optimizer, auto.training.master) == ("adam-bf16", False)
 
 
 def test_full_graphs_hold_the_host_and_one_kernel_all_experts() -> None:

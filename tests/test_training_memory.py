@@ -155,7 +155,7 @@ def test_adapters_train_little() -> None:
 def test_optimizers_and_offload() -> None:
     base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "batch": 8, "efficiency": "0.6,0.8", "zero": 0}
     params = load_model("llama-2-7b").published_params
-    for name, each in (("adam", 12), ("adam8bit", 6), ("sgd", 4), ("muon", 8)):
+    for name, each in (("adam", 12), ("adam-bf16", 8), ("adam8bit", 6), ("sgd", 4), ("muon", 8)):
         e = train_scenario(build_training(**base, optimizer=name).scenario)
         assert e.memory.parts["optimizer"] == pytest.approx(each * params)
     moved = train_scenario(build_training(**base, sets={"training.offload_optimizer": 1}).scenario)
@@ -186,6 +186,10 @@ def test_modules_that_run_again_are_not_kept() -> None:
     everything = tokens * (16 * 8 + 6 * w) + pairs * (4 * h + 6 * w)  # router, shared expert, permuted rows, experts
     assert whole - kept(experts, ("moe",)) == pytest.approx(everything)
     assert kept(experts, ("moe", "moe_act")) == kept(experts, ("moe",))
+    latent = replace(experts.blocks[0].ffn, latent=h // 4)
+    narrow = Model("latent", h, 1000, (replace(experts.blocks[0], ffn=latent),))
+    # inputs and outputs of the routed experts are latent; one more input: that of the projection out of the latent
+    assert whole - kept(narrow) == pytest.approx(pairs * 4 * (h - h // 4) - tokens * 2 * (h // 4))
     assert kept(experts, ("layernorm",), recompute="selective") < kept(experts, recompute="selective")
 
 

@@ -165,7 +165,8 @@ def train(model: str | Model, **arguments: Any) -> TrainingEstimate | xarray.Dat
       recompute: none, selective, ops, full or block; recompute_layers: how many (0 all); recompute_modules: parts of a
       layer beside that (core_attn, layernorm, mla_up_proj, moe_act, mlp, moe); zero: 0 to 3 or "fsdp".
       order: groups by nearness, "tp-cp-dp-pp" unless told otherwise; schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2
-      or dualpipe; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam8bit, adafactor, sgd, sgd-momentum or muon.
+      or dualpipe; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam-bf16, adam8bit,
+      adafactor, sgd, sgd-momentum or muon.
       lora_rank, lora_modules, base_bits: fine-tuning through adapters on a base of that many bits.
       engine: a training row; efficiency, sets, zip, outputs, on: as in `infer`.
 

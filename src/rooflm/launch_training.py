@@ -39,8 +39,13 @@ LOW = {
 }
 """Data type -> Megatron-LM's words beside --bf16."""
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
-OPTIMIZERS = {"adam": "adam", "sgd": "sgd", "sgd-momentum": "sgd"}
-"""Optimisers whose words are the same in every release."""
+OPTIMIZERS = {
+    "adam": "adam",
+    "adam-bf16": "adam --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+    "sgd": "sgd",
+    "sgd-momentum": "sgd",
+}
+"""Optimisers and their words; moments of bf16 need a release whose --exp-avg-dtype takes it (early ones do not)."""
 RECIPES = {
     "llama-3.1-8b": ("llama3", "llama3_8b"), "llama-3-8b": ("llama3", "llama3_8b"),
     "llama-3.1-70b": ("llama3", "llama3_70b"), "llama-3-70b": ("llama3", "llama3_70b"),

@@ -17,8 +17,17 @@ from rooflm.schedule import in_flight
 from rooflm.training_options import Training
 from rooflm.units import Num
 
-STATE_BYTES = {"adam": 8.0, "adam8bit": 2.0, "adafactor": 0.0, "sgd": 0.0, "sgd-momentum": 4.0, "muon": 4.0}
-"""Bytes of optimiser state a parameter beside the master copy: two fp32 moments (Adam), two of 8 bits (Dettmers et al.,
+STATE_BYTES = {
+    "adam": 8.0,
+    "adam-bf16": 4.0,
+    "adam8bit": 2.0,
+    "adafactor": 0.0,
+    "sgd": 0.0,
+    "sgd-momentum": 4.0,
+    "muon": 4.0,
+}
+"""Bytes of optimiser state a parameter beside the master copy: two fp32 moments (Adam), two of
+16 bits (DeepSeek-V3, arXiv 2412.19437; Megatron-Core's precision-aware optimizer), two of 8 bits (Dettmers et al.,
 arXiv 2110.02861), row and column sums only (Adafactor), one fp32 momentum (SGD with momentum, Muon)."""
 
 
@@ -117,7 +126,9 @@ def layer_activations(
         again["layernorm"] = again["layernorm"] + rows * h * narrow
         if isinstance(block.ffn, MoE):
             pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * imbalance
-            routed = rows * block.ffn.experts * 8.0 + pairs * (h * (narrow + b) + width * ((mats - 1) * b + narrow))
+            inner = block.ffn.inner(h)
+            routed = rows * block.ffn.experts * 8.0 + pairs * (inner * (narrow + b) + width * ((mats - 1) * b + narrow))
+            routed = routed + rows * block.ffn.latent * narrow  # what the projection out of the latent reads
             held = held + routed
             again["moe_act"] = pairs * width * narrow
             again["moe"] = routed + wide

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from rooflm.units import Num
 
-OPTIMIZERS = ("adam", "adam8bit", "adafactor", "sgd", "sgd-momentum", "muon")
-"""Optimisers by name; `training_memory.STATE_BYTES` and `training.OPTIMIZER_FLOPS` hold what each costs."""
+OPTIMIZERS = ("adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "sgd-momentum", "muon")
+"""Optimisers by name; `training_memory.STATE_BYTES` holds what each keeps."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def train(
     order: Annotated[str | None, typer.Option(help="Groups by nearness, such as tp-cp-dp-pp (default).")] = None,
     tokens: Annotated[str, typer.Option(help="Tokens of the whole run, such as 300B.")] = "0",
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8 or nvfp4.")] = "bf16",
-    optimizer: Annotated[str, typer.Option(help="adam, adam8bit, adafactor, sgd, sgd-momentum or muon.")] = "adam",
+    optimizer: Annotated[
+        str, typer.Option(help="adam, adam-bf16, adam8bit, adafactor, sgd, sgd-momentum or muon.")
+    ] = "adam",
     lora_rank: Annotated[str, typer.Option(help="Train adapters of this rank, everything else frozen.")] = "0",
     lora_modules: Annotated[str | None, typer.Option(help="Products with adapters, such as qkv,out.")] = None,
     base_bits: Annotated[str, typer.Option(help="Stored bits of a frozen weight (4: QLoRA).")] = "16",

@@ -246,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path, help="table of published training runs")
     parser.add_argument("--without", default="", help="sources left out of the fit, by comma")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=30, help="steps of the fit at most; 8 are too few")
     parser.add_argument("--common", action="store_true", help="one set of constants for all frameworks")
     parser.add_argument("--crossed", type=int, nargs="*", help="parts of the groups to keep aside in turn (0 1 2)")
     parser.add_argument("--check", action="store_true")

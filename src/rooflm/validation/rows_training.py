@@ -59,8 +59,8 @@ SOURCES: dict[str, Source] = {
         "megatron-deepspeed", "2022-02", "hardware", network="4x100 Gb/s Omni-Path a node", kernels=UNFUSED, trust="A"
     ),
     "LLMF": Source("llm-foundry", "2023-12", kernels="FlashAttention 2", trust="A"),
-    "TT": Source(
-        "torchtitan", "2024-12", network="400 Gb/s a GPU", kernels="PyTorch SDPA (FlashAttention 2)", trust="A"
+    "TT": Source(  # its plan of tensor parallelism always splits norms over the sequence (arXiv 2410.06511)
+        "torchtitan", "2024-12", sp=True, network="400 Gb/s a GPU", kernels="PyTorch SDPA (FlashAttention 2)", trust="A"
     ),
     "NEMO": Source("nemo", "2024-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
     "NEMOL": Source("nemo", "2025-04", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),

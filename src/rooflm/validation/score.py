@@ -183,10 +183,12 @@ OPTIONS = ("gpus", "tp", "pp", "dp", "cp", "ep", "vp", "sp", "batch", "seq", "mi
 def training_scenario(request: Request) -> Scenario:
     """The training scenario of a request; RooflmError where there is none."""
     k = request.kwargs
-    zero = {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0))
+    said = training_facts.run_facts(request)
+    zero = said.get("zero", {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0)))
     options = {o: k[o] for o in OPTIONS if o in k}
-    options["fsdp_group"] = request.facts.get("fsdp_group", 0)
-    options["recompute_modules"] = training_facts.run_facts(request).get("recompute")
+    options["fsdp_group"] = said.get("fsdp_group", request.facts.get("fsdp_group", 0))
+    options["recompute_modules"] = said.get("recompute")
+    options["optimizer"] = said.get("optimizer", "adam")
     built = build_training(model=model_argument(k["model"]), zero=zero, engine=trainer_of(request),
                            efficiency="calibrated", sets=training_facts.inputs(request), **options)  # fmt: skip
     return built.scenario

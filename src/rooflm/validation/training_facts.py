@@ -69,18 +69,20 @@ def run_facts(request: Request) -> dict[str, Any]:
     framework, _, version = request.engine.partition(" ")
     found: dict[str, Any] = {}
     for row in _runs():
-        if row["framework"] != framework or not version:
+        if row["framework"] != framework or (not version and {"first", "last"} & row.keys()):
             continue
         named = request.group[0].startswith(tuple(row["models"])) and request.group[1].startswith(
             tuple(row.get("cards", [""]))
         )
-        since = release(row.get("first", "0")) <= release(version) <= release(row.get("last", "99"))
+        since = release(row.get("first", "0")) <= release(version or "0") <= release(row.get("last", "99"))
+        since = since and request.kwargs.get("zero") in row.get("sharding", [request.kwargs.get("zero")])
         if named and since and request.kwargs.get("dtype") in row.get("dtypes", [request.kwargs.get("dtype")]):
             found |= {k: v for k, v in row.items() if k in KNOWN}
     return found
 
 
-KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute")
+KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute",
+         "offload", "zero", "fsdp_group", "optimizer", "master")  # fmt: skip
 """What an entry says of a run."""
 
 
@@ -103,6 +105,10 @@ def expert_inputs(facts: dict[str, Any]) -> dict[str, Any]:
         sets["engine.attention_factor"] = FP8_ATTENTION
     if facts.get("mtp"):
         sets["training.mtp"] = facts["mtp"]
+    if facts.get("offload"):
+        sets["training.offload_activations"] = facts["offload"]
+    if "master" in facts:
+        sets["training.master"] = facts["master"]
     return sets
 
 
