@@ -166,7 +166,7 @@ def train(model: str | Model, **arguments: Any) -> TrainingEstimate | xarray.Dat
       layer beside that (core_attn, layernorm, mla_up_proj, moe_act, mlp, moe); zero: 0 to 3 or "fsdp".
       order: groups by nearness, "tp-cp-dp-pp" unless told otherwise; schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2
       or dualpipe; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam-bf16, adam8bit,
-      adafactor, sgd, sgd-momentum or muon.
+      adafactor, muon, sgd or sgd-momentum.
       lora_rank, lora_modules, base_bits: fine-tuning through adapters on a base of that many bits.
       engine: a training row; efficiency, sets, zip, outputs, on: as in `infer`.
 

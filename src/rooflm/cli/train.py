@@ -40,7 +40,7 @@ def train(
     tokens: Annotated[str, typer.Option(help="Tokens of the whole run, such as 300B.")] = "0",
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8 or nvfp4.")] = "bf16",
     optimizer: Annotated[
-        str, typer.Option(help="adam, adam-bf16, adam8bit, adafactor, sgd, sgd-momentum or muon.")
+        str, typer.Option(help="adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.")
     ] = "adam",
     lora_rank: Annotated[str, typer.Option(help="Train adapters of this rank, everything else frozen.")] = "0",
     lora_modules: Annotated[str | None, typer.Option(help="Products with adapters, such as qkv,out.")] = None,
