@@ -86,10 +86,10 @@ KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "
 """What an entry says of a run."""
 
 
-def expert_inputs(facts: dict[str, Any]) -> dict[str, Any]:
-    """{path: value} of how a run's experts ran.
+def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
+    """{path: value} of what a run's scripts or its row say of it.
 
-    >>> expert_inputs({"dispatcher": "alltoall", "graphs": "partial", "overlap": True})
+    >>> said_inputs({"dispatcher": "alltoall", "graphs": "partial", "overlap": True})
     {'engine.dedup': False, 'engine.graphed': 0.5, 'engine.ep_overlap': 0.7}
     """
     sets: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def inputs(request: Request) -> dict[str, Any]:
     eager = request.source == "TT" and not facts.get("compile") and request.kwargs.get("dtype") == "bf16"
     if eager:  # 8-bit training in torchtitan needs the compiler
         sets["engine.fused"] = False
-    sets |= expert_inputs(run_facts(request) | facts)
+    sets |= said_inputs(run_facts(request) | facts)
     if facts.get("recompute_layers"):
         sets |= {"mapping.recompute": "block", "mapping.recompute_layers": facts["recompute_layers"]}
     return sets
