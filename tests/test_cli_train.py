@@ -9,7 +9,8 @@ import pytest
 import rooflm
 from rooflm.bands import band
 from rooflm.cli.app import main
-from rooflm.request_training import DTYPES, RECOMPUTE
+from rooflm.mapping import RECOMPUTE
+from rooflm.request_training import DTYPES
 from rooflm.results_training import TRAIN_KEYS
 from rooflm.schedule import SCHEDULES
 from rooflm.training_options import OPTIMIZERS
@@ -187,6 +188,9 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--zero", "fsdq"), "did you mean 'fsdp'?"),
         (("--dtype", "int4"), "dtype is 'int4': it must be one of bf16"),
         (("--optimizer", "adamm"), "did you mean 'adam' or 'adam8bit'?"),
+        (("--set", "training.optimizer=adamm"), "training.optimizer is 'adamm': did you mean 'adam'"),
+        (("--set", "mapping.schedule=1f2b"), "mapping.schedule is '1f2b': did you mean '1f1b'"),
+        (("--set", "engine.all_reduce=ring"), "it must be one of nccl, custom"),
         (("--tokens", "-5"), "tokens is -5, but it must be a number of at least 0"),
         (("--tokens", "lots"), "tokens is 'lots', but it must be a number such as 300B"),
         (("--base-bits", "4"), "only a frozen base may be narrow: give lora_rank"),

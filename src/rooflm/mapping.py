@@ -12,6 +12,10 @@ from rooflm.units import Num
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
 
 
+RECOMPUTE = ("none", "selective", "ops", "full", "block")
+"""Recomputation policies by name."""
+
+
 @dataclass(frozen=True)
 class Mapping:
     """Degrees of tensor (tp), pipeline (pp), data (dp), context (cp) and expert (ep) parallelism; all may be arrays.

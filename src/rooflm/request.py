@@ -14,13 +14,15 @@ import numpy as np
 
 from rooflm import catalogue, paths
 from rooflm.engines import load_engine
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, near_matches
 from rooflm.hardware import Cluster
-from rooflm.mapping import Mapping
+from rooflm.mapping import RECOMPUTE, Mapping
 from rooflm.model import Model, MoE
 from rooflm.models import load_model
 from rooflm.quant import parse_quant
 from rooflm.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.schedule import SCHEDULES
+from rooflm.training_options import OPTIMIZERS
 from rooflm.under_load import tuned
 from rooflm.units import Num, is_array
 
@@ -167,10 +169,33 @@ def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
     return parse_quant(chosen)
 
 
+def choice(name: str, value: Any, known: tuple[str, ...] | dict[str, Any]) -> str:
+    """A text out of a list; RooflmError with the nearest names otherwise.
+
+    >>> choice("recompute", "Full", ("none", "full"))
+    'full'
+    """
+    low = str(value).strip().lower()
+    if low in known:
+        return low
+    near = near_matches(low, list(known))
+    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
+    raise RooflmError(f"{name} is {value!r}: {tail}")
+
+
+CHOICES = {
+    "training.optimizer": OPTIMIZERS, "mapping.recompute": RECOMPUTE, "mapping.schedule": SCHEDULES,
+    "engine.all_reduce": ("nccl", "custom"), "engine.attention_kernel": ("cudnn", "fa2"),
+    "engine.selective": ("core", "ops"), "quant.kind": ("any", "int", "float"), "workload.logits": ("last", "all"),
+}  # fmt: skip
+"""Fields that hold one of a few words, by path."""
+
+
 def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     """The scenario with every --set PATH=VALUE put in place. Paths: model., workload., mapping., cluster., engine.,
     quant."""
-    for path, value in sets.items():
+    for path, given in sets.items():
+        value = choice(path, given, CHOICES[path]) if path in CHOICES else given
         try:
             scenario = paths.put(scenario, path, value)
         except ValueError as error:

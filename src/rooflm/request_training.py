@@ -11,20 +11,27 @@ import numpy as np
 from rooflm.backward import MODULES
 from rooflm.engine import Engine
 from rooflm.engines import load_engine
-from rooflm.errors import RooflmError, near_matches
+from rooflm.errors import RooflmError
 from rooflm.hardware import Cluster
-from rooflm.mapping import Mapping
+from rooflm.mapping import RECOMPUTE, Mapping
 from rooflm.model import Model
 from rooflm.quant import PRESETS, Quant
-from rooflm.request import Request, _plain, apply_sets, check_degrees, find_cluster, find_model, split_degrees, whole
+from rooflm.request import (
+    Request,
+    _plain,
+    apply_sets,
+    check_degrees,
+    choice,
+    find_cluster,
+    find_model,
+    split_degrees,
+    whole,
+)
 from rooflm.rows import own_row
 from rooflm.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.schedule import SCHEDULES
 from rooflm.training_options import OPTIMIZERS, Training
 from rooflm.units import is_array
-
-RECOMPUTE = ("none", "selective", "ops", "full", "block")
-"""Recomputation policies by name."""
 
 DTYPES: dict[str, Quant] = {
     "bf16": PRESETS["bf16"],
@@ -37,20 +44,6 @@ DTYPES: dict[str, Quant] = {
     "nvfp4": PRESETS["nvfp4"],
 }
 """Data types of matrix products in training; master weights, gradients and states keep their own widths."""
-
-
-def choice(name: str, value: Any, known: tuple[str, ...] | dict[str, Any]) -> str:
-    """A text out of a list; RooflmError with the nearest names otherwise.
-
-    >>> choice("recompute", "Full", RECOMPUTE)
-    'full'
-    """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
-    raise RooflmError(f"{name} is {value!r}: {tail}")
 
 
 def zero_stage(value: Any) -> Any:
@@ -123,7 +116,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         assumed.append(f"zero {_plain(zero)}")
     vp = whole("vp", given["vp"])
     name = given["schedule"] or ("interleaved" if is_array(vp) or vp > 1 else "1f1b")
-    if given["recompute"] is None:
+    if given["recompute"] is None and not given["recompute_modules"]:
         assumed.append("recompute none")
     policy = choice("recompute", given["recompute"] or "none", RECOMPUTE)
     again = _names("recompute_modules", given["recompute_modules"] or (), MODULES)

@@ -117,9 +117,10 @@ def _single(piece: str, path: str) -> Any:
     if value is not None:
         return value
     if re.match(r"[\d.]", piece):
+        from rooflm.request import CHOICES
         from rooflm.units import quantity_of_any_unit
 
-        return quantity_of_any_unit(piece, path)
+        return piece if path in CHOICES else quantity_of_any_unit(piece, path)  # a word may begin with a digit: 1f1b
     return piece
 
 
