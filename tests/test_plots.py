@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from matplotlib import figure as matplotlib_figure
 
 import rooflm
 from rooflm import plots, plots_point
 from rooflm.api import infer_grid, infer_point, train_grid
 from rooflm.errors import RooflmError
 from rooflm.pictures import Bars, Front, HeatMap, Lines, Roofline, Side, scale_of
+from rooflm.plots_labels import beside
 from rooflm.plots_mpl import figure_of
 
 BASE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "prompt": 12}
@@ -210,3 +212,23 @@ def test_a_course_over_time_has_a_plain_axis(tmp_path):
     assert axes.get_xscale() == "linear" and axes.lines[0].get_marker() in ("", "None")
     plots.draw(picture, str(tmp_path / "x.html"))
     assert "<title>Load</title>" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_labels_cover_neither_markers_nor_each_other() -> None:
+    figure = matplotlib_figure.Figure(figsize=(8.0, 5.0), layout="constrained")
+    axes = figure.subplots()
+    upper, lower = ([1.0, 2.0, 3.0], [3.0, 2.9, 1.2]), ([1.2, 2.1, 2.5], [2.8, 2.5, 1.0])
+    for x, y in (upper, lower):
+        axes.plot(x, y)
+    axes.margins(0.15)
+    beside(axes, [(x, y, "tp 8, batch 64") for line in (upper, lower) for x, y in zip(*line, strict=True)],
+           [tuple(map(np.asarray, line)) for line in (upper, lower)])  # fmt: skip
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    frame = axes.get_window_extent()
+    assert len(boxes) == 6
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1
+        for line in (upper, lower):
+            assert not any(box.contains(*axes.transData.transform(point)) for point in zip(*line, strict=True))

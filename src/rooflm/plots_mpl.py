@@ -15,16 +15,14 @@ from matplotlib import colormaps
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from rooflm.pictures import MOST_MARKED, OKABE_ITO, Bars, Front, HeatMap, Lines, Picture, Roofline, Scale, Side, number
+from rooflm.plots_labels import INK, beside, spaced
 
 MARKERS = "osD^vP*X<>"
 HATCHES = ("", "//", "..", "\\\\", "xx", "--", "++", "oo", "", "**")
 GREY = "#C8C8C8"
-INK = "#222222"
-HALO = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
 STROKES = ("-", "--", "-.", ":")
 MOST_WRITTEN = 20 * 16
 """Most cells of a map that get their value written in them."""
@@ -319,7 +317,7 @@ def _roofline(p: Roofline) -> Figure:
         texts += [(cloud.x[j], cloud.y[j], cloud.labels[j], colour) for j in heavy if weight[j] >= 0.02]
     axes.set_xscale("log")
     axes.set_yscale("log")
-    _spaced(axes, texts)
+    spaced(axes, texts)
     axes.set_xlabel("arithmetic intensity (FLOP/B)")
     axes.set_ylabel("performance (FLOP/s)")
     for axis in (axes.xaxis, axes.yaxis):
@@ -332,42 +330,11 @@ def _roofline(p: Roofline) -> Figure:
     return figure
 
 
-def _spaced(axes: Any, texts: list[tuple[float, float, str, str]]) -> None:
-    """Labels beside their points: one for points that lie on each other, pushed down where two labels would."""
-    groups: list[tuple[float, float, list[str], str]] = []
-    for x, y, name, colour in sorted(texts, key=lambda t: (-t[1], t[0])):
-        lx, ly = math.log10(x), math.log10(y)
-        near = next((g for g in groups if g[3] == colour and abs(lx - g[0]) < 0.15 and abs(ly - g[1]) < 0.15), None)
-        if near is None:
-            groups.append((lx, ly, [name], colour))
-        elif name not in near[2]:
-            near[2].append(name)
-    placed: list[tuple[float, float]] = []
-    low, high = (math.log10(v) for v in axes.get_xlim())
-    for lx, ly, names, colour in groups:
-        left = lx > low + 0.7 * (high - low)  # no room at its right
-        shift = -0.22 if left else 0.0
-        while any(abs(lx - px) < 0.9 and abs(ly + shift - py) < 0.14 for px, py in placed):
-            shift -= 0.15
-        placed.append((lx, ly + shift))
-        told = ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
-        axes.annotate(
-            told,
-            (10**lx, 10**ly),
-            xytext=(10 ** (lx - 0.02 if left else lx + 0.12), 10 ** (ly + shift)),
-            fontsize=8,
-            color=INK,
-            va="center",
-            ha="right" if left else "left",
-            bbox=HALO,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
-        )
-
-
 def _front(p: Front) -> Figure:
     figure = _figure(8.6, 5.6, p.title)
     axes = figure.subplots()
     low, high = np.inf, 0.0
+    written: list[tuple[float, float, str]] = []
     for i, (cloud, best) in enumerate(zip(p.clouds, p.fronts, strict=True)):
         colour = OKABE_ITO[i % len(OKABE_ITO)]
         step = max(len(cloud.x) // 4000, 1)
@@ -383,25 +350,17 @@ def _front(p: Front) -> Figure:
         )
         if len(best):
             low, high = min(low, float(cloud.y[best].min())), max(high, float(cloud.y[best].max()))
-        for j in sorted({0, len(best) // 2, len(best) - 1}) if len(best) and len(p.clouds) <= 4 else ():
-            axes.annotate(
-                cloud.labels[j],
-                (cloud.x[best[j]], cloud.y[best[j]]),
-                xytext=(0, 9),
-                fontsize=7.5,
-                color="#444444",
-                textcoords="offset points",
-                ha="center",
-                path_effects=[withStroke(linewidth=2.5, foreground="white")],  # a box would fade the markers
-            )
+        some = sorted({0, len(best) // 2, len(best) - 1}) if len(best) and len(p.clouds) <= 4 else ()
+        written += [(float(cloud.x[best[j]]), float(cloud.y[best[j]]), cloud.labels[j]) for j in some]
     axes.set_xlabel(p.x.label)
     axes.set_ylabel(p.y.label)
     if low > 0 and high > 20 * low:
         axes.set_yscale("log")
-    axes.margins(x=0.1, y=0.1)
+    axes.margins(x=0.13, y=0.1)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
     axes.grid(color="#E2E2E2")
     if len(p.clouds) > 1:
         figure.legend(loc="outside right upper", frameon=False)
+    beside(axes, written, [(c.x[best], c.y[best]) for c, best in zip(p.clouds, p.fronts, strict=True)])
     return figure
