@@ -8,6 +8,7 @@ constants on the rates that data/calibration/devices.toml says they reach of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -51,6 +52,10 @@ MIXED = 5e-6
 """s: floor of such a product."""
 
 
+FEW = 64
+"""Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
+
+
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
     """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their
     roofline, which no kernel beats."""
@@ -61,9 +66,10 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
+    together = math.prod(shape) <= FEW
     for index, op in enumerate(ops):
         family = FAMILY.get(op.kind, "stream")
-        groups.setdefault((family, "" if family == "gemm" else op.rate), []).append(index)
+        groups.setdefault((family, "" if together and family == "gemm" else op.rate), []).append(index)
     for (family, rate), members in groups.items():
         chosen = [ops[i] for i in members]
         kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
