@@ -16,7 +16,7 @@ from rooflm.infer_search import GOALS, degrees, search_infer
 from rooflm.launch import serve_command
 from rooflm.models import load_model
 from rooflm.quant import parse_quant
-from rooflm.search import Limit
+from rooflm.search_limits import Limit
 
 BATCHES = [1, 4, 16, 64, 256]
 SMALL = {

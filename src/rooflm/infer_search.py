@@ -15,7 +15,8 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.model import Model, MoE
 from rooflm.request import build_inference, find_cluster, find_model, node_size
 from rooflm.results import chosen, flatten, infer_values
-from rooflm.search import Goal, Limit, Room, SearchResult, Task, search
+from rooflm.search import Goal, Room, SearchResult, Task, search
+from rooflm.search_limits import Limit
 
 SPEED: tuple[tuple[str, bool], tuple[str, bool]] = (("tpot_s", True), ("output_tokens_per_s_per_gpu", False))
 GOALS = {

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from rooflm.axes import Axis, Point, grids, size_of
 from rooflm.pareto import front
+from rooflm.search_limits import MEMORY, Limit, percent
 from rooflm.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
-from rooflm.units import text
 from rooflm.workers import spread
 
 Array = NDArray[Any]
@@ -26,58 +26,6 @@ KEPT = 10
 """Best points that a search returns."""
 BLOCKED = 3
 """Better points that a constraint rules out that a search explains."""
-
-
-class Limit(NamedTuple):
-    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people."""
-
-    key: str
-    bound: float
-    label: str
-    unit: str = ""
-    at_most: bool = True
-
-    def excess(self, value: Any) -> Any:
-        """By which share a value breaks the bound (0 or below: it meets it).
-
-        >>> round(Limit("tpot_s", 0.05, "TPOT", "s").excess(0.06), 9)
-        0.2
-        >>> Limit("output_tokens_per_s", 100.0, "throughput", at_most=False).excess(80.0)
-        0.25
-        """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return value / self.bound - 1 if self.at_most else self.bound / value - 1
-
-    def told(self, value: float) -> str:
-        """A broken bound in words.
-
-        >>> Limit("tpot_s", 0.05, "TPOT", "s").told(0.06)
-        'TPOT is 60.0 ms, 20 % above 50.0 ms'
-        """
-        if value == np.inf:
-            return f"{self.label} grows without bound, beyond {self.written(self.bound)}"
-        off = value / self.bound - 1
-        share = f"{percent(abs(off))} {'above' if off > 0 else 'below'}"
-        return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"
-
-    def written(self, value: float) -> str:
-        """A value with its unit."""
-        if self.unit == "share":
-            return f"{100 * value:.1f} %"
-        return text(value, self.unit) if self.unit else f"{value:.4g}"
-
-
-MEMORY = Limit("memory_share", 1.0, "memory in use", "share")
-"""What every legal point meets: it fits."""
-
-
-def percent(share: float) -> str:
-    """A share for people: two digits below ten per cent, whole numbers above.
-
-    >>> percent(0.0123), percent(2.34567)
-    ('1.2 %', '235 %')
-    """
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 class Goal(NamedTuple):

@@ -18,7 +18,8 @@ from rooflm.errors import RooflmError
 from rooflm.infer_search import goal_of
 from rooflm.model import Attention, Model, MoE
 from rooflm.request import find_model, whole
-from rooflm.search import Goal, Limit, Room, SearchResult, Task, search
+from rooflm.search import Goal, Room, SearchResult, Task, search
+from rooflm.search_limits import Limit
 
 TRADE: tuple[tuple[str, bool], tuple[str, bool]] = (("step_time_s", True), ("memory_bytes", True))
 GOALS = {

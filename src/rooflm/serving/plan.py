@@ -23,7 +23,8 @@ from rooflm.errors import RooflmError
 from rooflm.infer_search import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, totals
 from rooflm.model import Model
 from rooflm.request import build_inference, find_cluster, find_model, node_size
-from rooflm.search import Candidate, Goal, Limit, Room, SearchResult, Task, search
+from rooflm.search import Candidate, Goal, Room, SearchResult, Task, search
+from rooflm.search_limits import Limit
 from rooflm.serving import metrics, workload
 from rooflm.serving.deploy import Served, agrees, attention_dp, make_pool, serve, server_for
 from rooflm.serving.kv_capacity import capacity
