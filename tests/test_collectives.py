@@ -19,6 +19,7 @@ from rooflm.collectives import (
     time,
     volume,
 )
+from rooflm.fitting.collectives import Table, interpolated
 
 NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 3.0, 0.66, 0.28, 0.2, 0.5e-6)
 NODE = Tier(8, 450e9, 0.5e-6, "nvlink")
@@ -199,3 +200,15 @@ def test_networks_are_slower_than_nvlink() -> None:
         within = time(op, 1e6, 2, bandwidth=450e9, latency=0.5e-6, c=fast)
         across = time(op, 1e6, 2, bandwidth=50e9, latency=2e-6, c=slow)
         assert float(across) > float(within)
+
+
+def test_interpolation_misses_what_lies_off_the_line_between_neighbours() -> None:
+    sizes = 2.0 ** np.arange(10, 17)
+    third = np.arange(7) % 3
+    even = Table(np.full(7, 4.0), sizes, np.full(7, 1e9), volume("all_reduce", sizes, 4) / 1e9 / 0.5, third)
+    found = interpolated("all_reduce", even)
+    assert found.rows == 5  # the first and the last size have one neighbour
+    assert found.mape == pytest.approx(0.0, abs=1e-9)
+    bent = even._replace(seconds=np.where(np.arange(7) == 3, 2.0, 1.0) * even.seconds)
+    # size 3 is kept aside with 0 and 6: a line at 0.5 where 0.25 was measured; 2 and 4 see one half of its bend
+    assert interpolated("all_reduce", bent).mape == pytest.approx(100 * (0.5 + 2 * (2**0.5 - 1)) / 5, rel=0.02)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rooflm.collectives import CollectiveConstants, time
+from rooflm.collectives import CollectiveConstants, time, volume
 from rooflm.fitting.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, write_fits
 from rooflm.kernels.constants import ANY, FitRow
 
@@ -169,6 +169,24 @@ def fit_group(op: str, rows: Table, latency: float, params: Sequence[Param]) -> 
     return found, error(model(op, rows, latency)(found), rows.seconds), error(guess, rows.seconds)
 
 
+def interpolated(op: str, rows: Table) -> Error:
+    """Error of plain interpolation on the sizes kept aside that lie between fitted ones: how hard the split is.
+
+    The logarithm of the efficiency is a straight line between neighbouring sizes, for each group size by itself.
+    """
+    wire = volume(op, rows.bytes, rows.ranks) / rows.link
+    line = np.full_like(rows.seconds, np.nan)
+    for third in range(FOLDS):
+        for ranks in np.unique(rows.ranks):
+            unseen = (rows.ranks == ranks) & (rows.third == third)
+            seen = rows.where((rows.ranks == ranks) & (rows.third != third))
+            sizes, at = np.unique(seen.bytes, return_inverse=True)
+            known = np.bincount(at, np.log(volume(op, seen.bytes, ranks) / seen.link / seen.seconds)) / np.bincount(at)
+            line[unseen] = np.interp(np.log(rows.bytes[unseen]), np.log(sizes), known, np.nan, np.nan)
+    between = np.isfinite(line)
+    return error((wire / np.exp(line))[between], rows.seconds[between])
+
+
 def transfer(op: str, parts: Sequence[Table], latency: float, params: Sequence[Param]) -> float:
     """Mean error on each GPU by constants fitted to the others, in per cent; 0 with a single GPU."""
     if len(parts) < 2:
@@ -236,11 +254,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of collective.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     options = parser.parse_args(argv)
-    rows = fit_all(read(options.data))
+    measured = read(options.data)
+    rows = fit_all(measured)
     write_fits(options.out, rows, HEADER)
     for row in rows:
         print(f"{row.engine:8} {row.kernel:15} {row.gpu:16} {row.architecture:14} in {row.mape_in:5.1f} %  "
               f"out {row.mape_out:5.1f} %  transfer {row.mape_transfer:5.1f} %")  # fmt: skip
+    nccl = measured[(measured["library"] == "nccl") & (measured["op"] == "all_reduce")]
+    for gpu, part in nccl[nccl["tier"].isin(["nvlink", "pcie"])].groupby("gpu"):
+        print(f"nccl     all_reduce      {gpu:16} interpolated {interpolated('all_reduce', table(part)).mape:5.1f} %")
 
 
 if __name__ == "__main__":
