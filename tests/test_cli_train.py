@@ -197,6 +197,8 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--lora-rank", "8", "--lora-modules", "qkx"), "did you mean 'qkv'?"),
         (("--efficiency", "2,3"), "each factor must be above 0 and at most 1"),
         (("--set", "engine.graphed=2"), "engine.graphed has the value 2, but it is a share and must be at most 1"),
+        (("--set", "training.flushes=0"), "training.flushes has the value 0, but it must be above 0"),
+        (("--set", "training.flushes=1.5"), "training.flushes is 1.5, but it must be a whole number of at least 1"),
         (("--set", "training.mtp=0.5"), "training.mtp is 0.5, but it must be a whole number of at least 0"),
         (("--set", "training.mtp=-1"), "training.mtp has the value -1, but it must be 0 or more"),
         (("--set", "training.nothing=1"), "unknown path 'nothing'"),

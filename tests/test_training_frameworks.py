@@ -185,7 +185,8 @@ def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() 
         assert row["source"] and row["framework"] == load_engine(row["framework"]).name
         assert set(row) <= {"framework", "models", "cards", "dtypes", "first", "last", "sharding", "source", *KNOWN}
         assert set(row) & set(KNOWN)
-        assert all(any(name.startswith(m) for name in models) for m in row["models"] if m != "deepseek-v4"), row
+        known = [m for m in row["models"] if m not in ("deepseek-v4", "nemotron-8b")]  # rows print their own sizes
+        assert all(any(name.startswith(m) for name in models) for m in known), row
         assert all(any(name.startswith(c) for name in cards) for c in row.get("cards", [])), row
         assert row.get("dispatcher", "flex") in ("flex", "alltoall") and row.get("graphs", "none") in GRAPHED
         assert release(row.get("first", "0")) <= release(row.get("last", "99"))
@@ -253,3 +254,58 @@ def test_what_a_row_itself_says_counts_more_than_its_scripts() -> None:
                     "megatron-bridge 25.11", facts={"mtp": 0.0})  # fmt: skip
     assert "training.mtp" not in inputs(asked)
     assert inputs(replace(asked, facts={}))["training.mtp"] == 1
+
+
+NEMO: dict[str, str] = {
+    "id": "NEMO-1", "source": "NVIDIA/NeMo", "model": "LLAMA2-70B", "layers": "80", "hidden": "8192", "heads": "64",
+    "kv_heads": "8", "ffn": "28672", "vocab": "32000", "seq": "4096", "gpu": "H100-80GB", "gpus": "64", "tp": "4",
+    "pp": "4", "vp": "20", "dp": "4", "precision": "FP8", "global_batch": "128", "micro_batch": "1",
+    "metric": "tokens_per_s_per_gpu", "value": "1728", "note": "container 24.07; FP8",
+}  # fmt: skip
+
+
+def test_nemo_keeps_remainders_until_its_optimizer_became_megatron_cores() -> None:
+    old, new = (training_scenario(only(NEMO | {"note": f"container {release}; FP8"})) for release in ("24.07", "25.04"))
+    assert (old.engine.name, old.training.remainders, new.training.remainders) == ("nemo", True, False)
+    assert old.engine.grad_bytes == 2
+    less = train_scenario(new).memory.parts["optimizer"] / train_scenario(old).memory.parts["optimizer"]
+    assert less == pytest.approx(12 / 10)  # two fp32 moments, and 4 or 2 bytes of the master copy
+    small = {"model": "Nemotron-8B", "layers": "", "hidden": "", "heads": "", "kv_heads": "", "ffn": "", "vocab": "",
+             "tp": "2", "pp": "1", "vp": "1", "dp": "32"}  # fmt: skip
+    assert training_scenario(only(NEMO | small)).training.grad_bytes == 4
+    (unknown,) = training_rows([dict.fromkeys(TRAINING_COLUMNS, "") | NEMO | {"note": "FP8"}])
+    assert isinstance(unknown, Skip) and unknown.reason == "framework release not stated"
+
+
+def test_neighbouring_experts_need_fewer_sends() -> None:
+    asked: dict[str, Any] = {
+        "model": "qwen3-30b-a3b", "gpu": "h100-sxm-80gb", "gpus": 8, "ep": 8, "batch": 64, "seq": 4096,
+        "micro_batch": 4, "zero": "fsdp", "recompute": "full", "engine": "nemo-automodel",
+    }  # fmt: skip
+    drawn = step(**asked)
+    beside = step(**asked, sets={"training.consecutive": True})
+    # 8 experts of 128 over 8 ranks: on 8 (1 - (7/8)^8) = 5.25 of them where drawn, on 1 + 7 / 16 where neighbours
+    less = beside.parts["ep_comm"] / drawn.parts["ep_comm"]
+    assert less == pytest.approx(1.4375 / 5.2511, rel=0.1)
+    assert beside.step_time < drawn.step_time
+
+
+def test_a_pipeline_that_drains_more_often_idles_more_and_holds_less() -> None:
+    asked: dict[str, Any] = {
+        "model": "llama-2-13b", "gpu": "h100-sxm-80gb", "gpus": 16, "pp": 4, "dp": 4, "vp": 2, "batch": 64,
+        "seq": 4096, "micro_batch": 1, "schedule": "interleaved", "engine": "nemo-automodel",
+    }  # fmt: skip
+    once, often = step(**asked), step(**asked, sets={"training.flushes": 4})
+    assert often.parts["bubble"] == pytest.approx(4 * once.parts["bubble"])
+    assert often.memory.parts["activations"] < once.memory.parts["activations"]
+    assert often.parts["forward"] == once.parts["forward"]
+    assert step(**asked, sets={"training.flushes": 16}).reason == "interleaving needs a multiple of pp micro-batches"
+
+
+def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:
+    row = NEMO | {"id": "AUTO-1", "source": "NVIDIA-NeMo/Automodel", "precision": "bf16", "zero_fsdp": "fsdp 4"}
+    note = "DGX-H100 BF16; local batch 8, grad accum 4; recompute not stated"
+    piped = training_scenario(only(row | {"note": note, "vp": "4"}))
+    assert (piped.training.flushes, piped.engine.regather) == (4, False)
+    flat = training_scenario(only(row | {"note": note, "pp": "1", "vp": "1", "dp": "16", "zero_fsdp": "fsdp 16"}))
+    assert flat.training.flushes == 1

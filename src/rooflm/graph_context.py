@@ -42,7 +42,8 @@ class Style(NamedTuple):
     where they are not fused. sequence_parallel: norms, residuals and dropouts work on tokens / tp, and each all-reduce
     is a reduce-scatter and an all-gather (Korthikanti et al. 2022). dropout: masks are drawn and stored. ring: context
     parallelism passes K and V around a ring. dedup: a token is sent once to a rank that holds several of its experts.
-    grouped: one kernel holds the products of all experts. shared_aside: as in `Engine`.
+    grouped: one kernel holds the products of all experts. consecutive: a token's experts are neighbours.
+    shared_aside: as in `Engine`.
     """
 
     fused: bool = True
@@ -58,6 +59,7 @@ class Style(NamedTuple):
     ring: bool = False
     dedup: bool = True
     grouped: bool = False
+    consecutive: bool = False
     decode_flash: bool = True
     rope_inside: bool = False
     alike: Num = 0.0

@@ -183,12 +183,15 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     return np.sqrt(np.expm1(np.square(skew) * np.log(experts / np.minimum(top_k, experts))))
 
 
-def distinct_ranks(ranks: Num, top_k: Num) -> Num:
+def distinct_ranks(ranks: Num, top_k: Num, row: Num = 0) -> Num:
     """Expected number of different expert-parallel ranks that hold a token's top_k experts: R (1 - (1 - 1/R)^k).
 
+    row > 0: of so many experts, a token takes neighbours, from any first one: 1 + (k - 1) R / row, at most R.
     Source: occupancy problem (Feller, volume 1, IV.2); experts evenly over ranks, drawn alike.
 
-    >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2)
-    (1.0, 5.25)
+    >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2), float(distinct_ranks(8, 9, 128))
+    (1.0, 5.25, 1.5)
     """
+    if not (isinstance(row, int | float) and row == 0):
+        return np.minimum(1.0 + (top_k - 1.0) * ranks / row, ranks)
     return ranks * -np.expm1(top_k * np.log1p(-np.minimum(1.0 / ranks, 1 - 1e-12)))

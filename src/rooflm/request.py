@@ -251,8 +251,8 @@ _SHARES = (
     "ep_overlap", "graphed", "trainable_layers", "offload_params", "offload_optimizer", "offload_activations",
 )  # fmt: skip
 """Fields that are a share of something, 1 at most."""
-_COUNTS = ("mtp", "lora_rank")
-"""Fields that count something."""
+_COUNTS = {"mtp": 0, "lora_rank": 0, "flushes": 1}
+"""Fields that count something, and the least of each."""
 
 
 def _positive(path: str, value: Any) -> None:
@@ -274,7 +274,7 @@ def _positive(path: str, value: Any) -> None:
     if field in _SHARES and high > 1:
         raise RooflmError(f"{path} has the value {_plain(high)}, but it is a share and must be at most 1")
     if field in _COUNTS:
-        whole(path, value, 0)
+        whole(path, value, _COUNTS[field])
 
 
 def build_inference(

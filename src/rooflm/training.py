@@ -156,15 +156,15 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     }
     sync = sync_time(s, times, micro, micro_count, stage_layers)
     dgrad = np.maximum(micro.backward - micro.wgrad, 0.0)
-    bubble = schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
+    bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
     v = schedule.chunks(m.schedule, m.vp)
     crossings = np.where(np.asarray(m.pp) > 1, 2.0 * v, 0.0)
     hides = e.pp_overlap and m.schedule != "gpipe" and not (isinstance(v, int | float) and v == 1)
-    sends = 2.0 * (m.pp - 1) * times["send"] + (0.0 if hides else micro_count * crossings * times["send"])
+    passed = 2.0 * (m.pp - 1) * s.training.flushes + (0.0 if hides else micro_count * crossings)
     parts = {k: micro_count * x for k, x in micro.parts.items()}
     parts["imbalance"] = micro_count * (micro.slowest - micro.mean)
     parts["bubble"] = bubble
-    parts["pp_comm"] = sends
+    parts["pp_comm"] = passed * times["send"]
     parts["dp_comm"] = sync.exposed
     parts["overlap_tax"] = overlap_tax(s) * np.maximum(sync.total - sync.exposed, 0.0)
     parts["optimizer"] = times["optimizer"]
@@ -235,7 +235,8 @@ def check(s: Scenario, c: Context, fits: Num) -> Limits:
     flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
     flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
     if m.schedule == "interleaved":
-        short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (micro_batches(s) % m.pp != 0)
+        each = micro_batches(s) / s.training.flushes
+        short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (each % m.pp != 0)
         flags["interleaving needs a multiple of pp micro-batches"] = short
     experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
     wrong = np.zeros((), dtype=bool)

@@ -30,7 +30,7 @@ def style(s: Scenario) -> Style:
     return Style(
         fused=e.fused, flash=e.flash, half_bytes=4.0 if wide else 2.0, vocab_parallel=True, merged=e.merged,
         training=True, sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
-        grouped=e.grouped,
+        grouped=e.grouped, consecutive=s.training.consecutive,
     )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     layers: Nodes = []
     for block in c.model.blocks:
         nodes = graph.block_nodes(c, block)
-        layers += once_a_node(s, nodes, block.ffn.top_k) if isinstance(block.ffn, MoE) else nodes
+        layers += once_a_node(s, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
         layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
     head = graph.head_nodes(c)
@@ -113,7 +113,7 @@ def scaled(node: Op | Comm, share: Num) -> Op | Comm:
     return node._replace(count=node.count * share)
 
 
-def once_a_node(s: Scenario, nodes: Nodes, top_k: Num) -> Nodes:
+def once_a_node(s: Scenario, nodes: Nodes, f: MoE) -> Nodes:
     """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
 
     Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
@@ -122,12 +122,13 @@ def once_a_node(s: Scenario, nodes: Nodes, top_k: Num) -> Nodes:
     if not s.engine.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
+    row = f.experts * s.training.consecutive
 
     def shrunk(node: Op | Comm) -> Op | Comm:
         if not isinstance(node, Comm) or node.group != "ep":
             return node
         places = np.maximum(node.ranks * node.stride / held, 1.0)
-        share = distinct_ranks(places, top_k) / distinct_ranks(node.ranks, top_k)
+        share = distinct_ranks(places, f.top_k, row) / distinct_ranks(node.ranks, f.top_k, row)
         return node._replace(bytes=node.bytes * np.where(places > 1, share, 1.0))
 
     return [shrunk(node) for node in nodes]

@@ -68,10 +68,10 @@ def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num
 def state_bytes(t: Training) -> Num:
     """Bytes of optimiser a trained parameter: moments and the fp32 master copy.
 
-    >>> state_bytes(Training()), state_bytes(Training(optimizer="sgd"))
-    (12.0, 4.0)
+    >>> [state_bytes(t) for t in (Training(), Training(optimizer="sgd"), Training(remainders=True))]
+    [12.0, 4.0, 10.0]
     """
-    return STATE_BYTES[t.optimizer] + 4.0 * t.master
+    return STATE_BYTES[t.optimizer] + (2.0 if t.remainders else 4.0) * t.master
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     m, model, b = c.mapping, c.model, c.style.half_bytes
     parts = model_states(c, layers, ends)
     layer = fullest_layer(model, m, c.style, c.quant, c.seq, c.span, c.options.imbalance)
-    flight = in_flight(m.schedule, m.pp, c.micro_batches, m.vp, index)
+    flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     tokens = m.micro_batch * c.seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
     working = 0.0 if m.recompute in ("none", "selective", "ops") else np.maximum(layer.whole - layer.kept, 0.0)

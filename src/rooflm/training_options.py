@@ -17,11 +17,15 @@ OPTIMIZERS = ("adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "sgd-momentum
 class Training:
     """Options of a training run.
 
-    optimizer: one of OPTIMIZERS. master: fp32 master copy of 16-bit weights. grad_bytes: bytes a gradient (0: the
+    optimizer: one of OPTIMIZERS. master: fp32 master copy of 16-bit weights; remainders: of that copy only the 16 bits
+    that the bf16 weight lacks are kept (store_param_remainders of apex and of Megatron-Core's precision-aware
+    optimizer). grad_bytes: bytes a gradient (0: the
     engine's habit, 4 with fp32 accumulation, 2 without). clip: gradients are clipped by their global norm.
     loss_scaling: fp16 losses are scaled, so that gradients are unscaled and checked (set with dtype fp16).
     dropout: masks on attention scores and both outputs of a layer.
     imbalance: tokens of the busiest expert rank over the mean (dropless); with a capacity factor, that factor.
+    consecutive: a token's experts are neighbours, so that it goes to few ranks (the balanced gates of benchmarks).
+    flushes: times that a step fills and drains its pipeline (where gradients are accumulated over whole pipelines).
     mtp: layers that predict tokens further ahead, each with a loss of its own (multi-token prediction; DeepSeek-V3 1).
     trainable_layers: share of the layers that are trained (the last ones; the first are frozen, need no backward pass,
     and their activations are counted as if kept); embeddings: the token table and head are trained too.
@@ -38,11 +42,14 @@ class Training:
 
     optimizer: str = "adam"
     master: bool = True
+    remainders: bool = False
     grad_bytes: Num = 0
     clip: bool = True
     loss_scaling: bool = False
     dropout: bool = False
     imbalance: Num = 1.0
+    consecutive: bool = False
+    flushes: Num = 1
     mtp: Num = 0
     trainable_layers: Num = 1.0
     embeddings: bool = True

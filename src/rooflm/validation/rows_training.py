@@ -111,6 +111,10 @@ def source_of(row: Row) -> str:
     return prefix or slug(text(row, "source"))
 
 
+CONTAINER = r"\bcontainer (\d\d\.\d\d(?:\.\d+)*)"
+"""Where a note names the container that a run used, by its release."""
+
+
 def framework_of(row: Row, source: str) -> tuple[Source, str]:
     """(source facts, framework with its release). Unusable for a source whose framework is not known."""
     about = SOURCES.get(source)
@@ -119,11 +123,13 @@ def framework_of(row: Row, source: str) -> tuple[Source, str]:
     if source == "optimus" and "2104.04473" in text(row, "note"):
         about = SOURCES["NAR"]  # three of its reference times are Narayanan et al.'s
     release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", text(row, "source") + text(row, "note"))
-    if source == "MBR":
-        if release is None:
-            raise Unusable("framework release not stated")
-        return about, f"{about.framework} {release[1]}"
-    return about, about.framework
+    if source == "NEMO":
+        release = re.search(CONTAINER, text(row, "note"))
+    elif source != "MBR":
+        return about, about.framework
+    if release is None:
+        raise Unusable("framework release not stated")
+    return about, f"{about.framework} {release[1]}"
 
 
 def architecture(row: Row) -> tuple[str, str | dict[str, Any]]:
@@ -265,8 +271,10 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Fact]:
         facts["mtp"] = 2.0 if "Lightning" in text(row, "model") else 0.0
     if note.startswith("A2A"):
         facts["dispatcher"] = "alltoall"
-    container = re.search(r"container (\d\d\.\d\d[.\d]*\d)", note)
+    container = re.search(CONTAINER, note)
     facts |= {"container": container[1]} if container else {}
+    flushes = re.search(r"local batch \d+, grad accum (\d+)", note)  # a local batch is one filling of the pipeline
+    facts |= {"flushes": float(flushes[1])} if flushes and (number(row, "pp") or 1) > 1 else {}
     detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
     facts |= {"recompute_detail": detail[1]} if detail else {}
     if source == "TT" and detail and detail[1] == "layer":  # torchtitan: every second layer as a whole

@@ -82,8 +82,11 @@ def run_facts(request: Request) -> dict[str, Any]:
 
 
 KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute",
-         "offload", "zero", "fsdp_group", "optimizer", "master")  # fmt: skip
+         "offload", "zero", "fsdp_group", "optimizer", "master", "remainders", "grad_bytes",
+         "consecutive")  # fmt: skip
 """What an entry says of a run."""
+TRAINING = ("master", "remainders", "grad_bytes", "consecutive", "flushes")
+"""Those that are options of `Training` by the same name."""
 
 
 def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
@@ -107,8 +110,7 @@ def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
         sets["training.mtp"] = facts["mtp"]
     if facts.get("offload"):
         sets["training.offload_activations"] = facts["offload"]
-    if "master" in facts:
-        sets["training.master"] = facts["master"]
+    sets |= {f"training.{name}": facts[name] for name in TRAINING if name in facts}
     return sets
 
 
