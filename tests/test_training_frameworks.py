@@ -288,6 +288,11 @@ def test_neighbouring_experts_need_fewer_sends() -> None:
     less = beside.parts["ep_comm"] / drawn.parts["ep_comm"]
     assert less == pytest.approx(1.4375 / 5.2511, rel=0.1)
     assert beside.step_time < drawn.step_time
+    counts = {"model.blocks.0.ffn.experts": np.array([64, 128])}
+    both = step(**asked, sets=counts | {"training.consecutive": True})
+    assert both.parts["ep_comm"][1] == pytest.approx(beside.parts["ep_comm"])
+    assert both.parts["ep_comm"][0] > both.parts["ep_comm"][1]  # neighbours among 64 span more ranks
+    assert step(**asked, sets=counts).parts["ep_comm"][1] == pytest.approx(drawn.parts["ep_comm"])
 
 
 def test_a_pipeline_that_drains_more_often_idles_more_and_holds_less() -> None:

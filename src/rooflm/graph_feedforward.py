@@ -115,7 +115,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
     wide = width * (1 + f.gated)
     values = (3 if f.gated else 2) * pairs * width * b
-    arrived = pairs * distinct_ranks(c.mapping.ep, f.top_k, f.experts * c.style.consecutive) / f.top_k
+    arrived = pairs * reached_ranks(c, f) / f.top_k
     moved, sorts = (2 * (pairs + arrived), 2) if c.style.dedup else (6 * pairs, 3)
     launches = 1 if c.style.grouped else local
     return [
@@ -124,6 +124,11 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
         stream("experts_activation", "moe", "activation", count, values, rows=pairs),
         grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches),
     ]
+
+
+def reached_ranks(c: Context, f: MoE) -> Num:
+    """Expected number of expert-parallel ranks that hold a token's experts."""
+    return distinct_ranks(c.mapping.ep, f.top_k, f.experts if c.style.consecutive else 0)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
@@ -136,7 +141,7 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     m = c.mapping
     if absent_group(m.ep):
         return []
-    each = distinct_ranks(m.ep, f.top_k, f.experts * c.style.consecutive) if c.style.dedup else f.top_k
+    each = reached_ranks(c, f) if c.style.dedup else f.top_k
     ranks = np.where(m.expert_dp > 1, m.ep, 1)
     rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
     sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)

@@ -122,7 +122,7 @@ def once_a_node(s: Scenario, nodes: Nodes, f: MoE) -> Nodes:
     if not s.engine.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
-    row = f.experts * s.training.consecutive
+    row = f.experts if s.training.consecutive else 0
 
     def shrunk(node: Op | Comm) -> Op | Comm:
         if not isinstance(node, Comm) or node.group != "ep":
