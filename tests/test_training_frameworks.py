@@ -305,6 +305,8 @@ def test_a_pipeline_that_drains_more_often_idles_more_and_holds_less() -> None:
     assert often.memory.parts["activations"] < once.memory.parts["activations"]
     assert often.parts["forward"] == once.parts["forward"]
     assert step(**asked, sets={"training.flushes": 16}).reason == "interleaving needs a multiple of pp micro-batches"
+    odd = step(**(asked | {"schedule": "1f1b"}), sets={"training.flushes": 3})
+    assert odd.reason == "flushes does not divide the micro-batches"
 
 
 def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:

@@ -234,8 +234,11 @@ def check(s: Scenario, c: Context, fits: Num) -> Limits:
     flags["the degrees make another number of GPUs"] = m.misfit
     flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
     flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
+    flushes = s.training.flushes
+    if not (isinstance(flushes, int) and flushes == 1):
+        flags["flushes does not divide the micro-batches"] = np.asarray(micro_batches(s) % flushes != 0)
     if m.schedule == "interleaved":
-        each = micro_batches(s) / s.training.flushes
+        each = micro_batches(s) / flushes
         short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (each % m.pp != 0)
         flags["interleaving needs a multiple of pp micro-batches"] = short
     experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
