@@ -30,8 +30,8 @@ from rooflm.units import Num
 
 def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
-    if mixer is None:
-        return None
+    if mixer is None or (isinstance(tp, int) and tp == 1):
+        return mixer
     if isinstance(mixer, Attention):
         return replace(mixer, heads=np.ceil(mixer.heads / tp), kv_heads=np.ceil(mixer.kv_heads / tp))
     if isinstance(mixer, MLA):
