@@ -123,12 +123,12 @@ def framework_of(row: Row, source: str) -> tuple[Source, str]:
     if source == "optimus" and "2104.04473" in text(row, "note"):
         about = SOURCES["NAR"]  # three of its reference times are Narayanan et al.'s
     release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", text(row, "source") + text(row, "note"))
+    if source == "MBR" and release is None:
+        raise Unusable("framework release not stated")
     if source == "NEMO":
         release = re.search(CONTAINER, text(row, "note"))
-    elif source != "MBR":
+    if release is None or source not in ("MBR", "NEMO"):
         return about, about.framework
-    if release is None:
-        raise Unusable("framework release not stated")
     return about, f"{about.framework} {release[1]}"
 
 
