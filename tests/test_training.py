@@ -405,6 +405,23 @@ def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> Non
     assert run(**dense, sets={"engine.moe_host": 0.02}).step_time == run(**dense).step_time
 
 
+def test_plans_of_virtual_stages_take_the_host_where_exchanges_run_beside_compute() -> None:
+    asked: dict[str, Any] = {
+        "model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 16, "pp": 2, "vp": 4, "ep": 8, "batch": 64, "seq": 128,
+        "schedule": "interleaved", "engine": "megatron-bridge", "efficiency": "calibrated",
+    }  # fmt: skip
+    host = {"engine.moe_host": 0.02}
+    alone = run(**asked, sets=host | {"engine.chunk_host": 0.1})
+    assert alone.step_time == run(**asked, sets=host | {"engine.chunk_host": 0}).step_time
+    beside = host | {"engine.ep_overlap": 0.7}
+    more = run(**asked, sets=beside | {"engine.chunk_host": 0.1}).parts["host"]
+    less = run(**asked, sets=beside | {"engine.chunk_host": 0}).parts["host"]
+    # 8 micro-batches, 4 chunks a stage; the host is slower than so short a micro-batch either way
+    assert more - less == pytest.approx(8 * 4 * 0.1, rel=1e-6)
+    held = {"engine.graphed": 1.0, "engine.ep_overlap": 0.7}
+    assert run(**asked, sets=held | {"engine.chunk_host": 0.1}).parts["host"] == pytest.approx(0.0, abs=1e-9)
+
+
 def test_sorting_tokens_by_dispatcher() -> None:
     """All pairs three times to and fro where a token is sent for each expert; else once, and the arrived tokens."""
     model = Model("moe", 1024, 1000, (Block(1, Attention(8, 8, 128), MoE(16, 4, 512)),))

@@ -65,7 +65,9 @@ class Engine:
     parallelism passes K and V around a ring, else it gathers them; dedup: as in `graph.Style`; grouped: one kernel
     holds the products of all experts, else each expert's products and casts are kernels of their own, at expert_launch
     each over their time; moe_host: host time of one layer of experts, forward and backward, for one micro-batch where
-    it is issued kernel by kernel (what the device does not cover shows); graphed: share of that which CUDA graphs hold;
+    it is issued kernel by kernel (what the device does not cover shows); chunk_host: the same for one pass of a virtual
+    stage where exchanges run beside another micro-batch (ep_overlap): plans of both are laid side by side first;
+    graphed: share of both which CUDA graphs hold;
     regather: FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a logit at the loss's
     fullest moment (16-bit and fp32 copies, and their gradients where these are not in place);
     dropout: the framework's recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward,
@@ -138,6 +140,7 @@ class Engine:
     grouped: bool = False
     expert_launch: Num = 0.0
     moe_host: Num = 0.0
+    chunk_host: Num = 0.0
     graphed: Num = 0.0
     regather: bool = False
     logit_bytes: Num = 6.0

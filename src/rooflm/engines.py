@@ -16,7 +16,7 @@ from rooflm.residuals import parse
 
 _UNITS = {
     "issue_prefill": "s", "eager": "s", "issue_decode": "s", "step": "s", "sequence": "s", "request": "s", "gap": "s",
-    "expert_launch": "s", "moe_host": "s", "context": "bytes", "workspace": "bytes",
+    "expert_launch": "s", "moe_host": "s", "chunk_host": "s", "context": "bytes", "workspace": "bytes",
 }  # fmt: skip
 NOT_GIVEN = ("name", "residuals")
 """Fields of an engine that its row does not give: residuals stand in a table beside it."""

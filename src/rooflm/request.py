@@ -241,6 +241,7 @@ _MAY_BE_ZERO = (
     "pipeline_loss",
     "expert_launch",
     "moe_host",
+    "chunk_host",
     "graphed",
     "mtp",
 )

@@ -182,12 +182,16 @@ the share of the forward pass that it is."""
 
 
 def experts_host(s: Scenario) -> Num:
-    """Host seconds of all layers of experts for one micro-batch, forward and backward, beyond what graphs hold; 0 where
-    efficiency is flat or ideal."""
-    if s.efficiency.mode != "calibrated":
-        return 0.0
+    """Host seconds of all layers of experts, and of virtual stages whose exchanges run beside another micro-batch, for
+    one micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
-    return layers * s.engine.moe_host * (1.0 - s.engine.graphed)
+    if s.efficiency.mode != "calibrated" or (isinstance(layers, int) and layers == 0):
+        return 0.0
+    e, m = s.engine, s.mapping
+    plans: Num = 0.0
+    if not (isinstance(e.ep_overlap, int | float) and e.ep_overlap == 0):
+        plans = m.pp * m.vp * e.chunk_host * (np.asarray(e.ep_overlap) > 0)
+    return (layers * e.moe_host + plans) * (1.0 - e.graphed)
 
 
 def relieved(layers: Num, pp: Num, one: Num, side: Num) -> Num:

@@ -72,6 +72,7 @@ CONSTANTS = (
     Constant("scan.blackwell.roofline", 21.0, 0.3),
     Constant("expert_launch", 10e-6, 0.5, NEW),
     Constant("moe_host", 9e-3, 0.3, NEW),
+    Constant("chunk_host", 10e-3, 0.5, NEW),
     Constant("bmm_factor", 1.0, 0.2, OLD),
     Constant("stream_share", 0.7, 0.15, OLD),
     Constant("collective_factor", 1.0, 0.15, OLD),
@@ -94,6 +95,7 @@ COMMON = (
     Constant("overlap_tax", 0.2, 0.7, ALL),
     Constant("expert_launch", 10e-6, 0.5, ALL),
     Constant("moe_host", 9e-3, 0.3, ALL),
+    Constant("chunk_host", 10e-3, 0.5, ALL),
     Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
 )
 """One set for every framework. `gap` is no framework's habit but what a launch costs that the host waits for: it
