@@ -126,9 +126,9 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     ]
 
 
-def reached_ranks(c: Context, f: MoE) -> Num:
-    """Expected number of expert-parallel ranks that hold a token's experts."""
-    return distinct_ranks(c.mapping.ep, f.top_k, f.experts if c.style.consecutive else 0)
+def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
+    """Expected number of expert-parallel ranks, or of as many alike places (nodes), that hold a token's experts."""
+    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.style.consecutive else 0)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:

@@ -57,9 +57,14 @@ def put(root: Any, path: str, value: Any) -> Any:
     >>> put(Memory(80e9, 2e12), "bandwidth", 3e12).bandwidth
     3000000000000.0
     """
+    return _put(root, path, value, path)
+
+
+def _put(root: Any, path: str, value: Any, whole: str) -> Any:
+    """`put` of what is left of a path, which errors name as a whole."""
     head, _, rest = path.partition(".")
-    old = _step(root, head, path)
-    new = put(old, rest, value) if rest else _checked(old, value, path)
+    old = _step(root, head, whole)
+    new = _put(old, rest, value, whole) if rest else _checked(old, value, whole)
     if isinstance(root, dict):
         return {**root, head: new}
     if isinstance(root, tuple):

@@ -14,9 +14,10 @@ from rooflm import graph
 from rooflm import training_memory as tm
 from rooflm.graph import Context, Pass, Prefill, Style
 from rooflm.graph_context import absent_group
+from rooflm.graph_feedforward import reached_ranks
 from rooflm.mapping import Mapping
 from rooflm.model import MLA, Attention, Block, Model, MoE
-from rooflm.ops import Comm, Op, attended, distinct_ranks, gemm, stream
+from rooflm.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario import Scenario
 from rooflm.units import Num
 
@@ -89,7 +90,7 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     layers: Nodes = []
     for block in c.model.blocks:
         nodes = graph.block_nodes(c, block)
-        layers += once_a_node(s, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
+        layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
         layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
     head = graph.head_nodes(c)
@@ -113,7 +114,7 @@ def scaled(node: Op | Comm, share: Num) -> Op | Comm:
     return node._replace(count=node.count * share)
 
 
-def once_a_node(s: Scenario, nodes: Nodes, f: MoE) -> Nodes:
+def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
 
     Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
@@ -122,13 +123,12 @@ def once_a_node(s: Scenario, nodes: Nodes, f: MoE) -> Nodes:
     if not s.engine.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
-    row = f.experts if s.training.consecutive else 0
 
     def shrunk(node: Op | Comm) -> Op | Comm:
         if not isinstance(node, Comm) or node.group != "ep":
             return node
         places = np.maximum(node.ranks * node.stride / held, 1.0)
-        share = distinct_ranks(places, f.top_k, row) / distinct_ranks(node.ranks, f.top_k, row)
+        share = reached_ranks(c, f, places) / reached_ranks(c, f, node.ranks)
         return node._replace(bytes=node.bytes * np.where(places > 1, share, 1.0))
 
     return [shrunk(node) for node in nodes]

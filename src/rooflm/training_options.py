@@ -19,10 +19,9 @@ class Training:
 
     optimizer: one of OPTIMIZERS. master: fp32 master copy of 16-bit weights; remainders: of that copy only the 16 bits
     that the bf16 weight lacks are kept (store_param_remainders of apex and of Megatron-Core's precision-aware
-    optimizer). grad_bytes: bytes a gradient (0: the
-    engine's habit, 4 with fp32 accumulation, 2 without). clip: gradients are clipped by their global norm.
-    loss_scaling: fp16 losses are scaled, so that gradients are unscaled and checked (set with dtype fp16).
-    dropout: masks on attention scores and both outputs of a layer.
+    optimizer). grad_bytes: bytes a gradient (0: the engine's habit, 4 with fp32 accumulation, 2 without). clip:
+    gradients are clipped by their global norm. loss_scaling: fp16 losses are scaled, so that gradients are unscaled
+    and checked (set with dtype fp16). dropout: masks on attention scores and both outputs of a layer.
     imbalance: tokens of the busiest expert rank over the mean (dropless); with a capacity factor, that factor.
     consecutive: a token's experts are neighbours, so that it goes to few ranks (the balanced gates of benchmarks).
     flushes: times that a step fills and drains its pipeline (where gradients are accumulated over whole pipelines).

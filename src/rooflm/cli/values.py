@@ -116,7 +116,7 @@ def _single(piece: str, path: str) -> Any:
     value = _number(piece)
     if value is not None:
         return value
-    if re.match(r"[\d.]", piece):
+    if re.match(r"[+-]?[\d.]", piece):
         from rooflm.request import CHOICES
         from rooflm.units import quantity_of_any_unit
 
