@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from rooflm.explore import Space, grid, make_task
-from rooflm.explore_reports import pareto
+from rooflm.sweep.pareto import pareto
+from rooflm.technology.explore import Space, grid, make_task
 
 SPACE = Space(
     "a100",

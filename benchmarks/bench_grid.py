@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rooflm.api import STREAMED, infer_grid, infer_point, infer_stream, train_grid, train_point
-from rooflm.axes import find_axes, size_of
+from rooflm.sweep.axes import find_axes, size_of
 
 INFER = {
     "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "batch": range(1, 129), "prompt": range(16, 2064, 64),

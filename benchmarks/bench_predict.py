@@ -14,8 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from rooflm.inference import infer_scenario
-from rooflm.request import build_inference
+from rooflm.estimate.inference import infer_scenario
+from rooflm.scenario.build_inference import build_inference
 
 
 def seconds(work: Callable[[], object], repeat: int) -> float:

@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from rooflm.request import build_inference
+from rooflm.scenario.build_inference import build_inference
 from rooflm.serving import metrics
 from rooflm.serving.deploy import deploy, make_requests
 from rooflm.serving.simulate import Run, simulate

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from rooflm.request_training import build_training
-from rooflm.scenario import Scenario
-from rooflm.training import train_scenario
+from rooflm.estimate.training import train_scenario
+from rooflm.scenario.build_training import build_training
+from rooflm.scenario.scenario import Scenario
 
 AXES: dict[str, list[int]] = {
     "tp": [1, 2, 4, 8],

@@ -12,8 +12,8 @@ import sys
 
 import numpy as np
 
-from rooflm.explore import CAUSES, Columns, Space, grid, make_task
-from rooflm.explore_reports import shares
+from rooflm.technology.explore import CAUSES, Columns, Space, grid, make_task
+from rooflm.technology.reports import shares
 
 SHOWN = ("compute", "dram", "network", "schedule", "other")
 """Causes that show: the caches never bound this task."""
@@ -47,8 +47,8 @@ def main(figure: str = "") -> None:
     for i, label in enumerate(labels(table)):
         print(f"{label:15s}" + "".join(f"{100 * part[c][i]:9.0f}" for c in SHOWN) + f"  {table['bottleneck'][i]}")
     if figure:
-        from rooflm.pictures import Bars, Scale
-        from rooflm.plots import draw
+        from rooflm.plots.choose import draw
+        from rooflm.plots.pictures import Bars, Scale
 
         shown = {c: 100 * part[c] for c in CAUSES if np.any(part[c] > 1e-3)}
         title = "GPT-3 175B training: share of the step by cause"

@@ -13,9 +13,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-
-from rooflm.explore import Columns
-from rooflm.explore_generations import (
+from studies.generations import (
     CHANGES,
     FORMATS,
     GPUS,
@@ -27,7 +25,9 @@ from rooflm.explore_generations import (
     readings,
     worth,
 )
-from rooflm.training_studies import GENERATIONS, MODES
+from studies.training import GENERATIONS, MODES
+
+from rooflm.technology.explore import Columns
 
 WAYS = (*((mode, mode, "own") for mode in MODES), ("one width", "ideal", "one width"))
 """Name, mode and formats of the four ladders shown; the last counts every byte and product in the narrow format."""
@@ -64,8 +64,8 @@ def main(figure: str = "", gpus: tuple[int, ...] = GPUS) -> None:
     print(f"\nNo rate of the device grew by more than {most_by_device():.1f}: for {PUBLISHED:.0f} times A100 must lose "
           f"{100 * lost_outside():.0f} %\nof its step outside the device, and B200 nothing.")  # fmt: skip
     if figure:
-        from rooflm.pictures import Lines, Scale, Series, Side
-        from rooflm.plots import draw
+        from rooflm.plots.choose import draw
+        from rooflm.plots.pictures import Lines, Scale, Series, Side
 
         series = [Series(name, np.array(list(times.values()))) for name, times in found.items()]
         series.append(Series("printed for the last: 35", np.array([np.nan] * (len(GENERATIONS) - 1) + [PUBLISHED])))

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from rooflm.api import InferGrid, infer_grid
-from rooflm.plots import plot_grid
+from rooflm.plots.choose import plot_grid
 
 CASES = (
     ("llama-7b", "rtx-3090", 0.27),

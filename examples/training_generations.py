@@ -12,8 +12,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-
-from rooflm.training_studies import GENERATIONS, generation_rows
+from studies.training import GENERATIONS, generation_rows
 
 CHANGES: dict[str, dict[str, str]] = {
     "calibrated": {},
@@ -43,8 +42,8 @@ def main(figure: str = "") -> None:
         first, last = (sum(ladder[k].values()) for k in (next(iter(GENERATIONS)), list(GENERATIONS)[-1]))
         print(f"first over last, {name}: {first / last:.1f}")
     if figure:
-        from rooflm.pictures import Bars, Scale
-        from rooflm.plots import draw
+        from rooflm.plots.choose import draw
+        from rooflm.plots.pictures import Bars, Scale
 
         labels = tuple(f"{k}\n{GENERATIONS[k]['dtype']}\n{sum(v.values()):.1f}x" for k, v in found.items())
         parts = {p: np.array([v[p] for v in found.values()]) for p in ("compute", "communication", "other")}

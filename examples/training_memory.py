@@ -12,8 +12,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-
-from rooflm.training_studies import KORTHIKANTI, POLICIES, memory_rows
+from studies.training import KORTHIKANTI, POLICIES, memory_rows
 
 SHORT = dict(zip(KORTHIKANTI, ("22B", "175B", "530B", "1T"), strict=True))
 SHOWN = ("weights", "gradients", "optimizer", "activations")
@@ -38,8 +37,8 @@ def study() -> tuple[Table, dict[tuple[str, str], bool], float]:
 
 def draw(figure: str, sizes: Table, fits: dict[tuple[str, str], bool], capacity: float) -> None:
     """Stacked bars against the capacity line."""
-    from rooflm.pictures import Bars, Scale
-    from rooflm.plots import draw as write
+    from rooflm.plots.choose import draw as write
+    from rooflm.plots.pictures import Bars, Scale
 
     parts = {p: np.array([s[p] for s in sizes.values()]) for p in next(iter(sizes.values()))}
     ordered = {p: parts[p] for p in (*SHOWN, *(p for p in parts if p not in SHOWN))}

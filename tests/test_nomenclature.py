@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import rooflm
-from rooflm.engine import Engine
-from rooflm.hardware import Cluster, Device, Link
-from rooflm.hardware import Memory as Level
-from rooflm.mapping import Mapping
-from rooflm.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE
-from rooflm.quant import Quant
-from rooflm.results import INFER_KEYS
-from rooflm.scenario import Efficiency, Workload
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.hardware import Cluster, Device, Link
+from rooflm.catalogue.hardware import Memory as Level
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE
+from rooflm.catalogue.quant import Quant
+from rooflm.estimate.inference_results import INFER_KEYS
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.scenario import Efficiency, Workload
 
 TEXT = (Path(__file__).parents[1] / "docs" / "nomenclature.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`(\w+)`", TEXT))

@@ -8,26 +8,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from rooflm.version import __version__ as __version__
 
 _HOMES = {
-    "Cluster": "hardware",
-    "Device": "hardware",
-    "InferenceEstimate": "inference",
-    "Mapping": "mapping",
-    "Model": "model",
+    "Cluster": "catalogue.hardware",
+    "Device": "catalogue.hardware",
+    "InferenceEstimate": "estimate.inference",
+    "Mapping": "scenario.mapping",
+    "Model": "catalogue.model",
     "RooflmError": "errors",
-    "Scenario": "scenario",
-    "Workload": "scenario",
+    "Scenario": "scenario.scenario",
+    "Workload": "scenario.scenario",
     "infer": "api",
-    "load_cluster": "catalogue",
-    "load_device": "catalogue",
-    "load_model": "models",
-    "search_infer": "infer_search",
-    "search_train": "train_search",
+    "load_cluster": "catalogue.devices",
+    "load_device": "catalogue.devices",
+    "load_model": "catalogue.models",
+    "search_infer": "search.inference",
+    "search_train": "search.training",
     "serve": "serving.deploy",
     "train": "api",
-    "TrainingEstimate": "training",
+    "TrainingEstimate": "estimate.training",
 }
 """Public name -> the module that defines it."""
 
@@ -53,18 +53,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rooflm.api import infer, train
-    from rooflm.catalogue import load_cluster, load_device
+    from rooflm.catalogue.devices import load_cluster, load_device
+    from rooflm.catalogue.hardware import Cluster, Device
+    from rooflm.catalogue.model import Model
+    from rooflm.catalogue.models import load_model
     from rooflm.errors import RooflmError
-    from rooflm.hardware import Cluster, Device
-    from rooflm.infer_search import search_infer
-    from rooflm.inference import InferenceEstimate
-    from rooflm.mapping import Mapping
-    from rooflm.model import Model
-    from rooflm.models import load_model
-    from rooflm.scenario import Scenario, Workload
+    from rooflm.estimate.inference import InferenceEstimate
+    from rooflm.estimate.training import TrainingEstimate
+    from rooflm.scenario.mapping import Mapping
+    from rooflm.scenario.scenario import Scenario, Workload
+    from rooflm.search.inference import search_infer
+    from rooflm.search.training import search_train
     from rooflm.serving.deploy import serve
-    from rooflm.train_search import search_train
-    from rooflm.training import TrainingEstimate
 
 
 def __getattr__(name: str) -> Any:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rooflm import __version__
-from rooflm.axes import Axis, Point, find_axes
 from rooflm.errors import RooflmError
-from rooflm.inference import InferenceEstimate, infer_scenario
-from rooflm.request import build_inference
-from rooflm.results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
-from rooflm.sweep import Job, dataset, run
+from rooflm.estimate.inference import InferenceEstimate, infer_scenario
+from rooflm.estimate.inference_results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
+from rooflm.scenario.build_inference import build_inference
+from rooflm.sweep.axes import Axis, Point, find_axes
+from rooflm.sweep.sweep import Job, dataset, run
 
 if TYPE_CHECKING:
     import xarray
 
-    from rooflm.model import Model
-    from rooflm.stream import Progress, Streamed
-    from rooflm.training import TrainingEstimate
+    from rooflm.catalogue.model import Model
+    from rooflm.estimate.training import TrainingEstimate
+    from rooflm.sweep.stream import Progress, Streamed
 
 
 def infer_over(axes: int = 0, **arguments: Any) -> InferenceEstimate:
@@ -129,8 +129,8 @@ def infer_grid(arguments: Point) -> Grid | None:
 
 def train_over(axes: int = 0, **arguments: Any) -> TrainingEstimate:
     """The training estimate of arguments whose numbers may be arrays of `axes` dimensions."""
-    from rooflm.request_training import build_training
-    from rooflm.training import train_scenario
+    from rooflm.estimate.training import train_scenario
+    from rooflm.scenario.build_training import build_training
 
     request = build_training(**arguments)
     return train_scenario(replace(request.scenario, axes=axes), request.assumed, request.warnings)
@@ -138,7 +138,7 @@ def train_over(axes: int = 0, **arguments: Any) -> TrainingEstimate:
 
 def train_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
     """Outputs of `train` by dotted name (all, or those named), over `axes` array dimensions."""
-    from rooflm.results_training import train_values
+    from rooflm.estimate.training_results import train_values
 
     given = {k: v for k, v in arguments.items() if v is not None}
     return chosen(flatten(train_values(train_over(axes, **given))), outputs)
@@ -151,7 +151,7 @@ def train_point(arguments: Point) -> TrainingEstimate:
 
 def train_grid(arguments: Point) -> Grid | None:
     """A grid of training predictions from arguments with lists (see `train`), or None where there are none."""
-    from rooflm.results_training import TRAIN_KEYS
+    from rooflm.estimate.training_results import TRAIN_KEYS
 
     return make_grid(train_flat, arguments, TRAIN_KEYS)
 
@@ -204,7 +204,7 @@ STREAMED_TRAINING = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes
 
 def train_stream(arguments: Point, path: str, progress: Progress | None = None) -> Streamed:
     """As `infer_stream`, of training."""
-    from rooflm.results_training import TRAIN_KEYS
+    from rooflm.estimate.training_results import TRAIN_KEYS
 
     return stream_grid(train_flat, arguments, TRAIN_KEYS, STREAMED_TRAINING, path, progress)
 
@@ -218,7 +218,7 @@ def stream_grid(
     progress: Progress | None,
 ) -> Streamed:
     """The grid of arguments with lists into a file; `usual`: its outputs unless others are named."""
-    from rooflm.stream import stream
+    from rooflm.sweep.stream import stream
 
     axes, fixed, outputs = grid_request(arguments, keys)
     if not axes:

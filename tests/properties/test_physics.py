@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rooflm import infer
-from rooflm.mapping import Mapping
-from rooflm.memory import shards
-from rooflm.model import parameters
-from rooflm.models import load_model, model_names
+from rooflm.catalogue.model import parameters
+from rooflm.catalogue.models import load_model, model_names
+from rooflm.estimate.memory import shards
+from rooflm.scenario.mapping import Mapping
 
 GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "rtx-3090", "mi300x", "tpu-v5e")
 MODES = ("ideal", "0.5,0.8", "calibrated")
@@ -68,8 +68,8 @@ def test_parts_sum_to_the_total(model: str, point: dict[str, object], mode: str)
 def test_more_bandwidth_is_never_slower(
     model: str, point: dict[str, object], mode: str, path: str, factor: float
 ) -> None:
-    from rooflm import paths
-    from rooflm.request import build_inference
+    from rooflm.scenario import paths
+    from rooflm.scenario.build_inference import build_inference
 
     legal = _legal(model, point)
     old = paths.get(build_inference(model=model, **legal).scenario, path)
@@ -82,7 +82,7 @@ def test_more_bandwidth_is_never_slower(
 @relaxed
 @given(models, points, st.floats(1.5, 8))
 def test_all_rates_times_k_give_all_times_over_k(model: str, point: dict[str, object], k: float) -> None:
-    from rooflm.request import build_inference
+    from rooflm.scenario.build_inference import build_inference
 
     legal = _legal(model, point)
     s = build_inference(model=model, **legal, efficiency="ideal").scenario

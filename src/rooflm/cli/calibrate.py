@@ -44,9 +44,9 @@ def calibrate(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Fit a machine's constants to measurements; the cases kept aside say how far to trust it."""
-    from rooflm import calibrate as fit
-    from rooflm.files import check_target
+    from rooflm.measure import calibrate as fit
     from rooflm.measure import results as tables
+    from rooflm.sweep.files import check_target
 
     check_target(out, ("toml",))
     if bool(gpu) != bool(engine) or (gpu and not interpolate):
@@ -57,9 +57,9 @@ def calibrate(
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
     if base:
-        from rooflm.calibrate_server import serving
-        from rooflm.compare import machine_of
-        from rooflm.foreign import Given, read_foreign
+        from rooflm.measure.calibrate_server import serving
+        from rooflm.measure.compare import machine_of
+        from rooflm.measure.other_tools import Given, read_foreign
 
         theirs = [row for path in results for row in read_foreign(path, Given(model, dtype, quant=quant))]
         found = serving(theirs, machine_of(base), apart)
@@ -93,9 +93,9 @@ def calibrate(
 
 def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
     """Add the residuals of measured cases to the file of the machine that was fitted to them; say what they gain."""
-    from rooflm.compare import measured
-    from rooflm.interpolate import from_cases
-    from rooflm.residuals import lines
+    from rooflm.catalogue.residuals import lines
+    from rooflm.measure.compare import measured
+    from rooflm.measure.residuals import from_cases
 
     known = from_cases(*measured(rows, clock), machine)
     with Path(out).open("a", encoding="utf-8") as handle:
@@ -105,8 +105,8 @@ def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
 
 def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) -> None:
     """Write an engine's file with the residuals of measured tables over a known GPU and engine."""
-    from rooflm.files import check_target, write_whole
-    from rooflm.interpolate import engine_file, from_tables, gains
+    from rooflm.measure.residuals import engine_file, from_tables, gains
+    from rooflm.sweep.files import check_target, write_whole
 
     known = from_tables(results, gpu, engine)
     text = engine_file(engine, known, ", ".join(results))
@@ -121,7 +121,7 @@ def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) ->
 
 def gained(known: Any) -> str:
     """What interpolation gains on points kept aside, as a table."""
-    from rooflm.interpolate import gains
+    from rooflm.measure.residuals import gains
 
     lines = [("mean error on points kept aside", "points", "constants", "interpolated")]
     lines += [(phase, str(g.points), percent(g.plain), percent(g.interpolated)) for phase, g in gains(known).items()]

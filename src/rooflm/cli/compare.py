@@ -32,12 +32,12 @@ def compare(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
 ) -> None:
     """Predict every measured case; errors by metric, strategy and model."""
-    from rooflm import compare as c
-    from rooflm.compare_plot import FORMATS, draw
-    from rooflm.files import check_target, table, write_whole
-    from rooflm.foreign import Given, read_foreign
+    from rooflm.measure import compare as c
     from rooflm.measure import results as tables
     from rooflm.measure.figures import coordinates
+    from rooflm.measure.other_tools import Given, read_foreign
+    from rooflm.measure.plot import FORMATS, draw
+    from rooflm.sweep.files import check_target, table, write_whole
 
     if out:
         check_target(out, ("csv",))

@@ -12,13 +12,13 @@ from rooflm.errors import RooflmError
 def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: bool) -> None:
     """Refuse a file that could not be written, before any work is done."""
     if out:
-        from rooflm.files import check_target
+        from rooflm.sweep.files import check_target
 
         check_target(out)
     if plot_kind and not plot:
         raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
     if plot:
-        from rooflm.plots import check_plot
+        from rooflm.plots.choose import check_plot
 
         check_plot(plot, plot_kind, axes)
 
@@ -37,11 +37,11 @@ def deliver_point(
     for warning in estimate.warnings:
         print(f"rooflm: warning: {warning}", file=sys.stderr)
     if out:
-        from rooflm.files import write_values
+        from rooflm.sweep.files import write_values
 
         write_values(out, values)
     if plot:
-        from rooflm.plots import plot_estimate
+        from rooflm.plots.choose import plot_estimate
 
         plot_estimate(estimate, plot, kind)
     print(render.dumps(values) if json_ else text)
@@ -52,11 +52,11 @@ def deliver_grid(
 ) -> None:
     """A grid to where it was asked for."""
     if out:
-        from rooflm.files import write_grid
+        from rooflm.sweep.files import write_grid
 
         write_grid(out, grid)
     if plot:
-        from rooflm.plots import plot_grid
+        from rooflm.plots.choose import plot_grid
 
         plot_grid(grid, plot, kind, value)
     print(render.dumps(grid.values()) if json_ else render.grid_text(grid))
@@ -64,7 +64,7 @@ def deliver_grid(
 
 def deliver_sensitivity(table: dict[str, dict[str, float]], values: dict[str, Any]) -> str:
     """Put elasticities into the values of --json, and return their table for people."""
-    from rooflm.sensitivity import lines
+    from rooflm.sweep.sensitivity import lines
 
     values["sensitivity"] = table
     rows = lines(table)

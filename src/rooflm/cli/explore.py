@@ -13,7 +13,7 @@ from rooflm.cli.values import assignments, numbers
 from rooflm.errors import RooflmError
 
 if TYPE_CHECKING:
-    from rooflm.explore import Columns, Space, Task
+    from rooflm.technology.explore import Columns, Space, Task
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None,
                   help="Explore hardware: what a node, a memory or a network buys.")  # fmt: skip
@@ -50,7 +50,7 @@ def _networks(text: str) -> tuple[str, ...]:
 
 
 def _task(phase: str, model: str, given: dict[str, Any]) -> Task:
-    from rooflm.explore import make_task
+    from rooflm.technology.explore import make_task
 
     kept = {k: v for k, v in given.items() if v is not None}
     unknown = {"train": ("prompt", "output", "quant"), "infer": ("seq", "recompute", "dtype")}.get(phase, ())
@@ -61,7 +61,7 @@ def _task(phase: str, model: str, given: dict[str, Any]) -> Task:
 
 
 def _space(die: str, node: str | None, dram: str | None, network: str, sets: list[str] | None) -> Space:
-    from rooflm.explore import Space
+    from rooflm.technology.explore import Space
 
     listed = []
     for path, value in assignments(sets).items():
@@ -74,9 +74,9 @@ def _space(die: str, node: str | None, dram: str | None, network: str, sets: lis
 def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, text: list[str]) -> None:
     """Write, then print."""
     from rooflm.cli.render import dumps
-    from rooflm.files import check_target, write_whole
-    from rooflm.files import table as csv_text
-    from rooflm.results import plain
+    from rooflm.estimate.inference_results import plain
+    from rooflm.sweep.files import check_target, write_whole
+    from rooflm.sweep.files import table as csv_text
 
     values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
     if out:
@@ -144,8 +144,8 @@ def _front(table: Columns, front: str | None) -> Columns:
     """The rows on the Pareto front of the columns named, or all."""
     if not front:
         return table
-    from rooflm.explore_front import directions
-    from rooflm.explore_reports import pareto
+    from rooflm.sweep.pareto import pareto
+    from rooflm.technology.front import directions
 
     goals = directions(_names(front), [k for k, v in table.items() if v.dtype.kind == "f"])
     keep = pareto(table, goals) & table["fits"]
@@ -185,7 +185,7 @@ def grid_command(
     json_: Json = False, out: Out = None, plot: Plot = None, on: On = "local",
 ) -> None:  # fmt: skip
     """Time, bottleneck and cost over nodes x memories x networks, each with its best parallel mapping."""
-    from rooflm.explore import CAUSES, grid
+    from rooflm.technology.explore import CAUSES, grid
 
     task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
                                 "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
@@ -196,8 +196,8 @@ def grid_command(
     if plot:
         import numpy as np
 
-        from rooflm.pictures import Bars, Scale
-        from rooflm.plots import MOST_BARS, draw
+        from rooflm.plots.choose import MOST_BARS, draw
+        from rooflm.plots.pictures import Bars, Scale
 
         points = len(table["time_s"])
         if points > MOST_BARS:
@@ -226,7 +226,7 @@ def split_command(
 ) -> None:  # fmt: skip
     """The best split of area, power and edge among cores, caches, memory and links, jointly with the mapping."""
     from rooflm.cli.render import columns, count, seconds
-    from rooflm.explore_split import METHODS, problem
+    from rooflm.technology.split import METHODS, problem
 
     if method not in METHODS:
         raise RooflmError(f"method is {method!r}, but it must be one of {', '.join(METHODS)}")
@@ -264,7 +264,7 @@ def front_command(
 ) -> None:  # fmt: skip
     """Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."""
     from rooflm.cli.render import WIDTH, count
-    from rooflm.explore_front import search
+    from rooflm.technology.front import search
 
     task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
                                 "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
@@ -296,7 +296,7 @@ def gemms_command(
 ) -> None:  # fmt: skip
     """What bounds each product of a prefill layer, GPU by GPU."""
     from rooflm.cli.render import count, seconds
-    from rooflm.explore_reports import gemm_bounds
+    from rooflm.technology.reports import gemm_bounds
 
     t = gemm_bounds(model, _names(gpu), prompt, batch, efficiency)
     rows: list[Sequence[str]] = [("GPU", "product", "m", "n", "k", "time", "bound by", "FLOP/B", "GPU's")]
@@ -314,8 +314,8 @@ def dies_command(
 ) -> None:  # fmt: skip
     """Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."""
     from rooflm.cli.render import WIDTH, columns
-    from rooflm.explore import DIES
-    from rooflm.explore_reports import reconstruction
+    from rooflm.technology.explore import DIES
+    from rooflm.technology.reports import reconstruction
     from rooflm.units import text
 
     t = reconstruction(DIES, left_out)

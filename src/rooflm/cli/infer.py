@@ -68,7 +68,7 @@ def infer(
         values = render.infer_json(estimate, ops)
         text = "" if json_ else render.infer_text(estimate, ops)
         if sensitivity:
-            from rooflm.sensitivity import of_scenario
+            from rooflm.sweep.sensitivity import of_scenario
 
             text += deliver_sensitivity(of_scenario(estimate.scenario), values)
         deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=plot_kind)

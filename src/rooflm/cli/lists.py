@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm import catalogue
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.models import load_model
 from rooflm.cli import render
-from rooflm.engines import load_engine
 from rooflm.errors import RooflmError, near_matches
-from rooflm.models import load_model
 from rooflm.units import gib, text
 
 KINDS = {
@@ -37,9 +37,9 @@ def _gpu_row(name: str) -> tuple[str, ...]:
 
 
 def _model_row(name: str) -> tuple[str, ...]:
-    from rooflm.memory import kv_bytes_per_token
-    from rooflm.model import parameters
-    from rooflm.quant import PRESETS
+    from rooflm.catalogue.model import parameters
+    from rooflm.catalogue.quant import PRESETS
+    from rooflm.estimate.memory import kv_bytes_per_token
 
     m = load_model(name)
     return (name, text(float(parameters(m)), ""), text(float(parameters(m, active=True)), ""), render.count(m.layers),
@@ -90,7 +90,7 @@ def list_rows(
     """List what the catalogue holds."""
     singular = _kind(kind)
     if singular == "quant":
-        from rooflm.quant import PRESETS
+        from rooflm.catalogue.quant import PRESETS
 
         rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g} B a weight")
                 for q in PRESETS.values()]  # fmt: skip
@@ -151,9 +151,9 @@ def _source_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _show_model(name: str) -> list[str]:
-    from rooflm.memory import kv_bytes_per_token
-    from rooflm.model import parameters
-    from rooflm.quant import PRESETS
+    from rooflm.catalogue.model import parameters
+    from rooflm.catalogue.quant import PRESETS
+    from rooflm.estimate.memory import kv_bytes_per_token
 
     m = load_model(name)
     rows = [("parameters", text(float(parameters(m)), "", 4)),

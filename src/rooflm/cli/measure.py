@@ -50,14 +50,15 @@ def measure(
     json_: Annotated[bool, typer.Option("--json", help="Print every row as JSON.")] = False,
 ) -> None:
     """Measure real models on this machine: time, memory, communication, utilisation, accuracy; micro-benchmarks."""
-    from rooflm.files import check_target
-    from rooflm.measure import results, runner
+    from rooflm.measure import results
     from rooflm.measure.plan import plan
+    from rooflm.measure.runs import runner
+    from rooflm.sweep.files import check_target
 
     if out:
         check_target(out, results.FORMATS)
     if plot:
-        from rooflm.plots import check_plot
+        from rooflm.plots.choose import check_plot
 
         check_plot(plot, plot_kind, grid=True)
     given: dict[str, Any] = {
@@ -78,7 +79,7 @@ def measure(
     mine = [r for r in rows if r.case.key in wanted]
     if plot:
         from rooflm.measure.figures import as_grid
-        from rooflm.plots import plot_grid
+        from rooflm.plots.choose import plot_grid
 
         plot_grid(as_grid(mine, task), plot, plot_kind, plot_value or _drawn(task))
     if out:

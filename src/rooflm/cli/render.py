@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.inference import InferenceEstimate
-from rooflm.ops import Op
-from rooflm.results import error_band, infer_values, plain
-from rooflm.roofline import BOUNDS, Timed
+from rooflm.estimate.inference import InferenceEstimate
+from rooflm.estimate.inference_results import error_band, infer_values, plain
+from rooflm.graph.ops import Op
+from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.units import gib, text
 
 WIDTH = 80
@@ -156,7 +156,7 @@ def verdict(e: InferenceEstimate) -> str:
     if bool(e.fits):
         return f"Fits with {gib(margin)} to spare; the largest batch that fits is {count(e.max_batch)}."
     if margin < 0:
-        from rooflm.fit import fewest_gpus
+        from rooflm.estimate.capacity import fewest_gpus
 
         least = fewest_gpus(e.scenario)
         most = f"the largest batch that fits is {count(e.max_batch)}" if float(e.max_batch) else "no batch fits"
@@ -212,7 +212,7 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
     out["bound"] = {k: str(v) for k, v in e.bound.items()}
     out["reason"] = str(e.reason)
     if float(e.memory.margin) < 0:
-        from rooflm.fit import fewest_gpus
+        from rooflm.estimate.capacity import fewest_gpus
 
         least = fewest_gpus(e.scenario)
         out["fewest_gpus"] = least._asdict() if least else None

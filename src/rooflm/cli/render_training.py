@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rooflm.cli.render import banded, beside, columns, count, percent, seconds, shares, wrap
-from rooflm.results_training import error_band, train_values
-from rooflm.training import TrainingEstimate
+from rooflm.estimate.training import TrainingEstimate
+from rooflm.estimate.training_results import error_band, train_values
 from rooflm.units import gib, text
 
 

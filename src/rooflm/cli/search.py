@@ -59,7 +59,7 @@ def train(
     json_: options.Json = False,
 ) -> None:
     """Search every legal way to split a training step for the best one."""
-    from rooflm.train_search import search_train
+    from rooflm.search.training import search_train
 
     start = time.perf_counter()
     asked: dict[str, Any] = {
@@ -117,10 +117,10 @@ def _joules(value: str | None) -> float | None:
 
 def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     """The command that runs the best answer."""
-    from rooflm.engines import load_engine
-    from rooflm.launch_training import train_command
-    from rooflm.models import load_model
-    from rooflm.request import find_cluster, node_size
+    from rooflm.catalogue.engines import load_engine
+    from rooflm.catalogue.models import load_model
+    from rooflm.scenario.build_inference import find_cluster, node_size
+    from rooflm.search.train_command import train_command
 
     if found.best is None:
         return ""

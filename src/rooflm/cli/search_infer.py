@@ -83,7 +83,7 @@ def infer(
     Without load, a point is a batch whose prompts come at once. Under load (--under-load, --concurrency or --rate),
     requests come and go: every point by its steady state, the best ones simulated as `rooflm serve` does.
     """
-    from rooflm.infer_search import search_infer
+    from rooflm.search.inference import search_infer
 
     start = time.perf_counter()
     given = {k: v for k, v in {
@@ -151,10 +151,10 @@ def spread_of(value: str | None) -> tuple[float, float] | None:
 
 def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> str:
     """The command that starts the best answer's engine: of a search under load, the best of those simulated."""
-    from rooflm.engines import load_engine
-    from rooflm.launch import serve_command
-    from rooflm.models import load_model
-    from rooflm.request import quant_for
+    from rooflm.catalogue.engines import load_engine
+    from rooflm.catalogue.models import load_model
+    from rooflm.scenario.build_inference import quant_for
+    from rooflm.search.serve_command import serve_command
 
     if found.best is None:
         return ""

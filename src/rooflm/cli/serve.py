@@ -16,7 +16,7 @@ from rooflm.units import text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
-    from rooflm.serving.search import Found
+    from rooflm.serving.highest import Found
 
 Options = Annotated[
     list[str] | None,
@@ -151,7 +151,7 @@ def server_options(pairs: list[str] | None, scheduler: str | None) -> dict[str, 
 def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
     """The highest rate or concurrency, or the fewest replicas, within the limits."""
     from rooflm.serving.deploy import serve as simulate
-    from rooflm.serving.search import fewest, highest
+    from rooflm.serving.highest import fewest, highest
 
     if what not in ("rate", "concurrency", "replicas"):
         raise RooflmError(f"find is {what!r}, but it must be rate, concurrency or replicas")
@@ -169,7 +169,7 @@ def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
 
 def check_files(out: str | None, plot: str | None) -> None:
     """Targets that can be written, asked before any work is done."""
-    from rooflm.files import check_target
+    from rooflm.sweep.files import check_target
 
     if out:
         check_target(out, ("csv", "parquet", "json"))
@@ -179,7 +179,7 @@ def check_files(out: str | None, plot: str | None) -> None:
 
 def write_table(path: str, served: Served) -> None:
     """The per-request table to a file."""
-    from rooflm.files import check_target, table, write_whole
+    from rooflm.sweep.files import check_target, table, write_whole
 
     target = check_target(path, ("csv", "parquet", "json"))
     columns = {k: v.tolist() for k, v in served.table._asdict().items()}
@@ -206,8 +206,8 @@ def write_table(path: str, served: Served) -> None:
 
 def draw(path: str, served: Served) -> None:
     """Requests queued and running, and KV memory, over time."""
-    from rooflm.pictures import Lines, Scale, Series, Side
-    from rooflm.plots import draw as draw_picture
+    from rooflm.plots.choose import draw as draw_picture
+    from rooflm.plots.pictures import Lines, Scale, Series, Side
 
     line = served.timeline
     side = Side("time (s)", tuple(line["time_s"].tolist()), time=True)

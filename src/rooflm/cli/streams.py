@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rooflm.axes import Axis, size_of
 from rooflm.cli import render
-from rooflm.stream import Streamed
+from rooflm.sweep.axes import Axis, size_of
+from rooflm.sweep.stream import Streamed
 
 STREAM_FROM = 2_000_000
 """Points above which a grid goes to its file block by block."""

@@ -63,7 +63,7 @@ def train(
     """Predict training: step time, memory and fit, communication, MFU, GPU-hours, energy and cost."""
     from rooflm.api import grid_request, train_grid, train_point, train_stream
     from rooflm.cli.render_training import train_json, train_text
-    from rooflm.results_training import TRAIN_KEYS
+    from rooflm.estimate.training_results import TRAIN_KEYS
 
     arguments: dict[str, Any] = {
         "model": texts(model), "gpu": texts(gpu), "gpus": numbers(gpus, "gpus"), "cluster": texts(cluster),
@@ -96,7 +96,7 @@ def train(
     text = "" if json_ else train_text(estimate)
     values = train_json(estimate)
     if sensitivity:
-        from rooflm.sensitivity import of_training
+        from rooflm.sweep.sensitivity import of_training
 
         text += deliver_sensitivity(of_training(estimate.scenario), values)
     deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=plot_kind)

@@ -28,7 +28,7 @@ def validate(
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg).")] = None,
 ) -> None:
     """Predict published measurements and say how far off the predictions are."""
-    from rooflm.files import check_target
+    from rooflm.sweep.files import check_target
     from rooflm.validation import published_tables, read_rows
     from rooflm.validation.score import report, requests_of, score
 
@@ -149,7 +149,7 @@ COLUMNS = ("id", "source", "trust", "model", "gpu", "engine", "metric", "measure
 
 def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> None:
     """Every row of the tables, in order: measured and predicted (SI units), the band, or why it was skipped."""
-    from rooflm.files import write_whole
+    from rooflm.sweep.files import write_whole
 
     done = {id(x.request): x for x in scored}
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from rooflm.catalogue.rows import structured
 from rooflm.errors import RooflmError, UnknownNameError
-from rooflm.rows import structured
 
 ANY = "*"
 CALIBRATION = Path(__file__).parents[1] / "data" / "calibration"

@@ -70,7 +70,7 @@ def elementwise_time(
       t = t0 + max(T, row_bytes sms / (row bandwidth)) + ramp T / (T + 5 us)
       T = (1 - 0.8 hot) traffic / (eff bandwidth)
 
-    Source: roofline (Williams et al. 2009) with a launch floor; constants fitted, see rooflm.fitting.elementwise.
+    Source: roofline (Williams et al. 2009) with a launch floor; constants fitted, see rooflm_fit.elementwise.
 
     >>> float(elementwise_time(2e9, bandwidth=2e12))
     0.001

@@ -107,7 +107,7 @@ def gemm_time(
       t_quantise = 3 q_pass m (k + q_row) (1 - 0.8 hot_act) / bandwidth
 
     Source: tile and wave quantisation, NVIDIA "Matrix Multiplication Background User's Guide" (DU-09799-001);
-    constants fitted to measured kernels (see rooflm.fitting.gemm for data and errors).
+    constants fitted to measured kernels (see rooflm_fit.gemm for data and errors).
 
     >>> t = gemm_time(8192, 8192, 8192, weight_bytes=2, act_bytes=2, out_bytes=2, peak=1e15, bandwidth=1e13,
     ...               sms=128, c=IDEAL)

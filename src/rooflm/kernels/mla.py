@@ -11,15 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.kernels.attention import (
-    HOT_GAIN,
-    RAMP_S,
-    THROTTLE_S,
-    Number,
-    causal_mean,
-    smooth_max,
-    split_kv_time,
-)
+from rooflm.kernels.attention import HOT_GAIN, RAMP_S, THROTTLE_S, Number, causal_mean, smooth_max, split_kv_time
 
 
 class MlaPrefillConstants(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.constants import LEVELS, lookup, typed
-from rooflm.ops import distinct_experts
 from rooflm.units import Num
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
@@ -188,7 +188,7 @@ def moe_time(
         passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
 
     (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.)
-    Fitted by `rooflm.fitting.moe`.
+    Fitted by `rooflm_fit.moe`.
 
     >>> h200 = Hardware(989e12, 4.8e12, 132, 50e6)
     >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01, 0.5)

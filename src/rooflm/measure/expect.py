@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.collectives import volume
-from rooflm.graph import Context, Decode, Pass, Prefill, Style, build
-from rooflm.mapping import Mapping
+from rooflm.catalogue.model import Model
+from rooflm.catalogue.quant import parse_quant
+from rooflm.estimate.memory import weight_bytes
+from rooflm.graph.forward import Context, Decode, Pass, Prefill, Style, build
+from rooflm.graph.ops import Comm, Op
+from rooflm.kernels.collectives import volume
 from rooflm.measure.case import BYTES, Case
-from rooflm.memory import weight_bytes
-from rooflm.model import Model
-from rooflm.ops import Comm, Op
-from rooflm.quant import parse_quant
+from rooflm.scenario.mapping import Mapping
 
 PRODUCTS = ("gemm", "attention", "decode_attention")
 
@@ -70,12 +70,12 @@ def step_bytes(case: Case, model: Model, rank: int) -> float:
     Ranks send alike, but for a pipeline's: between two neighbours travel hidden states and their gradients, so the end
     stages send once and those between them twice; the end stages also reduce a tied embedding's gradient.
     """
-    from rooflm.catalogue import load_device
-    from rooflm.engine import Engine
-    from rooflm.hardware import Cluster, Link
-    from rooflm.scenario import Efficiency, Scenario, Workload
-    from rooflm.training import train_scenario
-    from rooflm.training_options import Training
+    from rooflm.catalogue.devices import load_device
+    from rooflm.catalogue.engine import Engine
+    from rooflm.catalogue.hardware import Cluster, Link
+    from rooflm.estimate.training import train_scenario
+    from rooflm.scenario.scenario import Efficiency, Scenario, Workload
+    from rooflm.scenario.training import Training
 
     cluster = Cluster("own", load_device("a100-sxm-80gb"), (Link("own", "ethernet", float(case.world), 1e9, 1e-6),))
     engine = Engine("own", phase="training", fused=False, zero=0, sequence_parallel=False, grad_bytes=BYTES[case.dtype])

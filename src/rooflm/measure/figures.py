@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rooflm.api import InferGrid
-from rooflm.axes import Axis
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row
+from rooflm.sweep.axes import Axis
 
 NUMERIC = ("batch", "prompt", "output")
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from rooflm import __version__
 from rooflm.errors import RooflmError
-from rooflm.files import check_target, table, write_whole
 from rooflm.measure.case import Case
+from rooflm.sweep.files import check_target, table, write_whole
 
 FORMATS = ("csv", "parquet")
 STATUS = ("ok", "oom", "failed")

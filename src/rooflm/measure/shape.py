@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
-from rooflm.model import MLP, Attention, Block, Model
 
 
 class Shape(NamedTuple):
@@ -33,7 +33,7 @@ class Shape(NamedTuple):
     def model(self, name: str = "measured") -> Model:
         """The model that predictions take.
 
-        >>> from rooflm.model import parameters
+        >>> from rooflm.catalogue.model import parameters
         >>> int(parameters(Shape(576, 49152, 30, 9, 3, 64, 1536, 1).model()))
         134515008
         """

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.engines import front_end, settings
+from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
-from rooflm.model import Model, MoE
-from rooflm.request import Request, build_inference
-from rooflm.results import bands_around
-from rooflm.scenario import Scenario
+from rooflm.estimate.capacity import capacity
+from rooflm.estimate.inference_results import bands_around
+from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.kv_capacity import capacity
 from rooflm.serving.schedulers import POLICIES, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
@@ -25,7 +26,6 @@ from rooflm.serving.steady import Steady, steady
 from rooflm.serving.steps import Reach, StepTable, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
-from rooflm.under_load import front_end, settings
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit")  # fmt: skip

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rooflm.serving.kv_capacity import Capacity
+from rooflm.estimate.capacity import Capacity
 from rooflm.serving.schedulers import Continuous, queue
 from rooflm.serving.server import PrefixCache, Server
 from rooflm.serving.steps import StepTable

@@ -10,12 +10,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rooflm.errors import RooflmError, near_matches
-
-if TYPE_CHECKING:
-    from rooflm.serving.replica import Replica
+from rooflm.serving.server import Server
 
 Chunk = tuple[list[Any], int]
 Chosen = tuple[list[Chunk], bool]
@@ -68,6 +66,35 @@ class PriorityQueue:
         heapq.heappush(self._heap, (self._key(request), -self._count, request))
 
 
+class Instance(Protocol):
+    """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number."""
+
+    server: Server
+    capacity: float
+    used: float
+    each: float
+    growth: float
+    budget: int
+    most: int
+    steps: int
+    hold: int
+    waiting: Queue | PriorityQueue
+    prefilling: list[list[Any]]
+    heap: list[tuple[int, int, int]]
+
+    def length(self, request: int) -> int:
+        """Tokens to have in the cache before the next token of a request."""
+
+    def left(self, request: int) -> int:
+        """Tokens still to be made after the next prefill."""
+
+    def remaining(self) -> float:
+        """Tokens still to be made by all that decode."""
+
+    def admit(self, request: int) -> list[Any] | None:
+        """Reserve the prompt's memory; the entry to prefill, or None where nothing is left to prefill."""
+
+
 class Continuous:
     """vLLM: decoding sequences come first in the token budget, prompts fill the rest in chunks, all in one pass.
 
@@ -79,12 +106,12 @@ class Continuous:
     watermark = 0.01
     mixes = True
 
-    def room(self, r: Replica, request: int) -> bool:
+    def room(self, r: Instance, request: int) -> bool:
         """True when the request fits, and a step of all that decode then (one that was swapped out does at once)."""
         tokens = r.length(request) + r.each + (len(r.heap) + 1) * r.growth
         return r.used + tokens <= r.capacity * (1 - self.watermark) or (not r.heap and not r.prefilling)
 
-    def select(self, r: Replica) -> Chosen:
+    def select(self, r: Instance) -> Chosen:
         """Chunks of the next pass, unfinished prompts first."""
         chunks: list[Chunk] = []
         running = len(r.heap)
@@ -122,7 +149,7 @@ class PrefillFirst(Continuous):
     """Share of the running requests' remaining output that admission keeps free (its new_token_ratio starts at 0.7 and
     decays to about 0.1 while nothing is preempted)."""
 
-    def room(self, r: Replica, request: int) -> bool:
+    def room(self, r: Instance, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""
         tokens = r.length(request) + r.each
         future = max(self.future * (r.remaining() + r.left(request)), (len(r.heap) + 1) * r.growth)
@@ -139,7 +166,7 @@ class InFlight(Continuous):
     watermark = 0.0
     chunked = False
 
-    def select(self, r: Replica) -> Chosen:
+    def select(self, r: Instance) -> Chosen:
         """Chunks of the next pass; without chunking, a prompt goes in whole or waits (alone it may be cut)."""
         if self.chunked or r.prefilling:
             return super().select(r)
@@ -164,7 +191,7 @@ class InFlight(Continuous):
                 budget -= new
         return chunks, True
 
-    def waits(self, r: Replica) -> bool:
+    def waits(self, r: Instance) -> bool:
         """True while prompts are held back for more to come with them (wait_steps, wait_share)."""
         tokens, enough = len(r.heap), r.server.wait_share * r.budget
         for request in r.waiting:
@@ -176,7 +203,7 @@ class InFlight(Continuous):
         return r.hold > r.steps
 
 
-def all_fits(r: Replica, request: int) -> bool:
+def all_fits(r: Instance, request: int) -> bool:
     """True when the whole prompt and output of a request fit beside those of all that run."""
     ahead = r.remaining() + sum(r.left(e[0]) for e in r.prefilling)
     return r.used + ahead + r.length(request) + r.left(request) + r.each <= r.capacity
@@ -186,7 +213,7 @@ class NoEviction(InFlight):
     """TensorRT-LLM in-flight batching, GUARANTEED_NO_EVICT: a request starts only when its whole prompt and output fit
     beside those of all that run, so that nothing is ever paused."""
 
-    def room(self, r: Replica, request: int) -> bool:
+    def room(self, r: Instance, request: int) -> bool:
         """True when everything admitted would fit to its end."""
         return all_fits(r, request)
 
@@ -197,7 +224,7 @@ class Static(Continuous):
     watermark = 0.0
     mixes = False
 
-    def select(self, r: Replica) -> Chosen:
+    def select(self, r: Instance) -> Chosen:
         """The next batch when none runs; the rest of its prompts; nothing otherwise."""
         if r.heap and not r.prefilling:
             return [], False

@@ -19,15 +19,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.capacity import style
-from rooflm.engine import Engine
+from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
-from rooflm.estimate import MEMORY_POWER, hosted, launches, prompt_issue
-from rooflm.graph import Context, Decode, Pass, Prefill, build
-from rooflm.inference import FACTORS
-from rooflm.ops import Op
-from rooflm.roofline import Timed, rates, time_nodes
-from rooflm.scenario import Scenario
+from rooflm.estimate.capacity import style
+from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue
+from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.graph.ops import Op
+from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.rates import rates
+from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.scenario.scenario import Scenario
 
 Array = NDArray[np.float64]
 CELLS = 48

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.files import write_whole
+from rooflm.sweep.files import write_whole
 from rooflm.validation.score import Scored
 
 FORMATS = ("png", "svg", "pdf")

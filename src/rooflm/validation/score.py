@@ -14,25 +14,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm import catalogue
-from rooflm.bands import around, band
-from rooflm.engines import load_engine
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.inference import InferenceEstimate, infer_scenario
+from rooflm.estimate.bands import around, band
+from rooflm.estimate.inference import InferenceEstimate, infer_scenario
+from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.kernels.constants import ANY, load_constants
-from rooflm.model import Model
-from rooflm.request import build_inference
-from rooflm.request_training import build_training
-from rooflm.scenario import Scenario
-from rooflm.training import TrainingEstimate, train_scenario
+from rooflm.scenario.build_inference import build_inference
+from rooflm.scenario.build_training import build_training
+from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
-from rooflm.validation import training_facts
-from rooflm.validation.distrust import distrusted
-from rooflm.validation.load import predict_load
 from rooflm.validation.metrics import describe, summarise
+from rooflm.validation.readers import training_facts
+from rooflm.validation.readers.distrust import distrusted
+from rooflm.validation.readers.sizes import model_from_sizes
+from rooflm.validation.readers.tables import labels
 from rooflm.validation.request import Outcome, Request, ServeRequest, Skip
-from rooflm.validation.rows import labels
-from rooflm.validation.sizes import model_from_sizes
+from rooflm.validation.under_load import predict_load
 
 NUMBERS = ("tp", "pp", "dp", "ep", "batch", "prompt", "output")
 """Keyword arguments of an inference request that may be arrays."""

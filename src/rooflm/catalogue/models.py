@@ -1,0 +1,111 @@
+"""Models by name: the catalogue's rows, a Hugging Face config.json, or a TOML file of the user's own.
+
+The schema of a row is made from the dataclasses of `rooflm.catalogue.model`, so a field is described in one place only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import MISSING, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from types import GenericAlias
+from typing import Any
+
+import msgspec
+
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.huggingface.read import read_config
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE, checked
+
+_MIXERS = {"attention": Attention, "mla": MLA, "mamba2": LinearAttention, "mamba1": LinearAttention,
+           "gated-delta": LinearAttention, "kda": LinearAttention}  # fmt: skip
+_FFNS = {"mlp": MLP, "moe": MoE}
+_TYPES: dict[str, Any] = {"Num": int | float, "bool": bool, "str": str, "float": int | float}
+
+
+def _struct(shape: type, tag: str | None = None, **types: Any) -> Any:
+    """A strict msgspec struct with the fields of a dataclass; `tag` is its `kind`. A mixer or ffn may be left out."""
+    columns: list[Any] = []
+    for f in fields(shape):
+        if f.name != "kind":
+            default = None if f.name in ("mixer", "ffn") else f.default
+            columns.append((f.name, types.get(f.name, _TYPES.get(str(f.type))), *[default][: default is not MISSING]))
+    return msgspec.defstruct(
+        (tag or shape.__name__).replace("-", "_"), columns, forbid_unknown_fields=True, kw_only=True, tag=tag,
+        tag_field="kind" if tag else None,
+    )  # fmt: skip
+
+
+def _union(kinds: dict[str, type]) -> Any:
+    made: Any = None
+    for tag, shape in kinds.items():
+        made = made | _struct(shape, tag)
+    return made
+
+
+@lru_cache
+def _schema() -> Any:
+    block = _struct(Block, mixer=_union(_MIXERS), ffn=_union(_FFNS))
+    row = _struct(Model, blocks=GenericAlias(list, (block,)))
+    return msgspec.defstruct(
+        "Row", [("aliases", list[str], []), ("note", str, ""), ("name", str, "")], bases=(row,),
+        kw_only=True, forbid_unknown_fields=True,
+    )  # fmt: skip
+
+
+def _plain(struct: Any) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def _part(struct: Any, kinds: dict[str, type]) -> Any:
+    if struct is None:
+        return None
+    tag = struct.__struct_config__.tag
+    shape = kinds[tag]
+    return shape(**({"kind": tag} if shape is LinearAttention else {}), **_plain(struct))
+
+
+def from_row(row: dict[str, Any], name: str, label: str) -> Model:
+    """A Model from a parsed TOML table; RooflmError names the file, the field, the value and the rule."""
+    read = _plain(catalogue.convert(row, _schema(), label))
+    blocks = tuple(
+        Block(**_plain(b) | {"mixer": _part(b.mixer, _MIXERS), "ffn": _part(b.ffn, _FFNS)}) for b in read["blocks"]
+    )
+    same = {b.mixer: b.mixer for b in reversed(blocks)}  # equal mixers are one object: a graph holds them once
+    blocks = tuple(replace(b, mixer=same[b.mixer]) for b in blocks)
+    del read["aliases"], read["note"]
+    return checked(Model(**read | {"name": name, "blocks": blocks}), label)
+
+
+@lru_cache(maxsize=512)
+def _packaged(canonical: str) -> Model:
+    return from_row(catalogue.raw_row("model", canonical)[0], canonical, f"model {canonical!r}")
+
+
+def model_names() -> list[str]:
+    """The names of every model in the catalogue, sorted.
+
+    >>> "llama-2-7b" in model_names()
+    True
+    """
+    return catalogue.names("model")
+
+
+def load_model(name: str | os.PathLike[str]) -> Model:
+    """The model behind a catalogue name, an alias (Hugging Face ids too), a config.json or its folder, or a .toml.
+
+    >>> load_model("meta-llama/Llama-2-7b-hf").name
+    'llama-2-7b'
+    >>> load_model("llama-9")
+    Traceback (most recent call last):
+    rooflm.errors.UnknownNameError: unknown model 'llama-9': did you mean ...
+    """
+    text = os.fspath(name)
+    if catalogue.is_path(text):
+        row, stem = catalogue.raw_row("model", text)
+        return from_row(row, str(row.get("name") or stem), text)
+    is_config = text.lower().endswith(".json") or text.startswith((".", "/", "~"))
+    if is_config or (catalogue.normalise(text) not in catalogue.aliases("model") and Path(text).is_dir()):
+        return read_config(Path(text).expanduser())
+    return _packaged(catalogue.resolve("model", text))

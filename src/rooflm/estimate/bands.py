@@ -1,0 +1,107 @@
+"""How far to trust a prediction: the band in which eight of ten measured values like it lie, and how many there are.
+
+data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase, engine row and
+architecture of the device, of predictions whose own group of rows had no part in the fit (`rooflm_fit.bands`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from rooflm.catalogue.rows import structured
+from rooflm.errors import RooflmError
+from rooflm.kernels.constants import ANY, CALIBRATION
+from rooflm.units import Num
+
+FEWEST = 20
+"""Rows below which a set is not used: its percentiles say too little."""
+LEVELS = (
+    ("engine and generation", 1.0),
+    ("engine", 1.2),
+    ("other release, same generation", 1.2),
+    ("other release", 1.3),
+    ("other engines, same generation", 1.3),
+    ("all rows", 1.5),
+)
+"""How near the rows are to the question, nearest first, and the power by which their band is widened (the logarithm of
+its ends times so much: where nothing like the scenario was measured, more goes wrong than where it was)."""
+
+
+class Band(NamedTuple):
+    """Measured over predicted time: low and high end of the band, number of rows, which of LEVELS."""
+
+    low: float
+    high: float
+    rows: int
+    level: str
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    phase: str
+    engine: str = ANY
+    architecture: str = ANY
+    low: float
+    high: float
+    rows: int
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    band: tuple[_Row, ...] = ()
+
+
+@cache
+def _rows() -> dict[tuple[str, str, str], _Row]:
+    path = CALIBRATION / "bands.toml"
+    try:
+        found = structured(tomllib.loads(path.read_text(encoding="utf-8")), _File).band
+    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
+        raise RooflmError(f"{path.name}: {exc}") from exc
+    return {(r.phase, r.engine, r.architecture): r for r in found}
+
+
+def family(engine: str) -> str:
+    """The engine without its release.
+
+    >>> family("vllm-2024-rocm"), family("llama.cpp-2024-05"), family("hf-eager")
+    ('vllm', 'llama.cpp', 'hf-eager')
+    """
+    head, _, tail = engine.partition("-")
+    return head if tail[:1].isdigit() or tail == "nemo" else engine
+
+
+def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:
+    """The sets of rows that a prediction may be like, in the order of LEVELS.
+
+    >>> asked("vllm-2024", "hopper")[2]
+    ('vllm*', 'hopper')
+    """
+    kin = f"{family(engine)}{ANY}"
+    return (engine, architecture), (engine, ANY), (kin, architecture), (kin, ANY), (ANY, architecture), (ANY, ANY)
+
+
+@cache
+def band(phase: str, engine: str, architecture: str) -> Band | None:
+    """The band of a prediction: phase "prefill", "decode", "request", "memory" or "step". None where no row exists.
+
+    >>> found = band("decode", "no-such-engine", "no-such-generation")
+    >>> found is not None and found.low < 1 < found.high
+    True
+    """
+    for (name, wider), (who, where) in zip(LEVELS, asked(engine, architecture), strict=True):
+        row = _rows().get((phase, who, where))
+        if row is not None and (row.rows >= FEWEST or (who, where) == (ANY, ANY)):
+            return Band(row.low**wider, row.high**wider, row.rows, name)
+    return None
+
+
+def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
+    """The band's ends around a predicted time (or, with `rate`, around what is inverse to a time).
+
+    >>> around(10.0, Band(0.8, 1.25, 30, "engine")), around(10.0, Band(0.8, 1.25, 30, "engine"), rate=True)
+    ((8.0, 12.5), (8.0, 12.5))
+    """
+    return (time / found.high, time / found.low) if rate else (time * found.low, time * found.high)

@@ -1,0 +1,262 @@
+"""What fits: memory of the fullest device when serving, the largest batch, rounds of a batch, and the rules of a
+split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.hardware import Device
+from rooflm.estimate import memory as mem
+from rooflm.estimate.step import add_up
+from rooflm.graph.forward import Style
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
+
+    parts: dict[str, Num]
+    total: Num
+    capacity: Num
+
+    @property
+    def margin(self) -> Num:
+        """Bytes left (negative: missing)."""
+        return self.capacity - self.total
+
+
+class Limits(NamedTuple):
+    """Why a scenario cannot run: one flag a reason (arrays of bool)."""
+
+    flags: dict[str, Num]
+
+    @property
+    def reason(self) -> Num:
+        """The first reason that holds at each point, or an empty text."""
+        names = ["", *self.flags]
+        code: Num = np.zeros((), dtype=int)
+        for index, flag in reversed(list(enumerate(self.flags.values(), start=1))):
+            code = np.where(flag, index, code)
+        return np.asarray(np.array(names)[np.asarray(code)])
+
+
+def style(s: Scenario) -> Style:
+    """How the engine builds its graph."""
+    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
+    e = s.engine
+    return Style(
+        e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue,
+        decode_flash=e.decode_flash, rope_inside=e.rope_inside, alike=e.alike, skew=e.skew, shared_aside=e.shared_aside,
+    )  # fmt: skip
+
+
+def rank_sequences(s: Scenario) -> Num:
+    """Sequences of the fullest data-parallel rank."""
+    return np.ceil(s.workload.batch / s.mapping.dp)
+
+
+def waves(s: Scenario) -> Num:
+    """Rounds in which the batch runs: batch / what fits, rounded up, where the engine queues the rest; else 1.
+
+    Rounds are taken as equally full: a step's time is close to linear in its sequences, so only their number counts.
+    """
+    if not s.engine.waves:
+        return 1
+    return np.ceil(s.workload.batch / np.maximum(max_batch(s), s.mapping.dp))
+
+
+def running_sequences(s: Scenario) -> Num:
+    """Sequences of the fullest data-parallel rank that run at the same time."""
+    return rank_sequences(s) / waves(s)
+
+
+class Needs(NamedTuple):
+    """Bytes on the fullest device: of its weights, and of the KV cache a sequence, of activations a token of a pass and
+    of logits a sequence."""
+
+    weights: Num
+    sequence: Num
+    token: Num
+    logit: Num
+
+
+def needs(s: Scenario) -> Needs:
+    """What memory is made of, whatever the batch."""
+    e, m = s.engine, s.mapping
+    held = replace(m, pp=1) if e.even_stages else m
+    weights = mem.weight_bytes(s.model, held, s.quant, style(s).half_bytes) / (m.pp if e.even_stages else 1)
+    return Needs(weights, sequence_bytes(s), token_bytes(s), logit_bytes(s))
+
+
+def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
+    """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length.
+
+    The capacity is what the engine may fill: its share of the device, less what it leaves free beside the KV cache.
+    need: `needs(s)`, where it is known already.
+    """
+    e, m = s.engine, s.mapping
+    each = needs(s) if need is None else need
+    sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
+    parts = {"weights": each.weights}
+    parts["kv_cache"] = sequences * each.sequence
+    parts["activations"] = pass_tokens(s, sequences) * each.token
+    parts["logits"] = sequences * each.logit
+    parts["context"] = e.context + 0.0
+    parts["workspace"] = e.workspace + 0.0
+    total = add_up(parts.values())
+    rest = total - parts["kv_cache"]
+    size = usable(s.cluster.device) * e.memory_fraction
+    return Memory(parts, total, rest + e.free_fraction * (size - rest))
+
+
+SYSTEM = 2.0 * 2**30
+"""Bytes of a memory shared with the host that its system holds: published runs of llama.cpp fill 13 of 16 GiB and 6.0
+of 8, but not 6.1 of 8."""
+
+
+def usable(device: Device) -> Num:
+    """Bytes of a device's memory that programs may hold: all, but on Apple's chips, whose system lives in the same
+    memory, what that leaves."""
+    return device.dram.size - (SYSTEM if device.vendor == "apple" else 0.0)
+
+
+def sequence_bytes(s: Scenario) -> Num:
+    """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
+    share)."""
+    length = (s.workload.prompt + s.workload.output) / s.mapping.cp
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.block)
+
+
+def pass_tokens(s: Scenario, sequences: Num) -> Num:
+    """New tokens of the largest pass of one device."""
+    new = s.workload.prompt - s.workload.cached
+    return np.maximum(np.minimum(sequences * new, s.engine.token_budget) / s.mapping.cp, sequences)
+
+
+def token_bytes(s: Scenario) -> Num:
+    """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores."""
+    st = style(s)
+    values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
+    scores = 0.0 if s.engine.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, st.half_bytes)
+    return values * st.half_bytes + scores
+
+
+def logit_bytes(s: Scenario) -> Num:
+    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
+    rows = (s.workload.prompt - s.workload.cached) if s.workload.logits == "all" else 1
+    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (style(s).half_bytes + 4.0)
+
+
+def max_batch(s: Scenario, need: Needs | None = None) -> Num:
+    """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget.
+    need: `needs(s)`, where it is known already."""
+    own = needs(s) if need is None else need
+    fixed = memory_use(s, np.zeros(()), own)
+    free = (fixed.capacity - fixed.total) / s.engine.free_fraction
+    new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
+    each = own.sequence / s.engine.free_fraction + own.logit
+    token = own.token
+    small = np.floor(free / (each + new * token))
+    budget = s.engine.token_budget / s.mapping.cp
+    large = np.floor(
+        np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each
+    )
+    best = np.where(small * new <= budget, small, np.maximum(large, np.floor(budget / new)))
+    return np.maximum(np.minimum(best, s.engine.max_sequences), 0) * s.mapping.dp
+
+
+def check(s: Scenario, fits: Num) -> Limits:
+    """The rules of a legal mapping, and memory, each a flag with its reason."""
+    m, model = s.mapping, s.model.scaled()
+    flags: dict[str, Num] = {}
+    heads = [b.mixer.heads for b in model.blocks if b.mixer is not None]
+    flags["tp does not divide the heads"] = _any([h % m.tp != 0 for h in heads])
+    flags["the degrees do not divide the GPUs"] = m.uneven
+    flags["the degrees make another number of GPUs"] = m.misfit
+    flags["pp exceeds the layers"] = np.asarray(m.pp > model.layers)
+    flags["dp exceeds the batch"] = np.asarray(m.dp > s.workload.batch)
+    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
+    if experts:
+        flags["ep does not divide the experts"] = _any([x % m.ep != 0 for x in experts])
+        flags["ep does not fit tp x dp"] = np.asarray((m.tp * m.dp) % m.ep != 0)
+    else:
+        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
+    flags["out of memory"] = ~np.asarray(fits)
+    return Limits(flags)
+
+
+def _any(flags: list[Any]) -> Num:
+    """True where any flag is."""
+    out: Any = np.zeros((), dtype=bool)
+    for flag in flags:
+        out = out | np.asarray(flag)
+    return out
+
+
+MOST_STAGES = 64
+
+
+class Split(NamedTuple):
+    """A tensor and pipeline split."""
+
+    devices: int
+    tp: int
+    pp: int
+
+
+def fewest_gpus(s: Scenario) -> Split | None:
+    """The split with the fewest GPUs (then the largest tp) whose memory suffices, tp within a node; None if none does.
+
+    The batch and lengths stay; data parallelism is left as it is.
+    """
+    heads = max((int(np.max(b.mixer.heads)) for b in s.model.scaled().blocks if b.mixer is not None), default=1)
+    node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
+    ways = np.array([d for d in range(1, heads + 1) if heads % d == 0 and d <= node], dtype=float)
+    stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
+    mapping = replace(
+        s.mapping, tp=ways[:, None], pp=stages[None, :], in_flight=1, ep=np.minimum(s.mapping.ep, ways[:, None])
+    )
+    memory = memory_use(replace(s, mapping=mapping, axes=2))
+    devices = np.where(memory.total <= memory.capacity, ways[:, None] * stages, np.inf)
+    if not np.isfinite(devices).any():
+        return None
+    best = devices.min()
+    row = max(i for i in range(len(ways)) if best in devices[i])
+    return Split(int(best), int(ways[row]), int(best / ways[row]))
+
+
+class Capacity(NamedTuple):
+    """KV memory of one engine instance: tokens that fit, tokens' worth of what every sequence holds beside its own
+    (recurrent state, full windows, the unfilled part of its last block), bytes a token (all GPUs)."""
+
+    tokens: float
+    each: float
+    bytes_per_token: float
+
+
+def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
+    """KV capacity from the memory formulas: what weights, activations of a full pass and fixed buffers leave.
+
+    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
+    device that weights and cache take together, all else beside it (SGLang's mem_fraction_static; 0: as said).
+    """
+    m = s.mapping
+    fixed = memory_use(s, batch=np.zeros(()))
+    free = float(fixed.capacity - fixed.total) - float(s.engine.free_fraction * budget * token_bytes(s))
+    long = max(longest, 1.0) * 64
+
+    def held(tokens: float) -> float:
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens))
+
+    per_token = (held(2 * long) - held(long)) / long
+    state = max(held(longest) - per_token * longest, 0.0)
+    block = float(s.engine.block)
+    if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
+        per_token = state / max(longest, 1.0) or 1.0
+    each = state / per_token + (block - 1) / 2
+    return Capacity(max(free, 0.0) / per_token * float(m.dp), each, per_token * float(m.tp * m.pp))

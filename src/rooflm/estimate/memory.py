@@ -1,0 +1,205 @@
+"""Bytes on one device: weights by shard, KV cache and recurrent state, activations, logits, buffers.
+
+The device is the fullest one: with a pipeline, the stage with the most layers and the larger of embedding and head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rooflm.catalogue.model import (
+    MLA,
+    MLP,
+    Attention,
+    Block,
+    FeedForward,
+    LinearAttention,
+    Mixer,
+    Model,
+    MoE,
+    ffn_params,
+    mixer_params,
+    norm_params,
+)
+from rooflm.catalogue.quant import Quant
+from rooflm.scenario.mapping import Mapping
+from rooflm.units import Num
+
+
+def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
+    """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
+    if mixer is None or (isinstance(tp, int) and tp == 1):
+        return mixer
+    if isinstance(mixer, Attention):
+        return replace(mixer, heads=np.ceil(mixer.heads / tp), kv_heads=np.ceil(mixer.kv_heads / tp))
+    if isinstance(mixer, MLA):
+        return replace(mixer, heads=np.ceil(mixer.heads / tp))
+    return replace(mixer, heads=np.ceil(mixer.heads / tp), key_heads=np.ceil(mixer.key_heads / tp))
+
+
+def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
+    """(width of the dense or shared part, experts, width of an expert) on one rank."""
+    if ffn is None:
+        return 0, 0, 0
+    if isinstance(ffn, MLP):
+        return np.ceil(ffn.width / mapping.tp), 0, 0
+    return np.ceil(ffn.shared_width / mapping.tp), ffn.experts / mapping.ep, np.ceil(ffn.width / mapping.expert_tp)
+
+
+def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
+    """Parameters of one layer on one rank: {"dense": matrices, "experts": expert matrices, "plain": norms, router}.
+
+    >>> from rooflm.catalogue.model import MLP
+    >>> b = Block(1, Attention(32, 32, 128), MLP(11008)); m = Model("m", 4096, 32000, (b,))
+    >>> shard = block_shard(m, b, Mapping(tp=2)); float(shard["dense"]) * 2 == 4 * 4096**2 + 3 * 4096 * 11008
+    True
+    """
+    h = model.hidden
+    dense = mixer_params(local_mixer(block.mixer, mapping.tp), h)
+    plain: Num = block.norms * norm_params(model)
+    experts: Num = 0
+    dense_width, count, width = local_ffn(block.ffn, mapping)
+    if isinstance(block.ffn, MLP):
+        dense = dense + ffn_params(replace(block.ffn, width=dense_width), h)
+    elif isinstance(block.ffn, MoE):
+        f = block.ffn
+        mats = 3 if f.gated else 2
+        inner = f.inner(h)
+        dense = dense + mats * h * dense_width + 2 * h * f.latent
+        experts = count * (mats * inner * width + f.bias * ((mats - 1) * width + inner))
+        plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
+    return {"dense": dense, "experts": experts, "plain": plain}
+
+
+def stage_share(model: Model, pp: Num) -> Num:
+    """Share of all layers that the fullest pipeline stage holds: ceil(L / pp) / L.
+
+    >>> from rooflm.catalogue.model import MLP
+    >>> m = Model("m", 64, 100, (Block(78, Attention(1, 1, 64), MLP(64)),)); float(stage_share(m, 12) * 78)
+    7.0
+    """
+    layers = model.layers
+    return np.ceil(layers / pp) / layers
+
+
+def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
+    """Parameters on the fullest device by kind: dense, experts, plain, embedding (with head and positions)."""
+    m = model.scaled()
+    share = stage_share(m, mapping.pp)
+    total: dict[str, Num] = {"dense": 0.0, "experts": 0.0, "plain": 0.0}
+    for block in m.blocks:
+        for kind, params in block_shard(m, block, mapping).items():
+            total[kind] = total[kind] + block.count * params * share
+    total["plain"] = total["plain"] + norm_params(m)
+    rows = np.ceil(m.vocab / mapping.tp)
+    table = rows * m.hidden
+    first = table + m.positions * m.hidden
+    last = table + m.head_bias * rows
+    both = first + last - m.tied * table
+    total["embedding"] = np.where(np.asarray(mapping.pp) > 1, np.maximum(first, last), both) + m.extra_params
+    return total
+
+
+def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float = 2.0) -> Num:
+    """Bytes of weights on the fullest device; norms and router stay at 16 bits, mostly also embedding and head.
+
+    >>> from rooflm.catalogue.model import MLP
+    >>> m = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
+    >>> float(weight_bytes(m, Mapping(), Quant("bf16"))) == 2 * 6738415616
+    True
+    """
+    parts = shards(model, mapping)
+    dense_bytes = half_bytes if quant.experts_only else quant.weight_bytes
+    return (
+        parts["dense"] * dense_bytes
+        + parts["experts"] * quant.weight_bytes
+        + parts["plain"] * half_bytes
+        + parts["embedding"] * quant.table_bytes(half_bytes)
+    )
+
+
+def kv_values(mixer: Mixer | None) -> Num:
+    """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key)."""
+    if isinstance(mixer, Attention):
+        return mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
+    if isinstance(mixer, MLA):
+        return mixer.kv_rank + mixer.rope_dim
+    return 0
+
+
+def index_bytes(mixer: Mixer | None) -> Num:
+    """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2)."""
+    if isinstance(mixer, MLA):
+        return np.where(np.asarray(mixer.index_topk) > 0, mixer.index_dim + 4.0, 0.0)
+    return 0
+
+
+def kv_bytes_per_token(model: Model, quant: Quant) -> Num:
+    """Bytes that one more token adds to the cache of the whole model (windows not yet full).
+
+    >>> from rooflm.catalogue.model import MLP
+    >>> m = Model("llama-2-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
+    >>> float(kv_bytes_per_token(m, Quant("bf16"))) / 1024
+    512.0
+    """
+    m = model.scaled()
+    return sum(b.count * (kv_values(b.mixer) * quant.kv_bytes + index_bytes(b.mixer)) for b in m.blocks)
+
+
+def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: Num, block: Num = 1) -> Num:
+    """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`.
+
+    A window keeps at most its width; pages of `block` tokens are rounded up; recurrent layers keep a state of fixed
+    size (fp32) and the tail of their convolution.
+    """
+    m = model.scaled()
+    paged = np.ceil(tokens / block) * block
+    total: Num = 0.0
+    for b in m.blocks:
+        mixer = local_mixer(b.mixer, mapping.tp)
+        if isinstance(mixer, LinearAttention):
+            inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
+            total = total + b.count * (inner * mixer.state * 4.0 + (inner + 2 * keys) * mixer.conv * 2.0)
+            continue
+        kept = np.minimum(paged, mixer.window) if isinstance(mixer, Attention) else paged
+        total = total + b.count * kept * (kv_values(mixer) * quant.kv_bytes + index_bytes(mixer))
+    return total * stage_share(m, mapping.pp)
+
+
+def layer_widths(model: Model, mapping: Mapping) -> Num:
+    """Values a token that the widest moment of any layer holds beside the residual (its inputs and outputs).
+
+    Attention: the projections and the output; feed-forward: gate, up and their product; MoE: as many copies of a token
+    as it has experts on this rank.
+    """
+    m = model.scaled()
+    widest: Num = 0.0
+    for b in m.blocks:
+        mixer = local_mixer(b.mixer, mapping.tp)
+        if isinstance(mixer, Attention):
+            wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + kv_values(mixer)
+        elif isinstance(mixer, MLA):
+            wide = mixer.heads * (3 * (mixer.nope_dim + mixer.rope_dim) + mixer.value_dim)
+        elif isinstance(mixer, LinearAttention):
+            wide = 3 * mixer.heads * mixer.head_dim + 4 * mixer.key_heads * mixer.state
+        else:
+            wide = 0.0
+        dense, _, width = local_ffn(b.ffn, mapping)
+        feed: Num = dense * (3.0 if b.ffn is None or b.ffn.gated else 2.0)
+        if isinstance(b.ffn, MoE):
+            pairs = b.ffn.top_k * mapping.expert_dp / mapping.ep
+            feed = np.maximum(feed, pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
+        widest = np.maximum(widest, np.maximum(wide, feed))
+    return widest
+
+
+def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float = 2.0) -> Num:
+    """Bytes a query token of unfused attention's scores: every head of the widest layer, 16-bit and fp32 copies."""
+    heads: Num = 0.0
+    for b in model.scaled().blocks:
+        mixer = local_mixer(b.mixer, mapping.tp)
+        if isinstance(mixer, Attention):
+            heads = np.maximum(heads, mixer.heads)
+    return heads * keys * (half_bytes + 4.0)

@@ -1,0 +1,78 @@
+"""Pipeline schedules: how long the pipeline stands idle and how many micro-batches a stage holds.
+
+Notation: p stages, m micro-batches, v virtual stages a device, F, B, W the time of forward, input-gradient and
+weight-gradient pass of one micro-batch on one device. Sources: GPipe (arXiv 1811.06965), 1F1B and interleaving
+(Narayanan et al. 2021, arXiv 2104.04473, section 2.2), zero-bubble (Qi et al. 2023, arXiv 2401.10241, table 1),
+DualPipe (DeepSeek-V3, arXiv 2412.19437, table 2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflm.units import Num
+
+
+def bubble_fraction(p: Num, m: Num, v: Num = 1) -> Num:
+    """Idle over busy time of GPipe, 1F1B and interleaved 1F1B: (p - 1) / (m v).
+
+    >>> float(bubble_fraction(8, 64)), float(bubble_fraction(8, 64, 3)), float(bubble_fraction(1, 4))
+    (0.109375, 0.036458333333333336, 0.0)
+    """
+    return (p - 1) / (m * v)
+
+
+def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: Num) -> Num:
+    """Seconds that a device stands idle in a step: forward, dgrad, wgrad are seconds of one micro-batch on a device.
+
+        gpipe, 1f1b   (p-1) (F+B+W)         interleaved   (p-1)/v (F+B+W)
+        zb-h1         (p-1) (F+B-W)         zb-h2         (p-1) (F+B-2W)        dualpipe   (p/2-1) (F+B+W+B-3W)
+
+    (never below 0; recomputation counts as part of B; DualPipe's F&B is taken as F+B+W.)
+
+    >>> [float(bubble_time(s, 4, 2, 1.0, 1.0, 1.0)) for s in ("1f1b", "interleaved", "zb-h1", "zb-h2")]
+    [9.0, 4.5, 3.0, 0.0]
+    """
+    if schedule == "zb-h1":
+        idle = (p - 1) * (forward + dgrad - wgrad)
+    elif schedule == "zb-h2":
+        idle = (p - 1) * (forward + dgrad - 2 * wgrad)
+    elif schedule == "dualpipe":
+        idle = (p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad)
+    else:
+        idle = (p - 1) / chunks(schedule, v) * (forward + dgrad + wgrad)
+    return np.maximum(idle, 0.0)
+
+
+def chunks(schedule: str, v: Num) -> Num:
+    """Virtual stages that the schedule really interleaves.
+
+    >>> chunks("1f1b", 3), chunks("interleaved", 3)
+    (1, 3)
+    """
+    return v if schedule == "interleaved" else 1
+
+
+def in_flight(schedule: str, p: Num, m: Num, v: Num = 1, stage: Num = 0) -> Num:
+    """Micro-batches whose activations stage `stage` (0-based) holds at its fullest moment, in units of a whole stage.
+
+    GPipe m; 1F1B min(m, p - stage); interleaved min(m, p (1 + (p-1)/(p v)) - ...): the first stage holds
+    1 + (p-1)/(p v) times as much as with 1F1B (Narayanan et al., section 2.2; Korthikanti et al. 2022, section 4.2.3),
+    a later one 2 chunks less a stage; zb-h1 as 1F1B; zb-h2 min(m, 2p - 1 - 2 stage); dualpipe p + 1.
+
+    >>> [float(in_flight(s, 8, 64, 2)) for s in ("gpipe", "1f1b", "interleaved", "zb-h2", "dualpipe")]
+    [64.0, 8.0, 11.5, 15.0, 9.0]
+    >>> float(in_flight("1f1b", 8, 64, stage=7)), float(in_flight("1f1b", 8, 2))
+    (1.0, 2.0)
+    """
+    if schedule == "gpipe":
+        return m * 1.0
+    if schedule == "zb-h2":
+        return np.minimum(m, 2 * p - 1 - 2 * stage) * 1.0
+    if schedule == "dualpipe":
+        return np.minimum(m, p + 1) * 1.0
+    if schedule == "interleaved":
+        # warm-up of 2 (p - stage - 1) + (v - 1) p chunks, and one in work; with v = 1 it is plain 1F1B
+        held = np.where(np.asarray(v) > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage)
+        return np.minimum(m, held) * 1.0
+    return np.minimum(m, p - stage) * 1.0

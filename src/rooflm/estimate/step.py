@@ -1,0 +1,148 @@
+"""What both estimators share: how timed nodes become the time of a step, and power and cost of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.hardware import Device
+from rooflm.graph.ops import Comm, Op
+from rooflm.kernels.rates import Rates
+from rooflm.kernels.roofline import Timed, comm_volume
+from rooflm.units import Num
+
+MEMORY_POWER = 0.6
+"""Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
+their TDP in decoding; Patel et al., "Characterizing power management opportunities for LLMs in the cloud", 2024)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running; packed: time that a kernel
+    takes in the pass over its time alone. What few ask for (FLOPs, bytes, energy) is added up when it is read."""
+
+    total: Num
+    parts: dict[str, Num]
+    busy: Num
+    timed: Sequence[Timed] = field(repr=False)
+    device: Device = field(repr=False)
+    rates: Rates = field(repr=False)
+    packed: Num = 1.0
+
+    @cached_property
+    def flops(self) -> Num:
+        """FLOPs of the pass."""
+        return add_up(t.node.count * t.node.flops for t in self.timed if isinstance(t.node, Op))
+
+    @cached_property
+    def bytes(self) -> Num:
+        """Bytes through device memory, each operand once."""
+        return add_up(t.node.count * t.node.bytes for t in self.timed if isinstance(t.node, Op))
+
+    @cached_property
+    def dynamic(self) -> Num:
+        """Joules beyond idle power."""
+        return dynamic_energy(self.timed, self.device, self.rates)
+
+
+def add_up(values: Iterable[Num]) -> Num:
+    """The sum, small arrays first: what varies along few axes is added up before it meets what varies along many.
+
+    >>> float(add_up([1.0, np.array(2.0), 3]))
+    6.0
+    """
+    listed = list(values)
+    if any(isinstance(v, np.ndarray) for v in listed):
+        listed.sort(key=lambda v: v.size if isinstance(v, np.ndarray) else 1)
+    total: Num = 0.0
+    for value in listed:
+        total = total + value
+    return total
+
+
+def launches(timed: Sequence[Timed]) -> Num:
+    """Kernels issued in a pass: a collective is one, and none in a group of one rank (a degree may be an array)."""
+    return sum(
+        t.node.count * (t.node.launches if isinstance(t.node, Op) else np.minimum(t.node.ranks - 1, 1)) for t in timed
+    )
+
+
+def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
+    """Seconds by part of the breakdown."""
+    parts: dict[str, list[Num]] = {}
+    for t in timed:
+        parts.setdefault(t.node.part, []).append(t.total)
+    return {part: add_up(times) for part, times in parts.items()}
+
+
+def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
+    """Joules that the work itself draws beyond idle power.
+
+    E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes / bandwidth): an op at full compute rate draws TDP, one
+    that streams memory at full rate 60 % of the way to it.
+    """
+    seconds = [
+        t.node.count * np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
+        for t in timed
+        if isinstance(t.node, Op)
+    ]
+    return (device.tdp - device.idle) * add_up(seconds)
+
+
+def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
+    """Seconds of a pass on device and host together (see `step`).
+
+    >>> float(hosted(5.0, 3.0, 1.0, False)), float(hosted(5.0, 3.0, 1.0, True))
+    (6.0, 5.0)
+    """
+    return np.maximum(device_time, issued + fixed) if overlap else np.maximum(device_time, issued) + fixed
+
+
+def prompt_issue(engine: Engine, tokens: Num) -> Num:
+    """Host time a launch of a pass with prompts that has so many tokens in all: a graph's where one holds them.
+
+    >>> e = Engine("", issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, captured=512)
+    >>> [float(prompt_issue(e, n)) for n in (512, 513)]
+    [1e-06, 6e-05]
+    """
+    return np.where(tokens > engine.captured, np.maximum(engine.issue_prefill, engine.eager), engine.issue_decode)
+
+
+def step(
+    timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, slower: Num = 1.0
+) -> Step:
+    """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
+
+    The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
+    which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
+    "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
+    show) shortens all parts alike. slower: factor of all that the device does.
+    """
+    parts = by_part(timed)
+    alone = add_up(parts.values())
+    count = launches(timed)
+    device_time = (alone + count * engine.gap) * slower
+    busy = np.minimum(alone * slower, device_time)
+    packed = busy / np.maximum(alone, 1e-300)
+    parts = {name: value * packed for name, value in parts.items()}
+    parts["gaps"] = device_time - busy
+    fixed = engine.step + engine.sequence * sequences
+    issued = count * issue
+    total = hosted(device_time, issued, fixed, engine.overlap)
+    parts["host"] = total - device_time
+    return Step(total, parts, busy, timed, device, r, packed)
+
+
+def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:
+    """Bytes that one device sends in a pass, by collective: a stage does its share of the layers' collectives and
+    sends its output on once."""
+    sent: dict[str, Num] = {}
+    for t in timed:
+        if isinstance(t.node, Comm):
+            stages = np.maximum(pp - 1, 1) if t.node.group == "pp" else pp
+            sent[t.node.name] = sent.get(t.node.name, 0.0) + comm_volume(t.node) / stages
+    return sent

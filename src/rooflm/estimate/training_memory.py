@@ -1,0 +1,319 @@
+"""Bytes on one device in training: weights, gradients, optimiser, activations, logits, buffers; fullest stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.model import MLA, Attention, Block, LinearAttention, Model, MoE, norm_params
+from rooflm.catalogue.quant import Quant
+from rooflm.estimate.memory import block_shard, local_ffn, local_mixer
+from rooflm.estimate.schedule import in_flight
+from rooflm.graph.forward import Style
+from rooflm.scenario.mapping import MODULES, Mapping
+from rooflm.scenario.training import Training
+from rooflm.units import Num
+
+STATE_BYTES = {
+    "adam": 8.0,
+    "adam-bf16": 4.0,
+    "adam8bit": 2.0,
+    "adafactor": 0.0,
+    "sgd": 0.0,
+    "sgd-momentum": 4.0,
+    "muon": 4.0,
+}
+"""Bytes of optimiser state a parameter beside the master copy: two fp32 moments (Adam), two of
+16 bits (DeepSeek-V3, arXiv 2412.19437; Megatron-Core's precision-aware optimizer), two of 8 bits (Dettmers et al.,
+arXiv 2110.02861), row and column sums only (Adafactor), one fp32 momentum (SGD with momentum, Muon)."""
+
+
+def korthikanti(s: Num, b: Num, h: Num, a: Num, t: Num, sp: bool = False, recompute: str = "none") -> Num:
+    """Activation bytes of one GPT layer and micro-batch: sequence s, batch b, hidden h, heads a, tensor degree t.
+
+        none  sbh (10 + 24/t + 5as/(ht))    selective  sbh (10 + 24/t)    full  2 sbh
+        with sequence parallelism:  sbh/t (34 + 5as/h)    34 sbh/t    2 sbh/t
+
+    Source: Korthikanti et al. 2022 (arXiv 2205.05198), equations 1 to 4 and table 2 (16-bit values, dropout).
+
+    >>> korthikanti(2048, 1, 12288, 96, 8, sp=True, recompute="selective") == 34 * 2048 * 12288 / 8
+    True
+    """
+    scores = 5 * a * s / (h * t) if recompute == "none" else 0.0
+    if recompute == "full":
+        return 2.0 * s * b * h / (t if sp else 1)
+    return s * b * h * (34 / t + scores) if sp else s * b * h * (10 + 24 / t + scores)
+
+
+def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
+    """(weights, gradients, optimiser) bytes a parameter on one of d data-parallel ranks under ZeRO stage 0 to 3.
+
+    Stage 1 shards the optimiser, 2 the gradients too, 3 the weights too: 16, 4 + 12/d, 2 + 14/d, 16/d in all with
+    16-bit weights and gradients. Source: Rajbhandari et al. 2020, "ZeRO", arXiv 1910.02054, figure 1.
+
+    >>> [float(sum(zero_bytes(z, 4))) for z in (0, 1, 2, 3)]
+    [16.0, 7.0, 5.5, 4.0]
+    """
+    stage = np.asarray(zero)
+    return (
+        weight / np.where(stage >= 3, d, 1),
+        grad / np.where(stage >= 2, d, 1),
+        state / np.where(stage >= 1, d, 1),
+    )
+
+
+def state_bytes(t: Training) -> Num:
+    """Bytes of optimiser a trained parameter: moments and the fp32 master copy.
+
+    >>> [state_bytes(t) for t in (Training(), Training(optimizer="sgd"), Training(remainders=True))]
+    [12.0, 4.0, 10.0]
+    """
+    return STATE_BYTES[t.optimizer] + (2.0 if t.remainders else 4.0) * t.master
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Bytes of one layer and micro-batch: `kept` from forward to backward, `whole` without recomputation."""
+
+    kept: Num
+    whole: Num
+
+
+def layer_activations(
+    model: Model, block: Block, m: Mapping, style: Style, quant: Quant, seq: Num, span: Num, imbalance: Num = 1.0
+) -> Layer:
+    """Activations of one layer for a micro-batch of m.micro_batch sequences of `seq` tokens; scores span `span` keys.
+
+    Kept are the inputs of products, norms and activations, masks of one byte, and the softmax with its dropout where
+    attention is unfused. For a GPT layer with dropout these are exactly Korthikanti's formulas (see `korthikanti`).
+    """
+    h = model.hidden
+    tokens = m.micro_batch * seq / m.cp
+    rows = tokens / m.tp if m.sp else tokens
+    b, drop = style.half_bytes, 1.0 * style.dropout
+    narrow = np.minimum(quant.act_bytes, b)
+    mixer = local_mixer(block.mixer, m.tp)
+    held: Num = block.norms * rows * h * b
+    scores: Num = 0.0
+    again = dict.fromkeys(MODULES, 0.0 * rows)  # bytes that modules need not keep
+    if isinstance(mixer, Attention):
+        wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
+        held = held + rows * h * (narrow + drop) + tokens * wide * b
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        if style.flash:
+            held = held + tokens * mixer.heads * 4.0
+        else:
+            scores = tokens * mixer.heads * span * (b + drop * (b + 1))
+    elif isinstance(mixer, MLA):
+        qk = mixer.nope_dim + mixer.rope_dim
+        latent = mixer.q_rank + mixer.kv_rank + mixer.rope_dim
+        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
+        held = held + rows * h * narrow + tokens * wide * b + tokens * mixer.heads * 4.0
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        again["mla_up_proj"] = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
+    elif isinstance(mixer, LinearAttention):
+        inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
+        held = held + rows * h * narrow + tokens * (4 * inner + 4 * keys) * b
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
+    dense, _experts, width = local_ffn(block.ffn, m)
+    if block.ffn is not None:
+        mats = 3.0 if block.ffn.gated else 2.0
+        wide = tokens * dense * ((mats - 1) * b + narrow)
+        held = held + rows * h * (narrow + drop) + wide
+        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        if isinstance(block.ffn, MoE):
+            pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * imbalance
+            inner = block.ffn.inner(h)
+            routed = rows * block.ffn.experts * 8.0 + pairs * (inner * (narrow + b) + width * ((mats - 1) * b + narrow))
+            routed = routed + rows * block.ffn.latent * narrow  # what the projection out of the latent reads
+            held = held + routed
+            again["moe_act"] = pairs * width * narrow
+            again["moe"] = routed + wide
+        else:
+            again["mlp"] = wide
+    whole = held + scores
+    checkpoint = rows * h * b
+    dropped = sum(again[module] for module in m.recompute_modules)
+    if "moe" in m.recompute_modules and "moe_act" in m.recompute_modules:
+        dropped = dropped - again["moe_act"]
+    if m.recompute == "selective":
+        return Layer(held - dropped, whole)
+    if m.recompute == "ops":
+        # inputs of the layer's norms, attention's output, half of the products' outputs
+        return Layer(block.norms * rows * h * b + 0.5 * (held - 2 * block.norms * rows * h * b), whole)
+    if m.recompute == "full":
+        every = np.maximum(m.recompute_layers, 1)
+        return Layer(checkpoint / every, whole * every)
+    return Layer(checkpoint if m.recompute == "block" else whole - dropped, whole)
+
+
+def fullest_layer(model: Model, m: Mapping, style: Style, quant: Quant, seq: Num, span: Num, imbalance: Num) -> Layer:
+    """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
+    kept: Num = 0.0
+    whole: Num = 0.0
+    mean: Num = 0.0
+    for block in model.blocks:
+        layer = layer_activations(model, block, m, style, quant, seq, span, imbalance)
+        kept = kept + block.count * layer.kept
+        mean = mean + block.count * layer.whole
+        whole = np.maximum(whole, layer.whole)
+    layers = model.layers
+    if m.recompute == "block":
+        # N layers of each stage are recomputed, the others keep everything
+        share = np.minimum(m.recompute_layers * m.pp / layers, 1.0)
+        kept = share * kept + (1 - share) * mean
+    return Layer(kept / layers, whole)
+
+
+class Trained(NamedTuple):
+    """Parameters on a device by kind, and those that are trained; `frozen_bytes`: of a frozen weight."""
+
+    total: dict[str, Num]
+    trained: dict[str, Num]
+
+
+def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
+    """Layers of the end stages and of the fullest stage between them: where pp does not divide, ends have fewer.
+
+    >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
+    ([7.0, 8.0], [12.0, 12.0])
+    """
+    return np.maximum(np.floor(layers / pp), np.where(np.asarray(pp) > 1, 0.0, layers)), np.ceil(layers / pp)
+
+
+def layer_params(model: Model, m: Mapping) -> dict[str, Num]:
+    """Parameters of a mean layer on one rank: {"dense", "experts", "plain"}."""
+    out: dict[str, Num] = {"dense": 0.0, "experts": 0.0, "plain": 0.0}
+    for block in model.blocks:
+        for kind, params in block_shard(model, block, m).items():
+            out[kind] = out[kind] + block.count * params / model.layers
+    return out
+
+
+def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:
+    """(first, last): embedding with positions, and head with final norm; with one stage a tied table counts once."""
+    rows = np.ceil(model.vocab / m.tp)
+    table = rows * model.hidden
+    one = np.asarray(m.pp) == 1
+    first = table + model.positions * model.hidden + model.extra_params
+    last = table * np.where(one & model.tied, 0.0, 1.0) + model.head_bias * rows + norm_params(model)
+    return first, last
+
+
+def expert_replicas(m: Mapping) -> Num:
+    """Ranks that hold the same experts, over which their gradients are reduced: devices of a stage / (ep x expert tp).
+
+    >>> float(expert_replicas(Mapping(tp=2, dp=32, ep=8)))
+    8.0
+    """
+    return np.maximum(m.tp * m.cp * m.dp / (m.ep * m.expert_tp), 1)
+
+
+def shard_ranks(m: Mapping) -> Num:
+    """Ranks that ZeRO shards over: the data and context ranks, or the given group of hybrid sharding."""
+    return np.where(np.asarray(m.fsdp_group) > 0, np.minimum(m.fsdp_group, m.dp * m.cp), m.dp * m.cp)
+
+
+class Stage(NamedTuple):
+    """One stage's bytes by part."""
+
+    parts: dict[str, Num]
+
+    @property
+    def total(self) -> Num:
+        """Sum of the parts."""
+        return sum(self.parts.values())
+
+
+class Setup(NamedTuple):
+    """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank."""
+
+    model: Model
+    mapping: Mapping
+    style: Style
+    quant: Quant
+    options: Training
+    seq: Num
+    span: Num
+    micro_batches: Num
+    grad_bytes: Num
+    adapters: Num = 0.0
+    logit_bytes: Num = 6.0
+    grad_extra: Num = 0.0
+    regather: bool = True
+
+
+def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
+    """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head."""
+    t, m = c.options, c.mapping
+    d, e = shard_ranks(m), expert_replicas(m)
+    per = layer_params(c.model, m)
+    dense, experts = layers * (per["dense"] + per["plain"]) + ends, layers * per["experts"]
+    share = t.trainable_layers * (not t.adapters)
+    end_share = 1.0 * (t.embeddings and not t.adapters)
+    trained = layers * (per["dense"] + per["plain"]) * share + ends * end_share + layers * c.adapters
+    frozen = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8)) if t.adapters else 2.0
+    own = c.style.half_bytes + (1.0 if t.fp8_weights else 0.0)
+    weight = own if not t.adapters else frozen
+    grad = c.grad_bytes
+    w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
+    we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
+    # under a pipeline that does not gather again, a stage keeps its weights whole, and its gradients until the end
+    kept = (np.asarray(m.zero) >= 3) & (np.asarray(m.pp) > 1) & (not c.regather)
+    g, ge = np.where(kept, grad, g), np.where(kept, grad, ge)
+    extra = c.grad_extra * (trained + experts * share)
+    weights = dense * w + experts * we + layers * c.adapters * 2.0
+    one = 2.0 * weight * (per["dense"] + per["plain"] + per["experts"])
+    gathered = np.where(kept, weight * (dense + experts), np.where(np.asarray(m.zero) >= 3, one, 0.0))
+    return {
+        "weights": weights * (1 - t.offload_params),
+        "gradients": trained * g + experts * share * ge + extra,
+        "optimizer": (trained * o + experts * share * oe) * (1 - t.offload_optimizer),
+        "buffers": gathered + 0.0,
+    }
+
+
+def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> Stage:
+    """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
+    m, model, b = c.mapping, c.model, c.style.half_bytes
+    parts = model_states(c, layers, ends)
+    layer = fullest_layer(model, m, c.style, c.quant, c.seq, c.span, c.options.imbalance)
+    flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
+    tokens = m.micro_batch * c.seq / m.cp
+    rows = tokens / m.tp if m.sp else tokens
+    working = 0.0 if m.recompute in ("none", "selective", "ops") else np.maximum(layer.whole - layer.kept, 0.0)
+    masks = first * flight * rows * model.hidden * c.style.dropout
+    inputs = last * 2 * rows * model.hidden * b
+    held = flight * layers * layer.kept + working + masks + inputs
+    parts["activations"] = held * (1 - c.options.offload_activations)
+    columns = np.ceil(model.vocab / m.tp)
+    parts["logits"] = last * tokens * columns * c.logit_bytes
+    return Stage(parts)
+
+
+def fullest_stage(c: Setup) -> Stage:
+    """The stage that needs most: the first, the second (more layers where they do not divide) or the last."""
+    m, layers = c.mapping, c.model.layers
+    ends, between = stage_layers(layers, m.pp)
+    embedding, head = end_params(c.model, m)
+    one = np.where(np.asarray(m.pp) == 1, 1.0, 0.0)
+    candidates = [
+        stage(c, ends, embedding + one * head, 0, 1.0, one),
+        stage(c, ends, head + one * embedding, m.pp - 1, one, 1.0),
+    ]
+    if not (isinstance(m.pp, int | float) and m.pp <= 2):
+        middle = np.where(np.asarray(m.pp) > 2, between, 0.0)
+        candidates.append(stage(c, middle, 0.0, np.minimum(1, m.pp - 1), 0.0, 0.0))
+    totals = [c.total for c in candidates]
+    most = totals[0]
+    for total in totals[1:]:
+        most = np.maximum(most, total)
+    parts: dict[str, Num] = {}
+    for name in candidates[0].parts:
+        value: Num = candidates[0].parts[name]
+        for other, total in zip(candidates[1:], totals[1:], strict=True):
+            value = np.where(total == most, other.parts[name], value)
+        parts[name] = value
+    return Stage(parts)

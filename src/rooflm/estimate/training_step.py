@@ -1,0 +1,341 @@
+"""The graph of a training step: forward nodes of one micro-batch, what the backward rules make of them, the update, the
+synchronisation of data-parallel ranks and the messages between stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
+from rooflm.estimate import training_memory as tm
+from rooflm.graph import backward as rules
+from rooflm.graph import forward as graph
+from rooflm.graph.context import absent_group
+from rooflm.graph.feedforward import reached_ranks
+from rooflm.graph.forward import Context, Pass, Prefill, Style
+from rooflm.graph.ops import Comm, Op, attended, gemm, stream
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+Nodes = list[Op | Comm]
+
+
+def style(s: Scenario) -> Style:
+    """How the engine builds its training graph."""
+    e = s.engine
+    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
+    return Style(
+        fused=e.fused, flash=e.flash, half_bytes=4.0 if wide else 2.0, vocab_parallel=True, merged=e.merged,
+        training=True, sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
+        grouped=e.grouped, consecutive=s.training.consecutive,
+    )  # fmt: skip
+
+
+def document(s: Scenario) -> Num:
+    """Length of the documents that attention sees: the sequence, or the token-weighted mean length where packed.
+
+    A token attends within its own document, so scores grow as sum(l^2) / sum(l) instead of the sequence length.
+    """
+    t, seq = s.training, s.workload.seq
+    if not t.packed:
+        return seq
+    return np.where(np.asarray(t.packed_square) > 0, t.packed_square / np.maximum(t.packed_mean, 1.0), seq)
+
+
+def context(s: Scenario) -> Context:
+    """The forward pass of one micro-batch on one rank."""
+    m, length = s.mapping, document(s)
+    tokens = m.micro_batch * s.workload.seq
+    work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
+    return Context(trained_model(s), work, m, s.quant, style(s))
+
+
+def trained_model(s: Scenario) -> Model:
+    """The model as it is trained: with its layers that predict tokens further ahead, each an attention and a
+    feed-forward layer like its last ones, behind a product that joins hidden state and embedding (2 h to h), whose
+    weights stand beside the embedding. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
+    model, depth = s.model.scaled(), s.training.mtp
+    if not ahead(s):
+        return model
+    mixer = next((b.mixer for b in reversed(model.blocks) if isinstance(b.mixer, Attention | MLA)), None)
+    ffn = next((b.ffn for b in reversed(model.blocks) if b.ffn is not None), None)
+    extra = model.extra_params + depth * 2.0 * model.hidden**2
+    return replace(model, blocks=(*model.blocks, Block(depth, mixer, ffn, norms=4)), extra_params=extra)
+
+
+def ahead(s: Scenario) -> bool:
+    """Whether layers predict tokens further ahead (structural: an array of depths means yes)."""
+    return not (isinstance(s.training.mtp, int | float) and s.training.mtp == 0)
+
+
+def micro_batches(s: Scenario) -> Num:
+    """Micro-batches of a step on one data-parallel rank.
+
+    A batch that does not divide leaves the last one partly empty.
+    """
+    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
+
+
+def grad_bytes(s: Scenario) -> Num:
+    """Bytes a gradient value: as asked, else as the engine accumulates them."""
+    return np.where(np.asarray(s.training.grad_bytes) > 0, s.training.grad_bytes, s.engine.grad_bytes)
+
+
+def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
+    """Forward nodes by place: embedding, layers, head."""
+    layers: Nodes = []
+    for block in c.model.blocks:
+        nodes = graph.block_nodes(c, block)
+        layers += once_a_node(s, c, nodes, block.ffn) if isinstance(block.ffn, MoE) else nodes
+    if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
+        layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
+    head = graph.head_nodes(c)
+    if ahead(s):  # every depth has a loss of its own
+        h, b = c.model.hidden, c.style.half_bytes
+        rows = c.tokens / c.mapping.tp
+        head = [scaled(n, 1.0 + s.training.mtp) for n in head]
+        head.append(gemm("mtp_join", "logits", s.training.mtp, rows, h, 2 * h, (b, b, b)))
+    return {"embedding": graph.embedding_nodes(c), "layers": layers, "head": head}
+
+
+def of_experts(node: Op | Comm) -> bool:
+    """Whether a node's work grows with the pairs of token and expert on the busiest rank."""
+    return node.name.startswith(("experts_", "permute", "ep_"))
+
+
+def scaled(node: Op | Comm, share: Num) -> Op | Comm:
+    """The node executed `share` times as often."""
+    if isinstance(share, int | float) and share == 1:
+        return node
+    return node._replace(count=node.count * share)
+
+
+def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
+    """Exchanges of tokens that cross nodes send a token once to each node, which spreads it inside (DeepEP, HybridEP).
+
+    Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
+    (arXiv 2412.19437), section 3.2.2.
+    """
+    if not s.engine.dedup or not s.cluster.tiers:
+        return nodes
+    held = s.cluster.tiers[0].size
+
+    def shrunk(node: Op | Comm) -> Op | Comm:
+        if not isinstance(node, Comm) or node.group != "ep":
+            return node
+        places = np.maximum(node.ranks * node.stride / held, 1.0)
+        share = reached_ranks(c, f, places) / reached_ranks(c, f, node.ranks)
+        return node._replace(bytes=node.bytes * np.where(places > 1, share, 1.0))
+
+    return [shrunk(node) for node in nodes]
+
+
+def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
+    """Nodes of one micro-batch by "phase.place" ("forward.layers"), with adapters, casts and recomputation."""
+    t, q = s.training, s.quant
+    places = forward_nodes(s, c)
+    base = places["layers"]
+    grads = grad_bytes(s)
+    own = 0.0 if t.adapters else 1.0
+    of = {
+        "embedding": rules.Rules(grads, s.mapping.sp, 1.0),
+        "layers": rules.Rules(grads, s.mapping.sp, own),
+        "head": rules.Rules(grads, s.mapping.sp, 1.0 * (t.embeddings and not t.adapters)),
+    }
+    nodes: dict[str, Nodes] = {}
+    for place, forward in places.items():
+        nodes[f"backward.{place}"] = rules.backward(forward, of[place])
+    if not t.adapters:  # frozen first layers need no backward pass at all
+        nodes["backward.layers"] = [scaled(n, t.trainable_layers) for n in nodes["backward.layers"]]
+    if t.adapters:
+        extra = rules.adapters(base, t)
+        nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(extra, rules.Rules(grads))]
+        narrow = rules.dequantised(base, t.base_bits) if isinstance(t.base_bits, np.ndarray) or t.base_bits < 16 else []
+        nodes["backward.layers"] = [*nodes["backward.layers"], *narrow]
+        base = [*base, *extra, *narrow]
+    if isinstance(q.act_bits, int | float) and q.act_bits < 16:
+        casts = rules.quantisation(base, 1.0 / m, q.name == "fp8-rowwise")
+        nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(casts, rules.Rules(grads))]
+        base = [*base, *casts]
+    nodes |= {"forward.embedding": places["embedding"], "forward.layers": base, "forward.head": places["head"]}
+    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
+    again = rules.recomputed(base, policy, recomputed_share(s), s.engine.early_stop, modules)
+    nodes["recompute.layers"] = again if t.adapters else [scaled(n, t.trainable_layers) for n in again]
+    return {name: [gathered(n, s) for n in listed] for name, listed in nodes.items()} if narrow_gathers(s) else nodes
+
+
+def narrow_gathers(s: Scenario) -> bool:
+    """Whether a tensor group gathers values of the products' width: one scale a tensor, cast before they are sent.
+
+    Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs.
+    """
+    narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
+    return narrow and s.engine.narrow_gather and s.quant.name != "fp8-rowwise"
+
+
+def gathered(node: Op | Comm, s: Scenario) -> Op | Comm:
+    """A gather of the tensor group at the products' width."""
+    if not isinstance(node, Comm) or node.op != "all_gather" or node.group != "tp":
+        return node
+    return node._replace(bytes=node.bytes * s.quant.act_bytes / 2.0)
+
+
+def recomputed_share(s: Scenario) -> Num:
+    """Share of the layers that run again: all, or with "block" the given number of each stage."""
+    if s.mapping.recompute != "block":
+        return 1.0
+    return np.minimum(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
+
+
+class Held(NamedTuple):
+    """Trained parameters of the fullest device: dense (with embedding) and experts."""
+
+    dense: Num
+    experts: Num
+
+
+def held(s: Scenario, c: Context) -> Held:
+    """Trained parameters of the fullest device."""
+    t, m, model = s.training, s.mapping, c.model
+    per = tm.layer_params(model, m)
+    layers = np.ceil(model.layers / m.pp)
+    first, last = tm.end_params(model, m)
+    ends = np.where(np.asarray(m.pp) > 1, np.maximum(first, last), first + last)
+    if t.adapters:
+        return Held(layers * adapter_params(s, c), 0.0)
+    dense = layers * (per["dense"] + per["plain"]) * t.trainable_layers + ends * t.embeddings
+    return Held(dense, layers * per["experts"] * t.trainable_layers)
+
+
+def adapter_params(s: Scenario, c: Context) -> Num:
+    """Parameters of the adapters of a mean layer on one rank: rank x (inputs + outputs) a product."""
+    if not s.training.adapters:
+        return 0.0
+    total: Num = 0.0
+    for node in rules.adapters(forward_nodes(s, c)["layers"], s.training):
+        if isinstance(node, Op) and node.kind == "gemm":
+            total = total + node.count * node.shape[1] * node.shape[2]
+    return total / c.model.layers
+
+
+def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
+    """The update: gradients unscaled and their norm taken, states read and written, 16-bit weights written.
+
+    Adam reads gradient, moments and master copy and writes the last three and the weight: 2 x states + gradient + 2
+    bytes a parameter of the shard. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products
+    with the smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
+    """
+    t, m, g = s.training, s.mapping, grad_bytes(s)
+    d, e = (
+        np.where(np.asarray(m.zero) >= 1, tm.shard_ranks(m), 1),
+        np.where(np.asarray(m.zero) >= 1, tm.expert_replicas(m), 1),
+    )
+    shard = own.dense / d + own.experts / e
+    full = own.dense / np.where(np.asarray(m.zero) >= 2, d, 1) + own.experts / np.where(np.asarray(m.zero) >= 2, e, 1)
+    nodes: Nodes = []
+    if t.loss_scaling:
+        nodes.append(stream("unscale", "optimizer", "optimizer", 1, shard * 2 * g, 8))
+    if t.clip:
+        nodes.append(stream("grad_norm", "optimizer", "optimizer", 1, shard * 2 * g, 8))
+    nodes.append(stream("zero_grad", "optimizer", "optimizer", 1, full * g, 8))
+    nodes.append(stream("update", "optimizer", "optimizer", 1, shard * (2 * tm.state_bytes(t) + g + 2.0), 8))
+    if t.optimizer == "muon":
+        flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
+        nodes.append(Op("orthogonalise", "optimizer", "optimizer", 1, flops, shard * 40.0, (), rate="half", launches=8))
+    return nodes
+
+
+def sync_nodes(s: Scenario, own: Held, layers: Num) -> dict[str, Nodes]:
+    """One reduction of all gradients ("reduce") and one gather of all parameters ("gather"), layer by layer.
+
+    ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
+    all-reduced over the groups. The tied embedding's two copies are added up between the end stages ("tied").
+    """
+    m, g = s.mapping, grad_bytes(s)
+    zero = np.asarray(m.zero)
+    ranks, stride = m.dp * m.cp, m.stride("cp")
+    group = tm.shard_ranks(m)
+    replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
+    sharded = zero >= 1
+    reduce: Nodes = []
+    gather: Nodes = []
+
+    def add(where: Nodes, name: str, op: str, size: Num, n: Num, step: Num, active: Any) -> None:
+        if not np.any(active):
+            return
+        count = np.where(active, layers, 0.0)
+        where.append(Comm(name, "dp_comm", op, count, size / layers, n, step, "dp"))
+
+    dense, experts = own.dense * g, own.experts * g
+    add(reduce, "dp_all_reduce", "all_reduce", dense, ranks, stride, ~sharded)
+    add(reduce, "dp_reduce_scatter", "reduce_scatter", dense, group, stride, sharded)
+    hybrid = sharded & np.asarray(group < ranks)
+    add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
+    add(gather, "dp_all_gather", "all_gather", own.dense * 2.0, group, stride, sharded)
+    if np.any(np.asarray(own.experts) > 0):
+        add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, ~sharded)
+        add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, sharded)
+        add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, sharded)
+    tied: Nodes = []
+    model = s.model
+    if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
+        size = np.ceil(model.vocab / m.tp) * model.scaled().hidden * g
+        tied.append(
+            Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")
+        )
+    return {"reduce": reduce, "gather": gather, "tied": tied}
+
+
+def send_nodes(c: Context) -> Nodes:
+    """One message between neighbouring stages: the hidden states, of which a tensor rank sends its share; without
+    sequence parallelism they are then gathered in the node (Narayanan et al. 2021, section 4.1)."""
+    m = c.mapping
+    if absent_group(m.pp):
+        return []
+    size = c.tokens * c.model.hidden * c.style.half_bytes
+    ranks = np.minimum(m.pp, 2)
+    nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
+    if not m.sp and not absent_group(m.tp):
+        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, np.where(ranks > 1, m.tp, 1), 1, "tp"))
+    return nodes
+
+
+def count_flops(nodes: Sequence[Op | Comm]) -> Num:
+    """FLOPs of matrix products, attention and scans; elementwise work does not count."""
+    products = ("gemm", "bmm", "attention", "mla_attention", "moe", "scan")
+    return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in products) + 0.0
+
+
+def flops_seconds(nodes: Nodes, peak: dict[str, Num]) -> Num:
+    """Seconds of the nodes if only their FLOPs took time, each at its own rate."""
+    return sum(count_flops([n]) / peak[n.rate] for n in nodes if isinstance(n, Op)) + 0.0
+
+
+def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
+    """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
+
+    causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
+    """
+    one = Mapping()
+    even = replace(s, mapping=one, engine=replace(s.engine, flash=causal), training=replace(s.training, imbalance=1.0))
+    c = context(even)
+    nodes = forward_nodes(even, c)
+    if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
+        pairs = document(s) / attended(document(s), 0, np.inf)
+        nodes["layers"] = [
+            n._replace(flops=n.flops * pairs) if isinstance(n, Op) and n.kind == "mla_attention" else n
+            for n in nodes["layers"]
+        ]
+    return sum(count_flops(nodes[place]) for place in nodes), nodes["layers"]
+
+
+def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
+    """FLOPs of one sequence that recomputation runs again, of the forward nodes of all layers."""
+    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
+    if policy == "selective" and s.engine.flash:
+        policy = "none"
+    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.early_stop, modules))

@@ -1,0 +1,306 @@
+"""From timed nodes to the time of a training step: what each phase takes on a stage, what communication shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.model import MoE
+from rooflm.estimate import training_memory as tm
+from rooflm.estimate.step import by_part, launches
+from rooflm.estimate.training_step import Held, Nodes, ahead, document, grad_bytes
+from rooflm.graph.forward import Context
+from rooflm.graph.ops import Comm, Op
+from rooflm.kernels import training_factors as factors
+from rooflm.kernels.own_machine import training_factor
+from rooflm.kernels.rates import rates
+from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+PLACES = ("embedding", "layers", "head")
+PHASES = ("forward", "backward", "recompute")
+
+
+def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
+    """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
+    e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
+    if node.kind == "gemm":
+        single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
+        if not node.name.startswith("experts_"):
+            return single
+        apart = 1.0 if e.grouped else factors.experts(device, generation) * bias_factor(s)
+        return single * e.moe_factor * apart
+    if node.kind == "scan":
+        return e.attention_factor * factors.scan(device, generation)
+    if node.kind in ("attention", "mla_attention"):
+        forward, back = factors.attention(e.attention_kernel, device, generation)
+        again = node.name == "attention_backward"
+        return e.attention_factor * forward * (back * e.attention_backward if again else 1.0)
+    return e.bmm_factor
+
+
+def bias_factor(s: Scenario) -> float:
+    """Of the products and activations of experts: above 1 where they have biases."""
+    return factors.biased() if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
+
+
+STREAM_FLOOR = 2e-6
+"""s: floor of an elementwise kernel."""
+PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
+"""Kinds that take their calibrated time; elementwise kernels, calibrated on few rows, take a share of bandwidth."""
+
+
+def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
+    """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
+    slower = bias_factor(s) if node.name.startswith("experts_activation") and not s.engine.grouped else 1.0
+    return slower * node.bytes / (s.engine.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+
+
+def expert_launches(node: Op, s: Scenario) -> Num:
+    """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
+    starts, and ends too short to fill the device."""
+    one_by_one = not s.engine.grouped and node.name.startswith("experts_") and node.kind in ("gemm", "cast")
+    return s.engine.expert_launch * node.launches if one_by_one else 0.0
+
+
+def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
+    """Calibrated times of kernels measured alone, times what training steps take over them."""
+    if s.efficiency.mode != "calibrated":
+        return list(timed)
+    r = rates(s)
+    if s.cluster.device.measured is not None:
+        c = s.cluster.device.measured.of(r.dtype["half"])
+        return [t._replace(time=t.time * training_factor(t.node, c)) if isinstance(t.node, Op) else t for t in timed]
+    out: list[Timed] = []
+    for t in timed:
+        if isinstance(t.node, Op):
+            known = t.node.kind in PRODUCTS
+            seconds = t.time * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
+            out.append(t._replace(time=seconds + expert_launches(t.node, s)))
+        else:
+            out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
+    return out
+
+
+def time_groups(groups: dict[str, Nodes], s: Scenario) -> dict[str, tuple[Timed, ...]]:
+    """All nodes timed in one call, by group."""
+    timed = in_training(time_nodes([n for nodes in groups.values() for n in nodes], s), s)
+    out: dict[str, tuple[Timed, ...]] = {}
+    start = 0
+    for name, nodes in groups.items():
+        out[name] = tuple(timed[start : start + len(nodes)])
+        start += len(nodes)
+    return out
+
+
+class Section(NamedTuple):
+    """One phase at one place for one micro-batch, the whole model's layers: compute seconds, seconds by collective
+    group, wgrad seconds, kernels, and seconds of the attention core."""
+
+    compute: Num
+    comm: dict[str, Num]
+    wgrad: Num
+    kernels: Num
+    core: Num
+
+
+ATTENTION = ("attention", "mla_attention", "bmm")
+"""Kinds of the attention core, behind which a context group's exchange may hide."""
+
+
+def section(timed: Sequence[Timed]) -> Section:
+    """Sums over the nodes of a section."""
+    parts = by_part([t for t in timed if isinstance(t.node, Op)])
+    comm = by_part([t for t in timed if isinstance(t.node, Comm)])
+    wgrad = sum(t.total for t in timed if t.node.name.endswith("_wgrad"))
+    core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in ATTENTION)
+    return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed), core + 0.0)
+
+
+def context_window(core: Num, ways: Num, ring: bool) -> Num:
+    """Seconds of attention that run while keys and values of other ranks are under way, of `core` in all.
+
+    Attention of a rank is cut into as many kernels as the group has ranks, of equal work (zig-zag chunks). In a ring,
+    each of the first cp - 1 runs beside the exchange of the next share: what shows of cp - 1 exchanges of t is
+    (cp - 1) max(0, t - core / cp) = max(0, all exchanges - this window). A gather runs beside the first kernel only.
+
+    Sources: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P; torchtitan, ParallelismConfig,
+    context_parallel_rotate_method ("all-gather all kv shards on ranks after the first sub-SDPA computation").
+
+    >>> context_window(8.0, 4, True), context_window(8.0, 4, False)
+    (6.0, 2.0)
+    """
+    return core * (ways - 1) / ways if ring else core / ways
+
+
+def exposed(c: Section, s: Scenario) -> dict[str, Num]:
+    """Communication of a section that compute does not hide: the engine's share of it may, up to the compute there is.
+
+    The extra gathers of a backward pass (regather) hide behind the input gradients whatever the engine; exchanges of a
+    context group behind the attention that runs beside them (`context_window`).
+    """
+    e = s.engine
+    shares = {
+        "tp_comm": e.tp_overlap,
+        "cp_comm": e.cp_overlap,
+        "ep_comm": e.ep_overlap,
+        "tp_regather": 1.0,
+        "cp_regather": e.cp_overlap,
+    }
+    bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
+    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, e.ring)
+    out: dict[str, Num] = {}
+    for group, seconds in c.comm.items():
+        hidden = np.minimum(shares[group] * seconds, left)
+        if group.startswith("cp_"):
+            hidden = np.minimum(hidden, beside)
+            beside = beside - hidden
+        left = left - hidden
+        name = group.replace("regather", "comm")
+        out[name] = out.get(name, 0.0) + seconds - hidden
+    return out
+
+
+class Micro(NamedTuple):
+    """One micro-batch on the mean and the slowest stage: seconds by part of the mean stage, and their sums."""
+
+    parts: dict[str, Num]
+    mean: Num
+    slowest: Num
+    forward: Num
+    backward: Num
+    wgrad: Num
+    layer_forward: Num
+    layer_backward: Num
+
+
+ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
+"""Share of a layer's kernels in each phase: the backward pass issues two products for one. What runs again is issued as
+the share of the forward pass that it is."""
+
+
+def experts_host(s: Scenario) -> Num:
+    """Host seconds of all layers of experts, and of virtual stages whose exchanges run beside another micro-batch, for
+    one micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
+    layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
+    if s.efficiency.mode != "calibrated" or (isinstance(layers, int) and layers == 0):
+        return 0.0
+    e, m = s.engine, s.mapping
+    plans: Num = 0.0
+    if not (isinstance(e.ep_overlap, int | float) and e.ep_overlap == 0):
+        plans = m.pp * m.vp * e.chunk_host * (np.asarray(e.ep_overlap) > 0)
+    return (layers * e.moe_host + plans) * (1.0 - e.graphed)
+
+
+def relieved(layers: Num, pp: Num, one: Num, side: Num) -> Num:
+    """The slowest stage where the last, with its losses of `side` s, holds as few layers (of `one` s) as serve best:
+    runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
+    DeepSeek-V3 over 16 stages: 4 layers each, 2 beside the losses).
+
+    >>> float(relieved(62, 16, 1.0, 1.5)), float(relieved(62, 16, 1.0, 0.0))
+    (4.0, 4.0)
+    """
+    stages = np.maximum(np.asarray(pp) - 1, 1)
+    best: Num = np.inf
+    for fewer in range(RELIEF):
+        last = np.maximum(np.ceil(layers / pp) - fewer, 0)
+        best = np.minimum(best, np.maximum(np.ceil((layers - last) / stages) * one, last * one + side))
+    return best
+
+
+RELIEF = 5
+"""Most layers, and one, that a last stage gives away."""
+
+
+def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> Micro:
+    """A micro-batch's seconds by part, on the mean stage, and on the slowest.
+
+    With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
+    slowest = max(C t, F t + max(e, h)), or the sum of all with one stage.
+    """
+    pp, e = s.mapping.pp, s.engine
+    parts: dict[str, Num] = {}
+    seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
+    by_phase: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
+    layer: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
+    for name, part in sections.items():
+        phase, place = name.split(".")
+        open_ = exposed(part, s)
+        total = part.compute + sum(open_.values())
+        issue = part.kernels * e.issue_prefill
+        if place == "layers":
+            once = part.kernels / sections["forward.layers"].kernels * ISSUED["forward"]
+            issue = issue + experts_host(s) * ISSUED.get(phase, once)
+        host = np.maximum(issue - total, 0.0) + part.kernels * e.gap
+        for key, value in {phase: part.compute, **open_, "host": host}.items():
+            parts[key] = parts.get(key, 0.0) + value / pp
+        seconds[place] = seconds[place] + total + host
+        by_phase[phase] = by_phase[phase] + (total + host) / pp
+        if place == "layers":
+            layer[phase] = (total + host) / layers
+    ends, between = tm.stage_layers(layers, pp)
+    one = seconds["layers"] / layers
+    side = np.maximum(seconds["embedding"], seconds["head"])
+    whole = sum(seconds.values())
+    fullest = relieved(layers, pp, one, side) if ahead(s) else np.maximum(between * one, ends * one + side)
+    slowest = np.where(np.asarray(pp) > 1, fullest, whole)
+    wgrad = sum(part.wgrad for part in sections.values()) / pp
+    return Micro(
+        parts, whole / pp, slowest, by_phase["forward"], by_phase["backward"] + by_phase["recompute"], wgrad,
+        layer["forward"], layer["backward"] + layer["recompute"],
+    )  # fmt: skip
+
+
+class Sync(NamedTuple):
+    """Data-parallel communication of a step: all and what shows (s); how often gradients and parameters travel."""
+
+    total: Num
+    exposed: Num
+    reductions: Num
+    gathers: Num
+
+
+def sync_time(s: Scenario, times: dict[str, Num], micro: Micro, m: Num, stage_layers: Num) -> Sync:
+    """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
+    pass before; what compute cannot hide shows, and at least one layer's message at the end.
+
+    ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, and 3 gathers
+    parameters for both passes of each (once a step with a pipeline, unless the engine gathers again).
+    """
+    e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
+    each = m if e.regather else np.where(np.asarray(pp) > 1, 1.0, m)
+    reductions = np.where(zero >= 2, each, 1.0)
+    forward_gathers = np.where(zero >= 3, each, np.where(zero >= 1, 1.0, 0.0))
+    backward_gathers = np.where(zero >= 3, each, 0.0)
+    reduce, gather = times["reduce"], times["gather"]
+    ahead = forward_gathers * gather
+    behind = backward_gathers * gather + reductions * reduce
+    total = ahead + behind + times["tied"]
+    first, last = gather / stage_layers, reduce / stage_layers
+    hidden_f = np.maximum(ahead - np.maximum(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
+    hidden_b = np.maximum(behind - reductions * micro.backward, last)
+    shown_f = hidden_f if e.param_overlap else ahead
+    shown_b = hidden_b if e.grad_overlap else behind
+    return Sync(total, shown_f + shown_b + times["tied"], reductions, forward_gathers + backward_gathers)
+
+
+def offload_time(s: Scenario, own: Held, c: Context, m: Num, compute: Num) -> Num:
+    """Seconds that moving to and from host memory adds.
+
+    Optimiser: gradients go out and weights come back once a step, the CPU updates (ZeRO-Offload, arXiv 2101.06840; its
+    own time is not modelled). Parameters: in twice a micro-batch; activations: out and in; both hide behind compute.
+    """
+    t, bandwidth = s.training, s.cluster.host_bandwidth
+    shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
+    if all(isinstance(x, int | float) and x == 0 for x in shares):
+        return 0.0
+    d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
+    optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
+    params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
+    layer = tm.fullest_layer(c.model, s.mapping, c.style, s.quant, s.workload.seq, document(s), t.imbalance)
+    kept = layer.kept * np.ceil(c.model.layers / s.mapping.pp)
+    activations = t.offload_activations * kept * m * 2.0 / bandwidth
+    return optimizer + np.maximum(params + activations - compute, 0.0)

@@ -1,0 +1,287 @@
+"""Backward pass, recomputation, adapters and casts as rules on the ops of the forward pass: there is no second graph.
+
+A product C = A B has two backward products of the same FLOPs, one for its input (dgrad) and one for its weights
+(wgrad, accumulated in the gradient buffer). Flash attention computes its scores again: five products instead of two.
+A streaming kernel moves a known multiple of its forward traffic. A collective has its mirror image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
+from rooflm.scenario.training import Training
+from rooflm.units import Num
+
+FLASH_BACKWARD = 2.5
+"""Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
+section 4.1 counts the same 2.5)."""
+
+STREAM_BACKWARD = {
+    "norm": 1.5, "add": 2 / 3, "activation": 5 / 3, "rope": 1.0, "softmax": 1.5, "sample": 0.5, "embedding": 2.0,
+    "conv": 2.0, "route": 1.0, "cast": 1.0, "score_dropout": 1.0, "cp_merge": 1.0,
+}  # fmt: skip
+"""Backward over forward traffic by name or kind, from the values that each reads and writes: a norm reads x and dy
+and writes one (3 to 2); a residual add passes its gradient to the mask (2 to 3); a gated activation reads gate, up and
+gradient and writes two (5 to 3); softmax reads its output and the gradient and writes one (3 to 2), its dropout reads
+the mask and the gradient and writes one; a rotation is undone; the loss writes its gradient over its input; an
+embedding reads the gradient and adds to fp32 rows; where a context group merges partial outputs, it adds up partial
+gradients of the queries."""
+
+MIRROR = {
+    "all_reduce": "all_reduce", "reduce_scatter": "all_gather", "all_gather": "reduce_scatter",
+    "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce",
+}  # fmt: skip
+"""The collective of the backward pass for each of the forward pass (its transpose)."""
+
+CORE = ("scores", "softmax", "score_dropout", "values")
+"""Ops of the attention core, which selective recomputation runs again (Korthikanti et al. 2022, section 5); flash
+attention does it by itself and stores nothing to run again for."""
+
+
+class Rules(NamedTuple):
+    """What the backward rules depend on. grad_bytes: of the weight gradients' buffer; sequence_parallel: a gathered
+    input is not stored but gathered again; weights: whether weight gradients are needed (a share: 0 frozen, 1 all)."""
+
+    grad_bytes: Num = 4
+    sequence_parallel: bool = False
+    weights: Num = 1.0
+
+
+def backward(nodes: Sequence[Op | Comm], rules: Rules) -> list[Op | Comm]:
+    """The backward pass of forward nodes, last node first."""
+    out: list[Op | Comm] = []
+    for node in reversed(nodes):
+        out += backward_comm(node, rules) if isinstance(node, Comm) else backward_op(node, rules)
+    return out
+
+
+def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
+    """The backward ops of one forward op.
+
+    >>> ops = backward_op(gemm("up", "mlp", 2, 512, 4096, 1024, (2, 2, 2)), Rules())
+    >>> [(o.name, o.flops == 2 * 512 * 4096 * 1024) for o in ops]
+    [('up_dgrad', True), ('up_wgrad', True)]
+    """
+    if op.kind == "gemm":
+        return product_backward(op, rules)
+    if op.kind == "bmm":
+        return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2)]
+    if op.kind in ("attention", "mla_attention"):
+        return [op._replace(name="attention_backward", count=op.count * FLASH_BACKWARD)]
+    if op.kind == "scan":
+        # the chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
+        return [op._replace(name=f"{op.name}_backward", count=op.count * FLASH_BACKWARD)]
+    factor = STREAM_BACKWARD.get(op.name, STREAM_BACKWARD.get(op.kind, 1.0))
+    return [op._replace(name=f"{op.name}_backward", bytes=op.bytes * factor, flops=op.flops * factor)]
+
+
+def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
+    """dgrad dA[m, k] = dC[m, n] B'[n, k] and wgrad dB[k, n] += A'[k, m] dC[m, n], both of the forward's rate.
+
+    The gradient of the output has the width of the activations that the product takes (8 bits in fp8), the weight
+    gradient is read and written at grad_bytes.
+    """
+    m, n, k, *rest = op.shape
+    groups = rest[0] if rest else 1.0
+    act = op.widths[1]
+    count, widths = op.count * rules.weights, (act, act, 2.0 * rules.grad_bytes)
+    dgrad = grouped(
+        f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (op.widths[0], op.widths[1], op.widths[2]), op.rate,
+        op.launches,
+    )  # fmt: skip
+    # one product a group, of m / groups rows each: together as many rows of output as groups x k
+    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate, op.launches)
+    if rest:
+        wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
+    if isinstance(rules.weights, int | float) and rules.weights == 0:
+        return [dgrad]
+    return [dgrad, wgrad]
+
+
+def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
+    """The mirror of a collective. Under sequence parallelism the gathered input of a product is gathered once more for
+    its weight gradient (Korthikanti et al. 2022, section 4.2.2): part "tp_regather", which hides behind dgrad.
+
+    >>> [c.op for c in backward_comm(Comm("x", "tp_comm", "reduce_scatter", 1, 8.0, 2, 1), Rules())]
+    ['all_gather']
+    """
+    name = f"{comm.name}_backward" if comm.op in ("all_reduce", "all_to_all", "p2p") else comm.name
+    mirrored = comm._replace(name=name, op=MIRROR[comm.op])
+    if comm.op == "all_reduce" and comm.name == "loss_all_reduce":
+        return []
+    if comm.name in ("tp_reduce_scatter", "tp_all_gather", "cp_all_gather"):
+        mirrored = mirrored._replace(name=comm.name.replace(comm.op, mirrored.op))
+    if comm.group == "cp" and comm.op == "p2p":
+        # dK and dV travel with K and V
+        mirrored = mirrored._replace(bytes=comm.bytes * 2)
+    again = comm.name in ("tp_all_gather", "cp_all_gather")
+    if again and (rules.sequence_parallel or comm.group == "cp"):
+        return [mirrored, comm._replace(part=f"{comm.group}_regather")]
+    return [mirrored]
+
+
+def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
+    """Whether a node belongs to one of these modules: the norms before attention and feed-forward, the up-projections
+    of latent attention, the activation of experts, a dense feed-forward layer, or all of a layer of experts.
+
+    >>> up = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
+    >>> in_module(up, ("mlp",)), in_module(up, ("moe", "layernorm"))
+    (True, False)
+    """
+    name = node.name.removesuffix("_cast")
+    of = {
+        "layernorm": name == "norm", "mla_up_proj": name in ("q_up", "kv_up"), "moe_act": name == "experts_activation",
+        "mlp": node.part == "mlp", "moe": node.part in ("moe", "ep_comm"),
+    }  # fmt: skip
+    return any(of.get(module, False) for module in modules)
+
+
+def recomputed(
+    nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False, modules: tuple[str, ...] = ()
+) -> list[Op | Comm]:  # fmt: skip
+    """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers), and
+    those of modules that run again by themselves.
+
+    "ops" is torchtitan's selective policy: attention, reductions and every other product are stored; the rest runs
+    again, gathers of a tensor group too (`every_other`). early_stop: see `without_last`.
+
+    >>> core = gemm("scores", "attention", 1, 8, 8, 8, (2, 2, 2)); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
+    >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
+    (['scores'], ['scores', 'up'])
+    """
+    if policy == "none":
+        return [n for n in nodes if in_module(n, modules)] if modules else []
+    if policy == "ops":
+        return every_other(nodes)
+    chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE or in_module(n, modules)]
+    if early_stop and policy in ("full", "block"):
+        chosen = without_last(chosen)
+    plain = isinstance(share, int | float) and share == 1
+    return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
+
+
+def without_last(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
+    """Recomputation that stops as soon as the last tensor that the backward pass needs is there: the closing product of
+    a dense feed-forward layer and its reduction are not run again, for nothing but the next layer reads their result.
+
+    Sources: PyTorch 2.1, torch.utils.checkpoint.set_checkpoint_early_stop (on by default without re-entry); a compiler
+    that drops dead code (XLA) does the same. Seen in llm-foundry's tables for A100-80GB before and after that release:
+    +8 % with full recomputation, +1 % without.
+
+    >>> from rooflm.graph.ops import Comm
+    >>> mlp = [gemm(n, "mlp", 1, 8, 8, 8, (2, 2, 2)) for n in ("up", "down")]
+    >>> tp = [Comm(n, "tp_comm", n, 1, 8.0, 2, 1, "tp") for n in ("reduce_scatter", "all_gather")]
+    >>> [n.name for n in without_last(mlp + tp)]
+    ['up', 'all_gather']
+    """
+    kept: list[Op | Comm] = []
+    closing = False
+    for node in nodes:
+        reduction = isinstance(node, Comm) and node.op in ("all_reduce", "reduce_scatter")
+        if node.name in CLOSING or (closing and reduction):
+            closing = not reduction
+        else:
+            closing = False
+            kept.append(node)
+    return kept
+
+
+CLOSING = ("down", "down_cast", "experts_down", "experts_down_cast", "ep_combine", "combine", "latent_up")
+"""What follows the last tensor that a feed-forward layer's backward pass needs (experts weigh their pairs at the
+activation, as Megatron-Core and DeepEP's users do, so that the router's gradient needs no output of theirs)."""
+
+
+def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
+    """What torchtitan's policy "op" runs again: of products in their order (q, k, v, out, gate, up, down) the second,
+    fourth, ...; all elementwise kernels; all-gathers, for only reductions are stored. K and V stand as one node.
+
+    Source: torchtitan (arXiv 2410.06511), models/llama/parallelize_llama.py, `_save_list` and mm_count % 2.
+
+    >>> names = ("q", "kv", "out", "gate", "up", "down")
+    >>> [(n.name, n.count) for n in every_other([gemm(n, "x", 1, 8, 8, 8, (2, 2, 2)) for n in names])]
+    [('kv', 0.5), ('out', 1), ('up', 1)]
+    """
+    again: list[Op | Comm] = []
+    position = 0
+    for node in nodes:
+        if isinstance(node, Comm):
+            again += [node] if node.op == "all_gather" and node.group == "tp" else []
+        elif node.kind == "gemm":
+            pair = node.name == "kv"
+            position += 1 + pair
+            if pair:
+                again.append(node._replace(count=node.count * 0.5))
+            elif position % 2 == 0:
+                again.append(node)
+        elif node.kind not in ("attention", "mla_attention", "bmm"):
+            again.append(node)
+    return again
+
+
+def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool = False) -> list[Op | Comm]:
+    """Casts that 8- and 4-bit training adds to the forward products: each reads its 16-bit input and writes it narrow,
+    straight and transposed; the weights' casts are spread over the micro-batches that share them (`weight_passes` is
+    the share of passes that cast them). Backward casts of the output's gradient come from the rule for "cast". With a
+    scale for every row, the transposed copy has other scales: columns are read twice more, for the largest value and
+    for the cast.
+
+    Sources: NVIDIA Transformer Engine user guide, "FP8 primer" (scaled casts, transposes kept for the backward);
+    torchao.float8, recipe "rowwise".
+
+    >>> one = gemm("up", "mlp", 1, 8, 16, 4, (1, 1, 2), "quant")
+    >>> [quantisation([one], 0.0, rowwise)[0].bytes for rowwise in (False, True)]
+    [128.0, 256.0]
+    """
+    casts: list[Op | Comm] = []
+    before = ""
+    for op in nodes:
+        if isinstance(op, Op) and op.rate == "quant" and op.kind == "gemm":
+            m, n, k, *rest = op.shape
+            weights, values = n * k * (rest[0] if rest else 1), m * k * (before != SAME_INPUT.get(op.name))
+            before = op.name
+            each = 2.0 + 2 * op.widths[1] + 4.0 * rowwise
+            moved = (values + weight_passes * weights) * each
+            casts.append(stream(f"{op.name}_cast", op.part, "cast", op.count, moved, op.launches))
+    return casts
+
+
+SAME_INPUT = {"kv": "q", "up": "gate"}
+"""Products that take the input of the product before them, cast once for both."""
+
+
+def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
+    """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
+
+    Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.1.
+    """
+    extra: list[Op | Comm] = []
+    for op in nodes:
+        if isinstance(op, Op) and op.kind == "gemm" and op.name.removeprefix("shared_") in t.lora_modules:
+            m, n, k, *_ = op.shape
+            half = (2.0, 2.0, 2.0)
+            extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
+            extra.append(gemm("lora_b", op.part, op.count, m, n, t.lora_rank, half))
+            extra.append(stream("lora_add", op.part, "add", op.count, 3 * m * n * 2.0))
+    return extra
+
+
+def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
+    """Before each product of a frozen narrow base a kernel writes its weights at 16 bits (QLoRA, arXiv 2305.14314)."""
+    extra: list[Op | Comm] = []
+    for op in nodes:
+        if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
+            _m, n, k, *rest = op.shape
+            extra.append(
+                stream(
+                    "dequantise",
+                    op.part,
+                    "cast",
+                    op.count,
+                    n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0),
+                )
+            )
+    return extra

@@ -1,0 +1,116 @@
+"""What the builders of a graph share: a pass as data, the engine's style, the model, the split, the widths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.model import Model
+from rooflm.catalogue.quant import Quant
+from rooflm.scenario.mapping import Mapping
+from rooflm.units import Num
+
+
+class Prefill(NamedTuple):
+    """`sequences` of one rank, each with `new` tokens after `past` tokens that are in the cache already."""
+
+    sequences: Num
+    new: Num
+    past: Num = 0
+
+
+class Decode(NamedTuple):
+    """`sequences` of one rank, each with one new token that attends to `context` tokens, itself included."""
+
+    sequences: Num
+    context: Num
+
+
+class Pass(NamedTuple):
+    """One forward pass of one rank; `logits`: rows for which the head is computed."""
+
+    prefill: Prefill | None
+    decode: Decode | None
+    logits: Num
+
+
+class Style(NamedTuple):
+    """How the engine builds its kernels: fused or not, flash attention or not, 16-bit bytes a value elsewhere.
+
+    training: no KV cache is written, the head ends in a cross-entropy over a split vocabulary, native norm kernels even
+    where they are not fused. sequence_parallel: norms, residuals and dropouts work on tokens / tp, and each all-reduce
+    is a reduce-scatter and an all-gather (Korthikanti et al. 2022). dropout: masks are drawn and stored. ring: context
+    parallelism passes K and V around a ring. dedup: a token is sent once to a rank that holds several of its experts.
+    grouped: one kernel holds the products of all experts. consecutive: a token's experts are neighbours.
+    shared_aside: as in `Engine`.
+    """
+
+    fused: bool = True
+    flash: bool = True
+    half_bytes: float = 2.0
+    kv_reread: Num = 0.0
+    vocab_parallel: bool = False
+    merged: bool = True
+    epilogue: bool = False
+    training: bool = False
+    sequence_parallel: bool = False
+    dropout: bool = False
+    ring: bool = False
+    dedup: bool = True
+    grouped: bool = False
+    consecutive: bool = False
+    decode_flash: bool = True
+    rope_inside: bool = False
+    alike: Num = 0.0
+    skew: Num = 0.0
+    shared_aside: Num = 0.0
+
+
+class Context(NamedTuple):
+    """What every builder needs: the model as scaled, the pass, the split, widths and style."""
+
+    model: Model
+    work: Pass
+    mapping: Mapping
+    quant: Quant
+    style: Style
+
+    @property
+    def tokens(self) -> Num:
+        """New tokens that this rank works on: its share of the prefill under context parallelism, all that decode."""
+        p, d = self.work.prefill, self.work.decode
+        prefill = p.sequences * p.new / self.mapping.cp if p else 0
+        return prefill + (d.sequences if d else 0)
+
+    @property
+    def residual_tokens(self) -> Num:
+        """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
+        return self.tokens / self.mapping.tp if self.style.sequence_parallel else self.tokens
+
+    @property
+    def dense_widths(self) -> tuple[Num, Num, Num]:
+        """Bytes a value of weights, activations and outputs of a quantised dense product."""
+        half = self.style.half_bytes
+        if self.quant.experts_only:
+            return (half, half, half)
+        return (self.quant.weight_bytes, np.minimum(self.quant.act_bytes, half), half)
+
+    @property
+    def dense_rate(self) -> str:
+        """Which compute rate dense products run at."""
+        return "half" if self.quant.experts_only else "quant"
+
+
+def split(value: Num, ways: Num) -> Num:
+    """A whole number of heads (or columns) a rank, at least one: ranks share what does not divide.
+
+    >>> float(split(8, 2)), float(split(8, 16))
+    (4.0, 1.0)
+    """
+    return np.ceil(value / ways)
+
+
+def absent_group(degree: Num) -> bool:
+    """True for the plain number 1: a group that is not there needs no node (its formulas would give zero)."""
+    return isinstance(degree, int | float) and degree == 1

@@ -1,0 +1,151 @@
+"""Feed-forward layers as ops: dense, and mixtures of experts with the exchange of their tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflm.catalogue.model import MLP, MoE
+from rooflm.graph.context import Context, absent_group
+from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
+from rooflm.units import Num
+
+
+def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
+    """Up (and gate), activation, down, with columns split over the tensor group."""
+    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    width = np.ceil(f.width / c.mapping.tp)
+    widths, rate = c.dense_widths, c.dense_rate
+    nodes: list[Op | Comm] = []
+    if f.gated and not c.style.merged:
+        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate))
+        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate))
+    else:
+        nodes.append(gemm(f"{name}gate_up" if f.gated else f"{name}up", part, count, tokens, width * (1 + f.gated), h,
+                          widths, rate))  # fmt: skip
+    values = (3 if f.gated else 2) * tokens * width * b
+    if c.style.fused and not c.style.epilogue:
+        nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
+    elif not c.style.fused:
+        extra = 2 * tokens * width * b * f.gated
+        nodes.append(stream(f"{name}activation", part, "activation", count, values + extra, 1 + f.gated))
+    nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate))
+    return nodes
+
+
+def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """Router, dispatch, experts with their weighted sum, and the shared expert.
+
+    With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
+    combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
+    """
+    m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.style.half_bytes
+    inner = f.inner(h)
+    gathered = tokens * m.expert_dp
+    local = f.experts / m.ep
+    width = np.ceil(f.width / m.expert_tp)
+    pairs = gathered * f.top_k / m.ep
+    spread = popularity(f.experts, f.top_k, c.style.skew)
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.style.alike, spread) / m.ep
+    mats = 3 if f.gated else 2
+    w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
+    moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
+    has_latent = not (isinstance(f.latent, int | float) and f.latent == 0)
+    nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
+    nodes.append(stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3))
+    if has_latent:
+        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.dense_widths, c.dense_rate))
+    nodes += exchange_nodes(c, count, f)
+    if c.style.training:
+        nodes += grouped_ops(c, count, pairs, local, inner, width, f)
+        nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
+    else:
+        moved = moved + pairs * inner * b + tokens * inner * b
+        nodes.append(
+            Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
+               touched * mats * inner * width * w + moved,
+               (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 4)
+        )  # fmt: skip
+    if has_latent:
+        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
+    if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
+        shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
+        if not c.style.training and not c.style.epilogue:
+            shared += shared_join(c, count, f)
+        nodes += beside(c, shared)
+    return nodes
+
+
+def beside(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
+    """The shared expert's ops, marked where a decoding pass of few tokens runs them beside the routed experts.
+
+    Source: vLLM documentation, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD 256; SGLang, qwen2_moe.py and deepseek_v2.py,
+    DUAL_STREAM_TOKEN_THRESHOLD 1024 while graphs are captured, or one fused expert more; TensorRT-LLM,
+    multi_stream_utils.py, only in CUDA graphs.
+    """
+    if c.work.prefill is not None or (isinstance(c.style.shared_aside, int | float) and not c.style.shared_aside):
+        return nodes
+    few: Num = np.where(c.tokens <= c.style.shared_aside, 1.0, 0.0)
+    few = few if np.ndim(few) else float(few)
+    return [node._replace(aside=few) if isinstance(node, Op) else node for node in nodes]
+
+
+def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """The shared expert's own gate (a product with one column, sigmoid, multiply), and its output added to the others'.
+
+    Source: transformers, modeling_qwen2_moe.py and modeling_deepseek_v3.py; vLLM and SGLang keep these kernels apart.
+    """
+    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    nodes: list[Op | Comm] = []
+    if f.shared_gate:
+        nodes.append(gemm("shared_gate", "moe", count, tokens, 1, h, (b, b, b)))
+        nodes.append(stream("shared_scale", "moe", "activation", count, 2 * tokens * h * b, 2))
+    nodes.append(stream("shared_add", "moe", "activation", count, 3 * tokens * h * b))
+    return nodes
+
+
+def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: Num, f: MoE) -> list[Op | Comm]:
+    """Experts in training: two grouped products over all pairs of token and expert of this rank (every expert is busy),
+    one kernel or one an expert, the activation between them, and the sorts of the pairs' rows.
+
+    Tokens that are sent once for each of their experts are sorted three times (by rank, by expert, and back), all pairs
+    read and written; those sent once a rank (dedup) are spread out over their experts there and added up again, which
+    reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
+    flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products).
+    """
+    w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
+    wide = width * (1 + f.gated)
+    values = (3 if f.gated else 2) * pairs * width * b
+    arrived = pairs * reached_ranks(c, f) / f.top_k
+    moved, sorts = (2 * (pairs + arrived), 2) if c.style.dedup else (6 * pairs, 3)
+    launches = 1 if c.style.grouped else local
+    return [
+        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs),
+        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches),
+        stream("experts_activation", "moe", "activation", count, values, rows=pairs),
+        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches),
+    ]
+
+
+def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
+    """Expected number of expert-parallel ranks, or of as many alike places (nodes), that hold a token's experts."""
+    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.style.consecutive else 0)
+
+
+def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
+    """Dispatch and combine between expert-parallel ranks of different data-parallel groups (none with ep <= tp).
+
+    A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
+    both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
+    their tokens out among them.
+    """
+    m = c.mapping
+    if absent_group(m.ep):
+        return []
+    each = reached_ranks(c, f) if c.style.dedup else f.top_k
+    ranks = np.where(m.expert_dp > 1, m.ep, 1)
+    rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
+    sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)
+    return [
+        Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),
+        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.style.half_bytes, ranks, m.stride("ep"), "ep"),
+    ]

@@ -1,0 +1,166 @@
+"""Scenario -> [Op | Comm]: the only place where shapes become FLOPs, bytes and messages.
+
+A pass is data: new tokens after past tokens, sequences that decode one token each, or both at once. The same builders
+serve prefill, decoding, chunked prefill and the forward pass of training. Counts are of the whole model; numbers are of
+one rank of the tensor, data, context and expert groups. Mixers are in graph_mixers.py, feed-forward layers in
+graph_feedforward.py, what they share in graph_context.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rooflm.catalogue.model import MLP, Block
+from rooflm.graph.context import Context, Decode, Pass, Prefill, Style, absent_group
+from rooflm.graph.feedforward import mlp_ops, moe_nodes
+from rooflm.graph.mixers import mixer_ops
+from rooflm.graph.ops import Comm, Op, equal, gemm, stream
+from rooflm.units import Num
+
+__all__ = ["Context", "Decode", "Pass", "Prefill", "Style", "block_nodes", "build", "embedding_nodes", "head_nodes"]
+
+
+def build(c: Context) -> list[Op | Comm]:
+    """The graph of one pass through the whole model: embedding, every block, head, and their communication."""
+    nodes = embedding_nodes(c)
+    for block, layers in mixed_layers(c.model.blocks):
+        if layers is not None:
+            nodes += mixer_nodes(c, block, layers)
+        nodes += ffn_nodes(c, block)
+    nodes += head_nodes(c)
+    nodes += pipeline_nodes(c)
+    return nodes
+
+
+def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:
+    """Each block with the number of layers that its mixer's nodes stand for: layers of later blocks with the very same
+    mixer are counted with the first, and such blocks have None.
+
+    >>> from rooflm.catalogue.model import Attention
+    >>> own = Attention(8, 8, 64)
+    >>> [n for _, n in mixed_layers([Block(3, own, MLP(64)), Block(58, own, MLP(32)), Block(2, None, MLP(16))])]
+    [61, None, 2]
+    """
+    totals: dict[int, Num] = {}
+    for i, block in enumerate(blocks):
+        first = next((j for j in totals if _mixed_alike(blocks[j], block)), i)
+        totals[first] = totals.get(first, 0) + block.count
+    return [(block, totals.get(i)) for i, block in enumerate(blocks)]
+
+
+def _mixed_alike(a: Block, b: Block) -> bool:
+    """Whether two blocks' mixers, with their norms and reductions, are the same but for the number of layers."""
+    simple = all(x.ffn is not None and not x.parallel for x in (a, b))
+    return simple and a.mixer is not None and a.mixer is b.mixer and equal([a.norms], [b.norms])
+
+
+def embedding_nodes(c: Context) -> list[Op | Comm]:
+    """Rows of the token table (and dropout where there is one), reduced where the table is split."""
+    values = c.tokens * c.model.hidden
+    nodes: list[Op | Comm] = [stream("embedding", "embedding", "embedding", 1, 2 * values * c.style.half_bytes)]
+    if c.style.dropout:
+        nodes.append(stream("embedding_dropout", "embedding", "add", 1, c.residual_tokens * c.model.hidden * 5.0))
+    if c.style.vocab_parallel:
+        nodes += tensor_reduce(c, "embedding_all_reduce", 1, c.tokens)
+    return nodes
+
+
+def block_nodes(c: Context, block: Block) -> list[Op | Comm]:
+    """Norms, mixer, feed-forward and their reductions of `count` equal layers."""
+    return mixer_nodes(c, block, block.count) + ffn_nodes(c, block)
+
+
+def mixer_nodes(c: Context, block: Block, layers: Num) -> list[Op | Comm]:
+    """The first half of `layers` layers like the block's: norm, mixer and, but for a parallel block, its reduction."""
+    if block.mixer is None:
+        return []
+    nodes = norm_ops(c, layers, 0.5 * block.norms if block.ffn is not None else block.norms)
+    nodes += mixer_ops(c, layers, block.mixer)
+    if not (block.parallel and block.ffn is not None):
+        nodes += tensor_reduce(c, "tp_all_reduce", layers, c.tokens)
+    return nodes
+
+
+def ffn_nodes(c: Context, block: Block) -> list[Op | Comm]:
+    """The second half of the block's layers: norm, feed-forward and reduction."""
+    if block.ffn is None:
+        return []
+    n = block.count
+    nodes = norm_ops(c, n, 0.5 * block.norms if block.mixer is not None else block.norms)
+    nodes += mlp_ops(c, n, block.ffn) if isinstance(block.ffn, MLP) else moe_nodes(c, n, block.ffn)
+    return nodes + tensor_reduce(c, "tp_all_reduce", n, c.tokens)
+
+
+def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
+    """A norm and the residual add before it.
+
+    Fused: reads x and the residual, writes the residual and the norm (in the width of the product that follows).
+    Unfused (eager PyTorch): to fp32, square, mean, rsqrt, two products and back, 6 kernels and 26 bytes a value, then
+    the add with 3 values; a layer norm is one kernel there too.
+    """
+    values = c.residual_tokens * c.model.hidden
+    b = c.style.half_bytes
+    if c.style.training and not c.style.fused:
+        add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.style.dropout))
+        each = 26.0 if c.model.norm == "rms" else 2.0 * b
+        return [stream("norm", "norm", "norm", count * norms, values * each), add]
+    if c.style.fused:
+        written = b + np.minimum(c.dense_widths[1], b)
+        moved = values * (2 * b + written)
+        return [stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens)]
+    launches = 6 if c.model.norm == "rms" else 1
+    traffic = (26.0 if c.model.norm == "rms" else 2 * b) * values
+    return [
+        stream("norm", "norm", "norm", count * norms, traffic, launches),
+        stream("residual", "norm", "add", count * norms, 3 * values * b),
+    ]
+
+
+def head_nodes(c: Context) -> list[Op | Comm]:
+    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling."""
+    model, rows, b, m = c.model, c.work.logits, c.style.half_bytes, c.mapping
+    columns = np.ceil(model.vocab / m.tp)
+    nodes = norm_ops(c, 1, 1.0)[:1]
+    nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes(b), b, b)))
+    if c.style.training:
+        return nodes + loss_nodes(c, rows, columns)
+    if not absent_group(m.tp):
+        nodes.append(
+            Comm("logits_all_gather", "tp_comm", "all_gather", 1, rows * model.vocab * b, m.tp, m.stride("tp"), "tp")
+        )
+    nodes.append(stream("sample", "logits", "sample", 1, 3 * rows * columns * 4.0, 3))
+    return nodes
+
+
+def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
+    """Cross-entropy over a vocabulary split by columns: logits to fp32, maximum, exponentials and their sum (read 2,
+    write 4, read 4 twice, write 4 bytes a logit; one pass of 4 bytes where fused), three reductions of one number a
+    row (Megatron-LM, arXiv 1909.08053)."""
+    m, each = c.mapping, 4.0 if c.style.fused else 18.0
+    nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, 1 if c.style.fused else 5)]
+    if not absent_group(m.tp):
+        nodes.append(Comm("loss_all_reduce", "tp_comm", "all_reduce", 3, rows * 4.0, m.tp, m.stride("tp"), "tp"))
+    return nodes
+
+
+def tensor_reduce(c: Context, name: str, count: Num, tokens: Num) -> list[Op | Comm]:
+    """The all-reduce of a layer's partial sums over the tensor group (Megatron-LM, arXiv 1909.08053)."""
+    if absent_group(c.mapping.tp):
+        return []
+    size = tokens * c.model.hidden * c.style.half_bytes
+    ranks, stride = c.mapping.tp, c.mapping.stride("tp")
+    if c.style.sequence_parallel:
+        ops = ("reduce_scatter", "all_gather")
+        return [Comm(name.replace("all_reduce", op), "tp_comm", op, count, size, ranks, stride, "tp") for op in ops]
+    return [Comm(name, "tp_comm", "all_reduce", count, size, ranks, stride, "tp")]
+
+
+def pipeline_nodes(c: Context) -> list[Op | Comm]:
+    """Hidden states sent from stage to stage: pp - 1 messages a pass."""
+    m = c.mapping
+    if absent_group(m.pp):
+        return []
+    size = c.tokens * c.model.hidden * c.style.half_bytes
+    return [Comm("pp_send", "pp_comm", "p2p", m.pp - 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")]

@@ -1,0 +1,273 @@
+"""Mixers as ops: softmax attention, latent attention with its sparse indexer, recurrent mixers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflm.catalogue.model import MLA, Attention, LinearAttention, Mixer
+from rooflm.graph.context import Context, Prefill, absent_group, split
+from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
+from rooflm.units import Num
+
+
+def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
+    """The ops of one kind of mixer."""
+    if isinstance(mixer, Attention):
+        return attention_ops(c, count, mixer)
+    return mla_ops(c, count, mixer) if isinstance(mixer, MLA) else linear_ops(c, count, mixer)
+
+
+def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
+    """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
+    h, t, tokens, b = c.model.hidden, c.mapping.tp, c.tokens, c.style.half_bytes
+    heads, kv = split(a.heads, t), split(a.kv_heads, t)
+    q_width, k_width, v_width = heads * a.head_dim, kv * a.head_dim, kv * a.v_dim
+    out_width = heads * a.v_dim
+    widths, rate, part = c.dense_widths, c.dense_rate, "attention"
+    q_gated = q_width * (1 + a.gate)
+    nodes: list[Op | Comm] = []
+    if c.style.merged:
+        nodes.append(gemm("qkv", part, count, tokens, q_gated + k_width + v_width, h, widths, rate))
+    else:
+        nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
+        nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
+    kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
+    if c.style.training:
+        if a.rope or a.qk_norm:
+            # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
+            each = 2.0 * b if c.style.fused else 20.0
+            nodes.append(stream("rope", part, "rope", count, tokens * (q_width + k_width) * each))
+    elif c.style.epilogue or c.style.rope_inside:
+        nodes.append(stream("kv_write", part, "kv_write", count, kv_written, 1 - c.style.rope_inside))
+    elif c.style.fused:
+        turned = 2 * tokens * (q_width + k_width) * b * (a.rope or a.qk_norm)
+        turned = turned + tokens * v_width * b + kv_written
+        nodes.append(stream("rope_kv_write", part, "rope", count, turned, rows=tokens))
+    else:
+        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache
+        turned = (12.0 * b * tokens * (q_width + k_width)) * a.rope
+        nodes.append(stream("rope", part, "rope", count, turned, 12 * a.rope))
+        nodes.append(stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2))
+    if a.qk_norm and not c.style.fused and not c.style.training:
+        nodes.append(stream("qk_norm", part, "norm", count, 26.0 * tokens * (q_width + k_width), 12))
+    nodes += core_ops(c, count, heads, kv, a)
+    if a.gate:
+        nodes.append(stream("gate", part, "activation", count, 3 * tokens * out_width * b))
+    nodes.append(gemm("out", part, count, tokens, h, out_width, widths, rate))
+    return nodes
+
+
+def _cache_copy(c: Context, width: Num) -> Num:
+    """Bytes of an eager cache update: torch.cat reads the past and writes it again with the new tokens."""
+    moved: Num = 0.0
+    if c.work.prefill:
+        p = c.work.prefill
+        moved = moved + p.sequences * (2 * p.past + 2 * p.new)
+    if c.work.decode:
+        d = c.work.decode
+        moved = moved + d.sequences * 2 * d.context
+    return moved * width * c.quant.kv_bytes
+
+
+def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
+    """Scores, softmax and weighted values, as one flash kernel or as plain products with the scores in memory."""
+    b, kv_b, part = c.style.half_bytes, c.quant.kv_bytes, "attention"
+    per_key = heads * (a.head_dim + a.v_dim)
+    kv_row = kv * (a.head_dim + a.v_dim) * kv_b
+    nodes: list[Op | Comm] = []
+    if c.work.prefill:
+        p = c.work.prefill
+        keys = attended(p.new, p.past, a.window)
+        rows = p.sequences * p.new / c.mapping.cp
+        in_out = rows * heads * (a.head_dim + a.v_dim) * b
+        seen = np.minimum(p.past + p.new, a.window + p.new)
+        kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
+        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, a.window)
+        nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
+        if c.style.training and not c.style.flash:
+            nodes += score_ops(c, count, p, heads, a)
+        elif c.style.flash:
+            nodes.append(
+                Op("attention", part, "attention", count, 2.0 * rows * keys * per_key, in_out + kv_read, shape,
+                   (b, kv_b, b))
+            )  # fmt: skip
+        else:
+            # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut
+            # into chunks each has its own keys and the earlier ones only, on average half
+            full = rows * (p.past + p.new * (1.0 + np.minimum(p.sequences, 1.0)) / 2.0)
+            scores = full * heads
+            nodes.append(
+                Op("attention", part, "attention", count, 2.0 * full * per_key, in_out + kv_read + 2 * scores * b,
+                   shape, (b, kv_b, b), launches=2)
+            )  # fmt: skip
+            nodes.append(stream("softmax", part, "softmax", count, scores * (4 * b + 2 * b + 8.0), 4, 5.0 * scores))
+    if c.work.decode:
+        d = c.work.decode
+        keys = np.minimum(d.context, a.window) / c.mapping.cp
+        rows = d.sequences
+        traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
+        launches = 1 if c.style.decode_flash else 2
+        nodes.append(
+            Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
+               (rows, keys, heads, kv, a.head_dim, a.v_dim, a.window), (b, kv_b, b), launches=launches)
+        )  # fmt: skip
+        if not c.style.decode_flash:
+            scores = rows * keys * heads
+            nodes.append(stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores))
+    return nodes
+
+
+def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
+    """Unfused attention in training: two batched products with full squares of scores between them, a fused scaled
+    masked softmax (read, write) and its dropout (read, write and a mask of one byte)."""
+    b, part = c.style.half_bytes, "attention"
+    rows = p.sequences * p.new / c.mapping.cp
+    scores, keys = rows * heads * p.new, p.new
+    qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
+    pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
+    softmax = stream("softmax", part, "softmax", count, scores * 2 * b)
+    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1))
+    return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
+
+
+def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) -> list[Op | Comm]:
+    """What a context group exchanges: keys and values (`values` a token) of the whole sequence gathered on every rank
+    (Llama 3, arXiv 2407.21783, section 3.3.2), or passed around a ring, one rank's share a step (Ring Attention, arXiv
+    2310.01889). Where it trains, outputs (`out` values a token) of the cp partial attentions are merged: each after the
+    first is read, and the sum read and written.
+
+    Source: Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P (cp kernels, cp - 1 exchanges, correction of
+    the output step by step).
+    """
+    ways = c.mapping.cp
+    if absent_group(ways):
+        return []
+    size = p.sequences * p.new * values * c.style.half_bytes
+    if c.style.ring:
+        ring = Comm("cp_ring", "cp_comm", "p2p", count * (ways - 1), size / ways, ways, c.mapping.stride("cp"), "cp")
+        nodes: list[Op | Comm] = [ring]
+    else:
+        nodes = [Comm("cp_all_gather", "cp_comm", "all_gather", count, size, ways, c.mapping.stride("cp"), "cp")]
+    if c.style.training and c.style.flash:
+        merged = 3.0 * p.sequences * p.new / ways * out * c.style.half_bytes * (ways - 1)
+        nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
+    return nodes
+
+
+def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
+    """Latent attention: keys and values expanded for new tokens in prefill, absorbed into the query when decoding.
+
+    Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2.
+    """
+    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    heads = split(a.heads, c.mapping.tp)
+    qk, widths, rate, part = a.nope_dim + a.rope_dim, c.dense_widths, c.dense_rate, "attention"
+    latent = a.kv_rank + a.rope_dim
+    nodes: list[Op | Comm] = []
+    if isinstance(a.q_rank, int | float) and a.q_rank == 0:
+        nodes.append(gemm("q", part, count, tokens, heads * qk, h, widths, rate))
+        nodes.append(gemm("kv_down", part, count, tokens, latent, h, widths, rate))
+    else:
+        nodes.append(gemm("qkv_down", part, count, tokens, a.q_rank + latent, h, widths, rate))
+        nodes.append(stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b))
+        nodes.append(gemm("q_up", part, count, tokens, heads * qk, a.q_rank, widths, rate))
+    cached = 0.0 if c.style.training else c.quant.kv_bytes
+    written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
+    nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
+    sparse = not (isinstance(a.index_topk, int | float) and a.index_topk == 0)
+    if sparse:
+        nodes += indexer_ops(c, count, a)
+    if c.work.prefill:
+        p = c.work.prefill
+        rows, all_keys = p.sequences * p.new / c.mapping.cp, p.sequences * (p.new + p.past)
+        # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
+        inside = c.style.ring and c.style.training
+        expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, latent)
+        nodes += context_exchange(c, count, p, sent, heads * a.value_dim)
+        keys = attended(p.new, p.past, float("inf"))
+        keys = np.minimum(keys, a.index_topk) if sparse else keys
+        nodes.append(gemm("kv_up", part, count, expanded, heads * (a.nope_dim + a.value_dim), a.kv_rank, widths, rate))
+        flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
+        traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
+        shape = (p.sequences, p.new, p.past, heads, heads, qk, a.value_dim, float("inf"))
+        nodes.append(Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)))
+    if c.work.decode:
+        d = c.work.decode
+        keys = (np.minimum(d.context, a.index_topk) if sparse else d.context) / c.mapping.cp
+        absorb = (b, b, b)
+        nodes.append(_batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
+        flops = 2.0 * d.sequences * keys * heads * (latent + a.kv_rank)
+        traffic = d.sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + a.kv_rank) * b)
+        nodes.append(
+            Op("attention", part, "mla_decode", count, flops, traffic,
+               (d.sequences, keys, heads, a.kv_rank, a.rope_dim), (b, c.quant.kv_bytes, b))
+        )  # fmt: skip
+        nodes.append(_batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, absorb))
+    nodes.append(gemm("out", part, count, tokens, h, heads * a.value_dim, widths, rate))
+    return nodes
+
+
+def _batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]) -> Op:
+    """`batch` products of [m, k] by [k, n] in one kernel, timed as one product with n·batch columns."""
+    op = gemm(name, part, count, m, n * batch, k, widths)
+    return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
+
+
+def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
+    """The light indexer of sparse attention: every query scores every past token in fp8 (arXiv 2512.02556)."""
+    tokens, part = c.tokens, "attention"
+    width = a.index_heads * a.index_dim
+    nodes: list[Op | Comm] = [
+        gemm("index_q", part, count, tokens, width, a.q_rank, c.dense_widths, c.dense_rate),
+        gemm("index_k", part, count, tokens, a.index_dim + a.index_heads, c.model.hidden, c.dense_widths, c.dense_rate),
+    ]
+    scored: Num = 0.0
+    keys_read: Num = 0.0
+    if c.work.prefill:
+        p = c.work.prefill
+        scored = scored + p.sequences * p.new / c.mapping.cp * attended(p.new, p.past, float("inf"))
+        keys_read = keys_read + p.sequences * (p.new + p.past)
+    if c.work.decode:
+        scored = scored + c.work.decode.sequences * c.work.decode.context
+        keys_read = keys_read + c.work.decode.sequences * c.work.decode.context
+    # scores are written in fp32, then read by the top-k
+    traffic = keys_read * (a.index_dim + 4.0) + 2 * scored * 4.0
+    nodes.append(Op("index_scores", part, "scan", count, 2.0 * scored * width, traffic, (), (1.0, 1.0, 4.0), "half", 2))
+    return nodes
+
+
+def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
+    """A recurrent mixer: projections, short convolution, state update, gated norm, output.
+
+    The state (heads x head_dim x state, fp32) is read and written once a pass; in a prefill the chunked form
+    multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060 section 6; gated DeltaNet, arXiv 2412.06464). Engines keep
+    gated DeltaNet's two gates a head as a product of their own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
+    """
+    h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.style.half_bytes, "attention"
+    heads, key_heads = split(a.heads, t), split(a.key_heads, t)
+    inner, keys = heads * a.head_dim, key_heads * a.state
+    delta = a.kind in ("gated-delta", "kda")
+    sequences: Num = 0
+    chunk_flops: Num = 0.0
+    if c.work.prefill:
+        p = c.work.prefill
+        sequences = sequences + p.sequences
+        chunk_flops = p.sequences * p.new * 2.0 * 64 * heads * (a.state + a.head_dim) * (2 if delta else 1)
+    if c.work.decode:
+        sequences = sequences + c.work.decode.sequences
+    state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
+    state_bytes = 2 * sequences * heads * a.head_dim * a.state * 4.0
+    gates = heads * (2 if delta else 1)
+    apart = a.kind == "gated-delta" and not c.style.training and not c.style.epilogue
+    width = 2 * inner + 2 * keys + gates * (not apart)
+    mixed = inner + 2 * keys
+    gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
+    return [
+        gemm("in_proj", part, count, tokens, width, h, c.dense_widths, c.dense_rate),
+        *gated,
+        stream("conv", part, "conv", count, 2 * tokens * mixed * b + 2 * sequences * mixed * a.conv * b),
+        Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
+           (b, 4.0, b), "half", 2),
+        stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
+        gemm("out", part, count, tokens, h, inner, c.dense_widths, c.dense_rate),
+    ]  # fmt: skip

@@ -1,0 +1,355 @@
+"""Communication between devices: what a collective sends, and how long it takes on one tier or across several.
+
+Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions:
+
+* `ideal`: the cheapest legal algorithm (tree, one-shot, two-shot, in-switch reduction) at the link's own rates. It is
+  the lower bound: efficiency 1, no overhead, the hardware's link latency alone.
+* `time`: what a library reaches. Its protocols form two regimes, one of short latency and low rate (NCCL's LL, the
+  one-shot kernels) and one of long latency and high rate (Simple, NVLS, two-shot); the cheaper one is used, smoothly.
+
+`hierarchical` sends a group over all the tiers that it spans. Every numeric argument is a number or an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.kernels.constants import lookup, typed
+from rooflm.units import Num
+
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
+"""The operations, by name."""
+
+DIRECT_KINDS = ("nvlink", "nvswitch", "xgmi")
+"""Kinds of link on which every rank reads its peers' memory, so that one- and two-shot kernels are legal."""
+IN_SWITCH_KINDS = ("nvswitch",)
+"""Kinds of link whose switch adds up by itself (SHARP, since Hopper): all_reduce then sends V, not 2(n-1)/n V."""
+MEASURED_RANKS = 8.0
+"""The largest group measured in one tier: larger ones keep its efficiency."""
+PCIE_MEASURED = ("l40s", "rtx-pro-6000")
+"""GPUs whose rows in data/calibration/collective.toml are of PCIe, not NVLink."""
+ROOT_SHARED = ("l40s",)
+"""Those of them that were measured on a machine whose cards share a root port: its rate falls with the power -1.9 of
+the group, where a ring loads the slot of every card alike (docs/decisions/0017)."""
+
+
+SHARP = 12.0
+"""Exponent of the smooth minimum of two regimes: a library switches at once, if not always at the best size."""
+CHANNEL_BYTES = 16384.0
+"""Message at which half of a short message's further channels are open (measured: flat below 8 KiB, again from 64)."""
+
+
+class CollectiveConstants(NamedTuple):
+    """What a library reaches on one kind of link: eight numbers an operation, each a number or an array.
+
+    start, step: fixed time of a message, and time a hop (s); `library_hops` counts the hops.
+    eff_short, gain_short: share of the link's rate at two ranks in the regime of small messages, and its power in the
+    group size; eff_long, gain_long: the same in the regime of large ones.
+    wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
+    grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
+    are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times.
+    """
+
+    start: Num
+    step: Num
+    eff_short: Num
+    gain_short: Num
+    wait: Num
+    eff_long: Num
+    gain_long: Num
+    grow: Num = 0.0
+    latency: Num = 0.0
+
+
+class Tier(NamedTuple):
+    """One tier of a network as one rank sees it; `hardware.Link` has the same fields and may stand in its place.
+
+    size: devices joined (cumulative); bandwidth: B/s one way a device; latency: s a hop; kind: as in `hardware.Link`.
+    """
+
+    size: Num
+    bandwidth: Num
+    latency: Num
+    kind: str = "nvlink"
+
+
+class Cost(NamedTuple):
+    """A collective over all tiers: `time` (s), `volume` (bytes one rank sends), and both by tier.
+
+    `parts` sums to `time`; `bound` is the index of the tier that takes longest.
+    """
+
+    time: Num
+    volume: Num
+    parts: tuple[Num, ...]
+    volumes: tuple[Num, ...]
+    bound: Num
+
+
+def volume(op: str, bytes_: Num, n: Num) -> Num:
+    """Bytes that one rank sends, and receives. Zero for one rank.
+
+    `bytes_` is V: the full vector of all_reduce and reduce_scatter, the gathered result of all_gather, what one rank
+    holds for all its peers in all_to_all, the message of broadcast and p2p.
+
+        all_reduce 2(n-1)/n V      reduce_scatter, all_gather, all_to_all (n-1)/n V      broadcast, p2p V
+
+    Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication" (2007), table of lower bounds;
+    the factors are those of "bus bandwidth" in nccl-tests, doc/PERFORMANCE.md.
+
+    >>> float(volume("all_reduce", 8e6, 4)), float(volume("all_gather", 8e6, 4)), float(volume("p2p", 8e6, 1))
+    (12000000.0, 6000000.0, 0.0)
+    """
+    return bytes_ * _share(op, n)
+
+
+def _share(op: str, n: Num) -> Num:
+    """Bytes one rank sends a byte of V: the factor of `volume`."""
+    if op in ("broadcast", "p2p"):
+        return np.where(np.asarray(n) > 1, 1.0, 0.0)
+    return (n - 1) / n * (2.0 if op == "all_reduce" else 1.0)
+
+
+def _steps(op: str, n: Num) -> Num:
+    """Hops of latency that no algorithm avoids in a tree: log2(n) one way, twice that for all_reduce, one if direct.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH" (2005).
+
+    >>> float(_steps("all_reduce", 8)), float(_steps("all_gather", 8)), float(_steps("p2p", 8))
+    (6.0, 3.0, 1.0)
+    """
+    if op in ("all_to_all", "p2p"):
+        return 1.0
+    return np.log2(np.maximum(n, 1.0)) * (2.0 if op == "all_reduce" else 1.0)
+
+
+def ideal(
+    op: str,
+    bytes_: Num,
+    n: Num,
+    *,
+    bandwidth: Num,
+    latency: Num,
+    direct: bool | Num = False,
+    in_switch: bool | Num = False,
+) -> Num:
+    """Seconds of the cheapest legal algorithm at full link rate: the lower bound. Zero for one rank.
+
+    With V bytes, n ranks, B one way a rank and α a hop:
+
+        ring             2(n-1)/n V/B + 2(n-1) α       double binary tree   2(n-1)/n V/B + 2 log2(n) α
+        two-shot         2(n-1)/n V/B + 3 α            one-shot             (n-1) V/B + 2 α
+        in-switch        V/B + 2 α
+
+    for all_reduce (half of the first two for reduce_scatter, all_gather; broadcast is a pipelined tree V/B +
+    log2(n) α; all_to_all and p2p take one hop). The tree has the ring's volume and never more hops, so the ring itself
+    needs no candidate. One- and two-shot are legal where ranks read each other's memory (`direct`: NVLink class),
+    in-switch where the switch adds up (`in_switch`: SHARP).
+
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009); Sanders, Speck and Träff, "Two-tree
+    algorithms" (2009), in NCCL since 2.4; Thakur et al. (2005); one- and two-shot as in TensorRT-LLM's and vLLM's
+    custom all-reduce.
+
+    >>> round(float(ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6)) * 1e6, 1)   # 3888.9 + 6 hops
+    3894.9
+    >>> round(float(ideal("all_reduce", 1e3, 8, bandwidth=450e9, latency=1e-6, direct=True)) * 1e6, 2)
+    2.02
+    """
+    tree = volume(op, bytes_, n) / bandwidth + _steps(op, n) * latency
+    if op in ("all_to_all", "p2p", "broadcast"):
+        return np.where(np.asarray(n) > 1, tree, 0.0)
+    two_shot = volume(op, bytes_, n) / bandwidth + (3.0 if op == "all_reduce" else 1.0) * latency
+    one_shot = (n - 1) * bytes_ / bandwidth + 2.0 * latency
+    shots = np.minimum(two_shot, one_shot) if op == "all_reduce" else two_shot
+    best = np.minimum(tree, np.where(np.asarray(direct, dtype=bool), shots, np.inf))
+    if op == "all_reduce":
+        best = np.minimum(best, np.where(np.asarray(in_switch, dtype=bool), bytes_ / bandwidth + 2.0 * latency, np.inf))
+    return np.where(np.asarray(n) > 1, best, 0.0)
+
+
+def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> Num:
+    """Seconds that a library takes on one tier: the smooth minimum of two regimes. Zero for one rank.
+
+        w = start + step hops(n),  rate_r = eff_r (min(n, 8)/2)^gain_r B,  r in (short, long)
+        t_short = w (1 + grow V / (V + 16 KiB)) + volume(V, n) / rate_short
+        t_long = w wait + volume(V, n) / rate_long
+        t = (t_short^-s + t_long^-s)^(-1/s) + steps(n) (α - α_fit)
+
+    where s is SHARP and the last term moves the fitted latency to that of the link at hand. gain > 0 is in-switch
+    reduction (NVLS), gain < 0 a shared link (PCIe root) or the growing volume of one-shot kernels.
+    Source: the two regimes are NCCL's protocols (LL/LL128 and Simple: Hu et al., "Demystifying NCCL", 2025) and the
+    one- and two-shot kernels; fitted by `rooflm_fit.collectives`.
+
+    >>> nccl = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0, 3.0, 0.66, 0.28)
+    >>> round(float(time("all_reduce", 512, 8, bandwidth=450e9, latency=0, c=nccl)) * 1e6, 1)
+    16.3
+    """
+    floor, body = _floor_and_body(op, bytes_, n, bandwidth, latency, c)
+    return floor + body
+
+
+def _floor_and_body(
+    op: str, bytes_: Num, n: Num, bandwidth: Num, latency: Num, c: CollectiveConstants
+) -> tuple[Num, Num]:
+    """`time` in two parts, its value for an empty message and the rest (s): tiers add the one and overlap the other."""
+    many = np.asarray(n) > 1
+    n = np.maximum(n, 1.0)  # a grid's illegal points have fractions of a rank
+    hops = library_hops(n)
+    half = np.minimum(np.maximum(n, 2.0), MEASURED_RANKS) * 0.5
+    wire = bytes_ * _share(op, n) / bandwidth
+    wait = c.start + c.step * hops
+    opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
+    empty = _smooth_minimum(wait, wait * c.wait, SHARP)
+    full = _smooth_minimum(
+        wait * (1.0 + opened) + wire / (c.eff_short * half**c.gain_short),
+        wait * c.wait + wire / (c.eff_long * half**c.gain_long),
+        SHARP,
+    )
+    floor = empty + _steps(op, n) * (latency - c.latency)
+    return np.where(many, floor, 0.0), np.where(many, full - empty, 0.0)
+
+
+def library_hops(n: Num) -> Num:
+    """Hops that a library's all_reduce waits for one after the other: a ring's n - 1, or a tree's 2 log2(n) + 1.
+
+    all_reduce makes each hop of a ring twice; the constant a hop holds both. Eight ranks make the two equal (7). The
+    latencies measured at 2, 4 and 8 ranks grow close to 1, 3, 7; larger groups were not measured and take the tree,
+    as NCCL does since 2.4 (its release notes; Sanders et al. 2009).
+
+    >>> [float(library_hops(n)) for n in (1, 2, 4, 8, 64)]
+    [0.0, 1.0, 3.0, 7.0, 13.0]
+    """
+    some = np.maximum(n, 1.0)
+    return np.minimum(some - 1.0, 2.0 * np.log2(some) + 1.0)
+
+
+def _smooth_minimum(a: Num, b: Num, sharp: Num) -> Num:
+    """`(a^-s + b^-s)^(-1/s)` of two positive numbers, without overflow; the minimum as s grows.
+
+    >>> round(float(_smooth_minimum(1.0, 1.0, 1.0)), 3), round(float(_smooth_minimum(1.0, 9.0, 8.0)), 3)
+    (0.5, 1.0)
+    """
+    low = np.minimum(a, b)
+    ratio = low / np.maximum(np.maximum(a, b), 1e-300)
+    result: Num = low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
+    return result
+
+
+def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, ...]:
+    """How many ranks of a group each tier holds, nearest tier first; the last holds all.
+
+    `stride` is the distance between neighbouring ranks in device numbers (tensor parallel 1, data parallel tp,
+    pipeline tp · dp). A tier of S devices holds `clip(S / stride, 1, n)`; the last tier holds all n whatever its size:
+    a group larger than the cluster is priced at the slowest tier (whether it exists is a question of fit, not of time).
+
+    >>> [float(g) for g in ranks_in_tiers(16, (8, 1024))], [float(g) for g in ranks_in_tiers(16, (8, 1024), stride=4)]
+    ([8.0, 16.0], [2.0, 16.0])
+    """
+    inner = tuple(np.minimum(np.maximum(size / stride, 1.0), n) for size in sizes[:-1])
+    return (*inner, n * 1.0)
+
+
+def hierarchical(
+    op: str,
+    bytes_: Num,
+    n: Num,
+    tiers: Sequence[Tier | Any],
+    *,
+    constants: Sequence[CollectiveConstants | None] | None = None,
+    stride: Num = 1,
+    overlap: Num = 1.0,
+) -> Cost:
+    """A collective of a group that may span several tiers. Zero time and volume for one rank.
+
+    tiers: nearest first, `Tier` or `hardware.Link`; constants: one a tier (None: `ideal`); stride: as in
+    `ranks_in_tiers`. With g_i ranks in tier i, r_i = g_i / g_(i-1) and g_0 = 1, tier i does
+
+        all_reduce, reduce_scatter, all_gather, broadcast    op among r_i ranks on V / g_(i-1) bytes
+        all_to_all                       the share (g_i - g_(i-1)) / n of V that leaves tier i-1 and stays in i
+        p2p                              V on the slowest tier that the group crosses
+
+    which for all_reduce is reduce-scatter inside, all-reduce of the shard across, all-gather inside; broadcast
+    scatters, and gathers again. Volumes add up to `volume(op, V, n)`. Latencies add; transfers of different tiers run
+    at once as far as chunks are pipelined: `overlap` 1 takes the longest of them (NCCL), 0 adds them (three calls).
+    Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019).
+
+    >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
+    >>> cost = hierarchical("all_reduce", 1e9, 16, (node, fabric))
+    >>> float(cost.volume), int(cost.bound), round(float(cost.time) * 1e3, 2)
+    (1875000000.0, 0, 3.9)
+    """
+    held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
+    rules = constants if constants is not None else [None] * len(tiers)
+    floors, bodies, volumes = [], [], []
+    inner: Num = 1.0
+    for tier, rule, outer in zip(tiers, rules, held, strict=True):
+        ranks = outer / inner
+        part = _part(op, bytes_, n, inner, outer)
+        if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
+            floor = body = part * 0.0
+        elif rule is None:
+            floor, body = _ideal_floor_and_body(op, part, ranks, tier)
+        else:
+            floor, body = _floor_and_body(op, part, ranks, tier.bandwidth, tier.latency, rule)
+        floors.append(floor)
+        bodies.append(body)
+        volumes.append(volume(op, part, ranks))
+        inner = outer
+    return _combine(op, floors, bodies, volumes, overlap)
+
+
+def _ideal_floor_and_body(op: str, bytes_: Num, n: Num, tier: Tier | Any) -> tuple[Num, Num]:
+    """`ideal` on a tier, as its value for an empty message and the rest (s)."""
+    legal = {"direct": tier.kind in DIRECT_KINDS, "in_switch": tier.kind in IN_SWITCH_KINDS}
+    floor = ideal(op, 0.0, n, bandwidth=tier.bandwidth, latency=tier.latency, **legal)
+    return floor, ideal(op, bytes_, n, bandwidth=tier.bandwidth, latency=tier.latency, **legal) - floor
+
+
+def _part(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
+    """The V of tier i's own collective among outer / inner ranks, such that volumes add up (see `hierarchical`)."""
+    if op == "all_to_all":
+        return bytes_ * outer / n
+    return bytes_ if op == "p2p" else bytes_ / inner
+
+
+def _combine(op: str, floors: list[Num], bodies: list[Num], volumes: list[Num], overlap: Num) -> Cost:
+    """Tiers' floors and bodies to one `Cost`: latencies add, transfers overlap; a p2p message takes one tier alone."""
+    totals = [floor + body for floor, body in zip(floors, bodies, strict=True)]
+    bound: Num = np.zeros(np.shape(totals[0]), dtype=int)
+    slowest = totals[0]
+    for index, total in enumerate(totals[1:], start=1):
+        bound = np.where(total > slowest, index, bound)
+        slowest = np.maximum(slowest, total)
+    if op == "p2p":
+        parts = tuple(np.where(bound == index, total, 0.0) for index, total in enumerate(totals))
+        sent = [np.where(bound == index, item, 0.0) for index, item in enumerate(volumes)]
+        return Cost(slowest, sum(sent[1:], sent[0]), parts, tuple(sent), bound)
+    longest = bodies[0]
+    for body in bodies[1:]:
+        longest = np.maximum(longest, body)
+    together = sum(bodies[1:], bodies[0])
+    kept = np.where(together > 0, (overlap * longest + (1.0 - overlap) * together) / np.maximum(together, 1e-300), 0.0)
+    parts = tuple(floor + body * kept for floor, body in zip(floors, bodies, strict=True))
+    return Cost(sum(parts[1:], parts[0]), sum(volumes[1:], volumes[0]), parts, tuple(volumes), bound)
+
+
+def fitted(op: str, *, gpu: str, architecture: str, library: str, kind: str) -> tuple[CollectiveConstants, float]:
+    """Constants of an operation on a kind of link, and the error in per cent to expect of them.
+
+    library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
+    NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe, InfiniBand and
+    Ethernet take rows of their own, unless the GPU was measured on PCIe itself; on PCIe the rate at two ranks holds
+    for all, unless a machine with slots of its own says otherwise. Broadcast, which nobody measured,
+    takes all_gather's.
+    """
+    link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
+    own = not link or (link == "pcie" and gpu in PCIE_MEASURED)
+    kernel = "all_gather" if op == "broadcast" else op
+    match = lookup("collective", gpu if own else "", link or architecture, library, "*", kernel)
+    found = typed(CollectiveConstants, match.row)
+    if link == "pcie" and (not own or gpu in ROOT_SHARED):
+        found = found._replace(gain_short=0.0, gain_long=0.0)
+    return found, match.mape

@@ -1,0 +1,306 @@
+"""Calibrated kernel times: which fitted formula and which constants an op takes, by device, engine and data type.
+
+The formulas and their constants come from kernel benchmarks, which run warm; a model's step finds its weights and KV
+cache in device memory, so the warm share is 0 here. Kinds that nobody measured (recurrent scans, convolutions,
+sampling) stream at the rate of the nearest elementwise kernel. Cards without kernel data take their generation's
+constants on the rates that data/calibration/devices.toml says they reach of their datasheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.catalogue.engine import Engine
+from rooflm.graph.context import absent_group
+from rooflm.graph.ops import Op, distinct_experts, equal, popularity
+from rooflm.kernels import own_machine
+from rooflm.kernels.attention import DecodeConstants, PrefillConstants, decode_attention_time, prefill_attention_time
+from rooflm.kernels.context_parallel import chunked
+from rooflm.kernels.derating import card
+from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
+from rooflm.kernels.lookup import Where, constants, first_of, where
+from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
+from rooflm.kernels.moe import Hardware, moe_time, routed
+from rooflm.kernels.moe import fitted as moe_constants
+from rooflm.kernels.products import products
+from rooflm.kernels.training_factors import trained
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, larger
+
+STREAMS = {
+    "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
+    "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",
+    "optimizer": "add",
+}  # fmt: skip
+"""Elementwise kernel whose constants a streaming op takes."""
+UNFUSED = 0.7
+"""Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+ALIGNED = 16
+"""Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
+MIXED = 5e-6
+"""s: floor of such a product."""
+
+
+FEW = 64
+"""Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
+
+
+def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
+    """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their
+    roofline, which no kernel beats."""
+    if s.cluster.device.measured is not None:
+        return own_machine.times(ops, floor, s.cluster.device.measured, r)
+    w = where(s, r)
+    reach = card(w.gpu, w.architecture, w.engine)
+    r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
+    out = np.empty((len(ops), *shape))
+    groups: dict[tuple[str, str], list[int]] = {}
+    together = math.prod(shape) <= FEW
+    for index, op in enumerate(ops):
+        family = FAMILY.get(op.kind, "stream")
+        groups.setdefault((family, "" if together and family == "gemm" else op.rate), []).append(index)
+    for (family, rate), members in groups.items():
+        chosen = [ops[i] for i in members]
+        kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
+        times = EVALUATE[family](kept, shape, rate, w, s, r)
+        for index, at in zip(members, which, strict=True):
+            aside = ops[index].aside
+            out[index] = times[at] * (1.0 - aside)
+    return np.asarray(np.maximum(out, floor))
+
+
+def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
+    """Ops less those equal to another (the attention of two kinds of layers, say), and for each op which it is. Of one
+    name, too: a backward kernel has constants of its own."""
+    kept: list[Op] = []
+    which: list[int] = []
+    for op in ops:
+        own = (op.flops, op.bytes, op.launches, *op.shape, *op.widths)
+        same = (
+            i for i, k in enumerate(kept) if k.name == op.name and k.kind == op.kind and len(k.shape) == len(op.shape)
+            and equal(own, (k.flops, k.bytes, k.launches, *k.shape, *k.widths))
+        )  # fmt: skip
+        at = next(same, len(kept))
+        if at == len(kept):
+            kept.append(op)
+        which.append(at)
+    return kept, which
+
+
+FACTORS = {
+    "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
+    "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
+}  # fmt: skip
+"""Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
+
+
+def own_factor(kind: str, e: Engine) -> Num:
+    """Time of a kind of kernel in an engine over the time of the calibrated one.
+
+    >>> own_factor("gemm", Engine("", gemm_factor=1.5, speed=2.0)), own_factor("norm", Engine(""))
+    (3.0, 1.0)
+    """
+    factor: Num = getattr(e, FACTORS.get(kind, "stream_factor")) * e.speed
+    return factor
+
+
+def _sized(kernel: str, size: Num) -> tuple[str, ...]:
+    """Kernel names to look for, most special first: that of the head size, then the plain one.
+
+    >>> _sized("prefill-kv8", 128)
+    ('prefill-kv8-hd128', 'prefill-kv8', 'prefill-hd128', 'prefill')
+    """
+    plain = kernel.removesuffix("-kv8")
+    names = (f"{kernel}-hd{int(np.max(size))}", kernel)
+    return names if plain == kernel else (*names, f"{plain}-hd{int(np.max(size))}", plain)
+
+
+def _unfused(op: Op, rate: str, s: Scenario, r: Any, peak: Num | None = None) -> Num:
+    """Plain batched products: a share of the roofline (FLOP/s `peak`, else that of the rate) and a floor a kernel."""
+    top = r.peak[rate] if peak is None else peak
+    roof = np.maximum(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
+    t: Num = roof + MIXED * op.launches
+    return t
+
+
+def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Prefill attention: one fused kernel, or plain products where the engine has none."""
+    times: list[Num] = []
+    for op in ops:
+        sequences, new, past, heads, kv, qk, v, window = op.shape
+        if op.kind == "attention" and not s.engine.flash:
+            times.append(_unfused(op, rate, s, r) * s.engine.bmm_factor)
+            continue
+        kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
+        c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
+        if s.engine.phase == "training":
+            c = trained(c, op.name == "attention_backward")
+        call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+                       q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
+                       sms=s.cluster.device.sms)  # fmt: skip
+        time = call(new, past, c=c, window=window) / s.mapping.cp
+        if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+            long = op.flops / r.peak["half"]
+            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.ring))
+        times.append(time)
+    return times
+
+
+def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
+    times: list[Num] = []
+    c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
+    if not s.engine.issue_prefill > GRAPHLESS:
+        c = c._replace(floor_s=0.0)
+    for op in ops:
+        sequences, new, past, heads, _, qk, v, _ = op.shape
+        call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
+                       peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+            # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
+            times.append(s.mapping.cp * call(new / s.mapping.cp, 0))
+        else:
+            times.append(call(new, past) / s.mapping.cp)
+    return times
+
+
+def _cache_width(op: Op, w: Where, s: Scenario) -> str:
+    """The data type by which the tables know a decode kernel: that of its cache, where the device knows it."""
+    return "fp8" if np.max(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
+
+
+def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
+    that does not know the cache's 8-bit type converts every value on its vector units."""
+    times: list[Num] = []
+    for op in ops:
+        rows, keys, heads, kv, qk, v, window = op.shape
+        group = heads / kv
+        kernel, names = "decode", _sized("decode", qk)
+        if w.kernels == "trtllm":
+            special = "-mha" if np.max(group) <= 1 else "-wide" if np.max(group) > WIDE_GROUP else ""
+            names = (kernel + special, *names) if special else names
+        c = first_of("attention", DecodeConstants, w, _cache_width(op, w, s), names)
+        time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
+                                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
+        time = np.hypot(time, own * s.engine.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
+        if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
+            time = time + rows * keys * kv * (qk + v) * s.engine.kv_convert / r.peak["vector"]
+        times.append(time)
+    return times
+
+
+def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out."""
+    times: list[Num] = []
+    for op in ops:
+        rows, keys, heads, latent, rope = op.shape
+        c = constants("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")._replace(floor_s=0.0)
+        times.append(
+            mla_decode_time(rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1], peak=r.peak["half"],
+                            bandwidth=r.dram, sms=s.cluster.device.sms, c=c)
+        )  # fmt: skip
+    return times
+
+
+WIDE_GROUP = 32
+"""Query heads a KV head beyond which TensorRT-LLM decodes with a kernel of its own."""
+GRAPHLESS = 6e-6
+"""s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
+
+
+@lru_cache(maxsize=1024)
+def _moe_constants(w: Where, expert_parallel: bool) -> Any:
+    return moe_constants(gpu=w.gpu, architecture=w.architecture, engine=w.kernels, dtype=w.quant,
+                         expert_parallel=expert_parallel)[0]  # fmt: skip
+
+
+def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Expert layers: sort, two grouped products, combine."""
+    c = _moe_constants(w, bool(np.max(s.mapping.ep) > 1))
+    d = s.cluster.device
+    hardware = Hardware(r.peak[rate], r.dram, d.sms, d.l2.size)
+    times: list[Num] = []
+    for op in ops:
+        tokens, hidden, width, experts, local, top_k, _ = op.shape
+        ep = experts / local
+        spread = popularity(experts, top_k, s.engine.skew)
+        routing = routed(tokens, top_k, experts, ep, spread)
+        if s.engine.alike is not NEUTRAL_ALIKE:
+            touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
+            routing = routing._replace(experts=np.minimum(routing.experts, touched))
+        times.append(
+            moe_time(
+                tokens,
+                hidden,
+                width,
+                routing,
+                top_k=top_k,
+                experts=experts,
+                device=hardware,
+                c=c,
+                ep=ep,
+                weight_bytes=op.widths[0],
+                act_bytes=op.widths[1],
+            )
+        )
+    return times
+
+
+def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes."""
+    times: list[Num] = []
+    for op in ops:
+        c = constants("elementwise", ElementwiseConstants, w, "fp16", STREAMS.get(op.kind, "add"))
+        traffic = op.bytes / larger(op.launches, 1)
+        row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
+        times.append(
+            elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms) * op.launches
+        )
+    return times
+
+
+def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+    """Batched products of unfused attention in training."""
+    return [_unfused(op, rate, s, r, batched_peak(op, r.peak[rate], r.peak["vector"])) for op in ops]
+
+
+def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
+    """FLOP/s of the units that a batched product runs on: tensor cores where its rows are whole multiples of 16 bytes,
+    else fp32 units (heads of 108 16-bit values: 216 bytes).
+
+    Source: NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core requirements"; seen in four published
+    BLOOM candidates with 128 heads of 108, a quarter slower than their like with 64 or 96.
+
+    >>> from rooflm.graph.ops import bmm
+    >>> [float(batched_peak(bmm("scores", "attention", 1, 64, 64, d, 1, 2), 312e12, 19.5e12)) for d in (104, 108)]
+    [312000000000000.0, 19500000000000.0]
+    """
+    _rows, n, k, _batch = op.shape
+    whole = (np.asarray(n * op.widths[0]) % ALIGNED == 0) & (np.asarray(k * op.widths[1]) % ALIGNED == 0)
+    return np.where(whole, matrix, vector)
+
+
+FAMILY = {
+    "gemm": "gemm", "bmm": "bmm", "attention": "attention", "mla_attention": "mla_prefill",
+    "decode_attention": "decode", "mla_decode": "mla", "moe": "moe",
+}  # fmt: skip
+EVALUATE: dict[str, Any] = {
+    "gemm": products, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
+    "mla": _mla_decode, "moe": _moe, "stream": _streams,
+}  # fmt: skip
+
+
+ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
+"""Families whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
+
+
+NEUTRAL_ALIKE = Engine("").alike
+"""The default of an engine whose benchmarks send different prompts."""

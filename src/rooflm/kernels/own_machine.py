@@ -1,0 +1,89 @@
+"""Kernel times on a machine that its owner calibrated: a roofline of reached rates, with few constants.
+
+Any device (a CPU too) is described by what `rooflm calibrate` fits from measurements of whole models and
+micro-benchmarks, where no kernel tables exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.catalogue.hardware import Measured
+from rooflm.graph.ops import Op
+from rooflm.units import Num
+
+FEW_ROWS = 16
+"""Rows up to which narrow weights are multiplied as they are; for more, they are unpacked once, at `convert` s each."""
+
+
+def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Num, c: Measured) -> Num:
+    """Seconds of a product of `rows` rows: compute and traffic joined by a p-norm.
+
+    t = ((F (1 + rows0 / rows) / P)^p + (B / (W s))^p)^(1/p); few rows use the units badly, p says how the two overlap;
+    s is the share of the bandwidth W at which weights are read, which for one row (a vector product) is another than
+    for more: libraries then copy the weights into blocks.
+
+    >>> c = Measured(half_rows=8.0, sharp=1.0, matrix=0.5)
+    >>> float(product_time(1e9, 1e9, 8.0, peak=1e10, bandwidth=2e10, c=c)).__round__(6)
+    0.3
+    """
+    compute = flops * (1 + c.half_rows / np.maximum(rows, 1)) / peak
+    traffic = bytes_ / (bandwidth * np.where(np.asarray(rows) <= 1, c.vector, c.matrix))
+    longest = np.maximum(np.maximum(compute, traffic), 1e-30)
+    joined: Num = longest * ((compute / longest) ** c.sharp + (traffic / longest) ** c.sharp) ** (1 / c.sharp)
+    return joined
+
+
+def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share: Num, c: Measured) -> Num:
+    """Seconds of an attention core: the longer of its products at a share of the compute rate, and its bytes at
+    `share` of the bandwidth.
+
+    >>> float(attention_time(1e9, 1e6, peak=1e10, bandwidth=1e10, share=1.0, c=Measured(attention=0.5)))
+    0.2
+    """
+    return np.maximum(flops / (peak * c.attention), bytes_ / (bandwidth * share))
+
+
+def op_time(op: Op, c: Measured, r: Any) -> Num:
+    """Seconds of one execution of an op, its launches included."""
+    time: Num
+    if op.kind in ("gemm", "moe"):
+        rows: Any = np.asarray(op.shape[0])
+        each = np.where((rows <= FEW_ROWS) & (np.asarray(c.apart) > 0), np.maximum(rows, 1), 1)
+        time = each * product_time(op.flops / each, op.bytes, rows / each, peak=r.peak[op.rate], bandwidth=r.dram, c=c)
+        if op.kind == "gemm":
+            unpacked = (np.asarray(op.widths[0]) < op.widths[1]) & (rows > FEW_ROWS)
+            time = time + np.where(unpacked, op.shape[1] * op.shape[2] * c.convert, 0.0)
+    elif op.kind in ("attention", "bmm", "mla_attention", "decode_attention", "mla_decode"):
+        share = c.decode if op.kind in ("decode_attention", "mla_decode") else c.stream
+        time = attention_time(op.flops, op.bytes, peak=r.peak[op.rate], bandwidth=r.dram, share=share, c=c)
+    else:
+        time = op.bytes / (r.dram * c.stream)
+    return time + c.launch * op.launches
+
+
+def times(ops: Sequence[Op], floor: NDArray[Any], c: Measured, r: Any) -> NDArray[Any]:
+    """Seconds of ops in the shape of their roofline `floor`, (ops, ...), with the constants of the data type in which
+    the rest of the model works. The rates are reached ones, so that the floor does not bind: streams may stay in a
+    cache."""
+    out = np.empty_like(floor)
+    own = c.of(r.dtype["half"])
+    for index, op in enumerate(ops):
+        out[index] = op_time(op, own, r)
+    return out
+
+
+def training_factor(op: Op, c: Measured) -> Num:
+    """Time of an op in a training step over the above.
+
+    >>> from rooflm.graph.ops import gemm
+    >>> training_factor(gemm("up_wgrad", "mlp", 1, 8, 8, 8, (4, 4, 4)), Measured(backward=1.5))
+    1.5
+    """
+    if op.kind in ("gemm", "moe", "bmm", "attention", "mla_attention"):
+        return c.backward if op.name.endswith(("_dgrad", "_wgrad", "_backward")) else 1.0
+    return c.update if op.kind == "optimizer" else c.chain

@@ -1,0 +1,83 @@
+"""Calibrated times of matrix products: of tensor cores by tiles and waves, and of llama.cpp's kernels for few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.graph.ops import Op, stacked
+from rooflm.kernels.derating import card, few_rows_time
+from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
+from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.kernels.lookup import Where, constants
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+
+def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> NDArray[Any]:
+    """All products together, those of several data types with constants and peaks of their own each."""
+    chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
+    c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
+    if len(chosen) > 1:
+        own = np.array([chosen[op.rate] for op in ops]).T
+        c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
+        peak = stacked([r.peak[op.rate] for op in ops], shape)
+    m, n, k = (stacked([op.shape[i] for op in ops], shape) for i in range(3))
+    wide = [stacked([op.widths[i] for op in ops], shape) for i in range(3)]
+    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
+                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    if s.engine.gemv:
+        streamed = _vector_time(m, n, k, wide[0], c, r)
+        time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
+    reach = card(w.gpu, w.architecture, w.engine)
+    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reach.compute), m, reach.few))
+
+
+def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
+    """Constants of the products of a rate."""
+    own = s.engine.gemv and w.quant in ("int4_wo", "int8_wo")
+    dtype = w.quant if rate == "quant" and not own else w.half
+    c = constants("gemm", GemmConstants, w, dtype)
+    if dtype == "fp8" and w.engine == "trtllm" and s.engine.phase == "inference":
+        # its table finds scales and quantises (10 us); served checkpoints hold scales, and the kernel before quantises
+        c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
+    return c
+
+
+def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Any) -> Num:
+    """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
+    share of the bandwidth as in a product, and the vector units do the arithmetic."""
+    stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
+    ramp = np.minimum(c.ramp, VECTOR_RAMP)
+    t: Num = c.t0 + np.maximum(stream + ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
+    return t
+
+
+def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any) -> Num:
+    """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
+    narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
+    t: Num = s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
+    return t
+
+
+def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
+    """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
+    in engines that hold activations in fp32."""
+    if s.engine.convert == 0:
+        return 0.0
+    c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
+    d = s.cluster.device
+    t: Num = sum(
+        elementwise_time(s.engine.convert * m * side, bandwidth=r.dram, c=c, row_bytes=s.engine.convert * side,
+                         sms=d.sms) for side in (k, n)
+    )  # fmt: skip
+    return t
+
+
+VECTOR_RAMP = 2e-6
+"""s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
+VECTOR_ROWS = 8.0
+"""Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""

@@ -1,0 +1,43 @@
+"""What a device offers to a scenario: rates and capacities by memory level, data types by rate."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rooflm.catalogue.quant import compute_dtype
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+
+class Rates(NamedTuple):
+    """What the device offers to this scenario: FLOP/s by rate name, B/s and capacity by level, data types by rate."""
+
+    peak: dict[str, Num]
+    dtype: dict[str, str]
+    exact: bool
+    dram: Num
+    l2: Num
+    l1: Num
+    l2_size: Num
+    l1_size: Num
+
+
+def rates(s: Scenario) -> Rates:
+    """The device's rates for the scenario's data types, derated in flat mode.
+
+    "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units.
+    """
+    d, e, q = s.cluster.device, s.efficiency, s.quant
+    wide = q.weight_bits if isinstance(q.weight_bits, int | float) else 16
+    act = q.act_bits if isinstance(q.act_bits, int | float) else 16
+    half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)
+    quant, exact = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
+    vector = "fp32" if "fp32" in d.peak else half
+    names = {"quant": quant, "half": half, "vector": vector}
+    flat = e.mode == "flat"
+    compute, memory = (e.compute, e.memory) if flat else (1.0, 1.0)
+    peak = {k: d.peak[v] * compute for k, v in names.items()}
+    return Rates(
+        peak, names, exact, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,
+        d.l1.size,
+    )  # fmt: skip

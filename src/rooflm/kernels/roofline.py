@@ -1,0 +1,169 @@
+"""Op x Device x efficiency -> seconds of one execution, and what bounds it.
+
+Ideal and flat: the hierarchical roofline, max(FLOPs / rate, bytes at L1, L2 and device memory / bandwidth), with
+each level's traffic that of the best tiling that fits the level below it. Calibrated: the fitted kernel formulas of
+`kernels/`, each with the constants of the device, engine and data type; the label of what bounds it is the roofline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.graph.ops import Comm, Op, equal, stacked
+from rooflm.kernels import dispatch as efficiency
+from rooflm.kernels import links as efficiency_links
+from rooflm.kernels.collectives import hierarchical
+from rooflm.kernels.collectives import volume as sent_volume
+from rooflm.kernels.rates import Rates, rates
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
+"""What can bound a node; a label is an index into this tuple."""
+
+REGISTER_TILE = 256
+"""Side of the largest square of fp32 sums that an SM's register file holds: 256 x 256 x 4 B = 256 KiB."""
+
+
+class Timed(NamedTuple):
+    """A node with the seconds of one execution; `levels`: its roofline's seconds at [compute, DRAM, L2, L1] (None for a
+    collective), `kernel`: the seconds of its calibrated kernel."""
+
+    node: Op | Comm
+    time: Num
+    levels: NDArray[Any] | None = None
+    kernel: Num = 0.0
+
+    @property
+    def bound(self) -> Num:
+        """The index in BOUNDS of what bounds it: the longest level, or overhead where its kernel takes twice that."""
+        if self.levels is None:
+            return BOUNDS.index("network")
+        slow = self.kernel > 2.0 * np.max(self.levels, axis=0)
+        return np.where(slow, BOUNDS.index("overhead"), np.argmax(self.levels, axis=0))
+
+    @property
+    def total(self) -> Num:
+        """Seconds of all executions of the node in a pass."""
+        return self.node.count * self.time
+
+
+def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
+    """Seconds that each op needs at [compute, DRAM, L2, L1], shape (4, ops, *shape).
+
+    A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
+    largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
+    all L1 for L2 traffic, the register file for L1 traffic. Other ops touch every level once.
+    """
+    out = np.empty((4, len(ops), *shape))
+    for index, op in enumerate(ops):
+        out[0, index] = op.flops / r.peak[op.rate]
+    moved = stacked([op.bytes for op in ops], shape)
+    bandwidths = (r.dram, r.l2, r.l1)
+    products = [i for i, op in enumerate(ops) if op.kind == "gemm"]
+    if not products:
+        for row, bandwidth in zip(out[1:], bandwidths, strict=True):
+            np.divide(moved, bandwidth, out=row)
+        return out
+    shapes = [op.shape if op.kind == "gemm" else (1.0, 1.0, 0.0) for op in ops]
+    m, n, k = (stacked([own[i] for own in shapes], shape) for i in range(3))
+    a = m * k * stacked([op.widths[1] for op in ops], shape)
+    b = k * n * stacked([op.widths[0] for op in ops], shape)
+    rest = moved - a - b
+    tiles = (np.sqrt(r.l2_size / 2), np.sqrt(r.l1_size / 2), float(REGISTER_TILE))
+    for row, bandwidth, tile in zip(out[1:], bandwidths, tiles, strict=True):
+        np.divide(a * np.maximum(n / tile, 1) + b * np.maximum(m / tile, 1) + rest, bandwidth, out=row)
+    return out
+
+
+def _shape(op: Op) -> tuple[int, ...]:
+    """Broadcast shape of all that an op's time depends on; whatever does is in its bytes, too."""
+    if not isinstance(op.bytes, np.ndarray):
+        return ()
+    arrays = [x for x in (op.flops, op.bytes, *op.shape) if isinstance(x, np.ndarray)]
+    return np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
+
+
+def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
+    """Every op timed; ops of equal broadcast shape are evaluated together."""
+    r = rates(s)
+    arrays = [
+        x.shape for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size) if isinstance(x, np.ndarray)
+    ]
+    device_shape = np.broadcast_shapes(*arrays)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, op in enumerate(ops):
+        groups.setdefault(_shape(op), []).append(index)
+    timed: list[Timed | None] = [None] * len(ops)
+    for own_shape, members in groups.items():
+        shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
+        chosen = [ops[i] for i in members]
+        levels = level_times(chosen, shape, r)
+        times = np.max(levels, axis=0)
+        if s.efficiency.mode == "calibrated":
+            times = efficiency.kernel_times(chosen, shape, times, s, r)
+        for row, index in enumerate(members):
+            timed[index] = Timed(ops[index], times[row], levels[:, row], times[row])
+    return [t for t in timed if t is not None]
+
+
+def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
+    """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once, and
+    at a single point those that differ in bytes alone together."""
+    tiers = s.cluster.tiers
+    if s.efficiency.mode == "flat":
+        tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
+    if s.axes == 0 and not any(isinstance(x, np.ndarray) for c in comms for x in (c.bytes, c.ranks, c.stride)):
+        return _point_comms(comms, tiers, s)
+    timed: list[Timed] = []
+    known: list[tuple[Comm, Num]] = []
+    for comm in comms:
+        time = next((t for other, t in known if _equal(comm, other)), None)
+        if time is None:
+            time = _comm_time(comm, comm.bytes, tiers, s)
+            known.append((comm, time))
+        timed.append(Timed(comm, time))
+    return timed
+
+
+def _point_comms(comms: Sequence[Comm], tiers: Sequence[Any], s: Scenario) -> list[Timed]:
+    """Collectives of plain numbers, those of one operation and group in one evaluation."""
+    groups: dict[tuple[Any, ...], dict[Num, Comm]] = {}
+    for comm in comms:
+        groups.setdefault((comm.op, comm.ranks, comm.stride), {}).setdefault(comm.bytes, comm)
+    known: dict[tuple[Any, ...], Num] = {}
+    for key, members in groups.items():
+        sizes, one = list(members), next(iter(members.values()))
+        bytes_ = np.array(sizes, float) if len(sizes) > 1 else one.bytes
+        times: Any = _comm_time(one, bytes_, tiers, s)
+        times = times if np.ndim(times) else [times] * len(sizes)
+        known |= {(*key, size): time for size, time in zip(sizes, times, strict=True)}
+    return [Timed(c, known[c.op, c.ranks, c.stride, c.bytes]) for c in comms]
+
+
+def _comm_time(comm: Comm, bytes_: Num, tiers: Sequence[Any], s: Scenario) -> Num:
+    """Seconds of a collective with messages of these bytes."""
+    constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
+    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride).time
+    return time if constants is None else efficiency_links.in_engine(time, comm, constants, s)
+
+
+def _equal(a: Comm, b: Comm) -> bool:
+    """Whether two collectives take the same time: one operation on equal messages of equal groups."""
+    return a.op == b.op and equal((a.ranks, a.stride, a.bytes), (b.ranks, b.stride, b.bytes))
+
+
+def time_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
+    """Every node timed, in the order given."""
+    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s))
+    comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
+    return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
+
+
+def comm_volume(comm: Comm) -> Num:
+    """Bytes that one rank sends in all executions of a collective."""
+    return comm.count * sent_volume(comm.op, comm.bytes, comm.ranks)

@@ -1,0 +1,100 @@
+"""What kernels take in a training step over their calibrated time alone: data/calibration/training.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from typing import Any
+
+from rooflm.graph.backward import FLASH_BACKWARD
+from rooflm.kernels.attention import PrefillConstants
+from rooflm.kernels.constants import CALIBRATION
+
+
+@cache
+def table() -> dict[str, Any]:
+    """The constants as read."""
+    return tomllib.loads((CALIBRATION / "training.toml").read_text(encoding="utf-8"))
+
+
+def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
+    """The row of the generation with what the device has of its own; empty where there is neither.
+
+    >>> found({"hopper": {"half": 1.2, "fp8": 1.0}, "h20": {"half": 1.1}}, "h20", "hopper"), found({}, "x", "y")
+    ({'half': 1.1, 'fp8': 1.0}, {})
+    """
+    return {**rows.get(architecture, {}), **rows.get(device, {})}
+
+
+def sibling(device: str) -> str:
+    """The measured card with the die of a card that has no kernel data of its own, else the card itself: cards of one
+    die differ in memory and power, which the formulas take from the datasheet.
+
+    >>> sibling("a100-sxm-40gb"), sibling("h100-sxm-80gb")
+    ('a100-sxm-80gb', 'h100-sxm-80gb')
+    """
+    return str(table()["die"].get(device, device))
+
+
+def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
+    """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4; or of a scheme by name
+    (mxfp8, whose scales the matrix units apply themselves); times that of a scheme with kernels of its own
+    (fp8-rowwise: CUTLASS instead of cuBLAS).
+
+    >>> gemm("unknown", "unknown", "bf16")
+    1.0
+    """
+    kind = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}.get(dtype, "half")
+    row = found(table()["gemm"], device, architecture)
+    factor = row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
+    return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
+
+
+def experts(device: str, architecture: str) -> float:
+    """Factor of grouped products of experts over single products.
+
+    >>> experts("unknown", "unknown")
+    1.0
+    """
+    return found(table()["moe"], device, architecture).get("forward", 1.0)
+
+
+def biased() -> float:
+    """Factor of the products and activations of experts with biases, where no kernel fuses them.
+
+    >>> biased() > 1
+    True
+    """
+    return float(table()["experts"]["bias"])
+
+
+def scan(device: str, architecture: str) -> float:
+    """Factor of a recurrent mixer's chunked scan over its roofline.
+
+    >>> scan("unknown", "unknown")
+    1.0
+    """
+    return found(table()["scan"], device, architecture).get("roofline", 1.0)
+
+
+def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
+    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's.
+
+    >>> attention("none", "unknown", "unknown")
+    (1.0, 1.0)
+    """
+    row = found(table()["attention"].get(kernel, {}), device, architecture)
+    return row.get("forward", 1.0), row.get("backward", 1.0)
+
+
+def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:
+    """Constants of a serving engine's prefill attention as they hold in training: its passes over queries, keys and
+    values (bias, rotary embedding, cache) are kernels of their own there; a backward pass has one exponential a score
+    for five products instead of two.
+
+    >>> from rooflm.kernels.attention import IDEAL_PREFILL
+    >>> trained(IDEAL_PREFILL._replace(softmax_dim=40.0, qo_passes=1.0), True)[3:6]
+    (16.0, 0.0, 0.0)
+    """
+    plain = c._replace(kv_passes=0.0, qo_passes=0.0, lane_s=0.0)
+    return plain._replace(softmax_dim=c.softmax_dim / FLASH_BACKWARD) if backward else plain

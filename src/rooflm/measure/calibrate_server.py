@@ -1,0 +1,55 @@
+"""From a server's own results to a machine as that server uses it: few constants on top of a calibrated machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rooflm.catalogue.hardware import Measured
+from rooflm.errors import RooflmError
+from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
+from rooflm.measure.compare import Key, Machine, fast_times, measured
+from rooflm.measure.results import Row
+
+
+def serving(rows: Sequence[Row], base: Machine, apart: bool = False) -> Calibration:
+    """The machine as a server of another library uses it, from its own results at one level of load or more.
+
+    Two constants of the data type in which it computes are fitted to its times: the rate of its products (TTFT) and the
+    bandwidth at which it reads weights (TPOT). The rest is the base's: its link and memory, and what fp32 reaches in
+    attention and streams; kernels cost no launch. apart: as in `Measured`.
+    """
+    try:
+        from scipy.optimize import least_squares
+    except ImportError as error:
+        raise RooflmError("calibrating needs scipy: pip install 'rooflm[fit]'") from error
+    known, values = measured(rows)
+    keys: list[Key] = [(c.key, m) for c in known for m in FITTED if (c.key, m) in values]
+    if len(keys) < 2:
+        raise RooflmError("the server's results hold no ttft_s and tpot_s to calibrate with")
+    device = base.cluster.device
+    first = next(iter(known))
+    half = first.dtype if first.dtype in device.peak else next(iter(device.peak))
+    wide = (device.measured or Measured()).of("fp32")._replace(launch=0.0, convert=0.0, apart=float(apart), own={})
+    engine = replace(base.engine, fused=True, merged=True, step=0.0, context=0.0)
+
+    def of(x: Array) -> Machine:
+        rate, bandwidth = np.exp(x).tolist()
+        own: Any = {half: {"vector": bandwidth, "matrix": bandwidth}}
+        peak: Any = {**device.peak, half: rate}
+        card = replace(device, peak=peak, measured=wide._replace(own=own))
+        return Machine(replace(base.cluster, device=card), engine)
+
+    def residual(x: Array) -> Array:
+        told = fast_times(known, of(x))
+        return np.log(np.array([told[k] / values[k] for k in keys]))
+
+    best = least_squares(residual, np.log([1e11, 1.0]), bounds=(np.log([1e9, 1e-3]), np.log([1e16, 50.0])))
+    machine = of(best.x)
+    sigma = deviations(best.jac, float(np.mean(best.fun**2)))
+    names = (f"peak.{half}", f"vector.{half}")
+    constants = {n: Constant(float(np.exp(v)), float(d)) for n, v, d in zip(names, best.x, sigma, strict=True)}
+    return Calibration(machine, constants, errors(known, values, machine), {}, len(known), 0)

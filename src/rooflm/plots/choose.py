@@ -1,0 +1,322 @@
+"""Pictures of answers: which one, chosen from the shape of the answer, and written to png, svg or html.
+
+One prediction: its breakdown (`parts`), `memory` or `roofline`. A grid: `lines` over one numeric axis, a `heatmap` over
+two, stacked bars (`parts`, `memory`) over names, the `pareto` front of throughput against speed for a user.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rooflm.errors import RooflmError
+from rooflm.plots.pictures import (
+    Array,
+    Bars,
+    Cloud,
+    Front,
+    HeatMap,
+    Lines,
+    Panel,
+    Picture,
+    Scale,
+    Series,
+    Side,
+    check_value,
+    number,
+    scale_of,
+)
+from rooflm.plots.point import POINTS, Estimate, largest
+from rooflm.sweep.axes import Axis, shape_of
+from rooflm.sweep.files import check_target, write_whole
+from rooflm.sweep.pareto import front
+
+FORMATS = ("png", "svg", "html")
+POINT_KINDS = tuple(POINTS)
+GRID_KINDS = ("lines", "heatmap", "parts", "memory", "pareto")
+MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
+NAMES = {
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "tp": "tensor parallel degree",
+    "pp": "pipeline parallel degree",
+    "dp": "data parallel degree",
+    "ep": "expert parallel degree",
+    "cp": "context parallel degree",
+    "batch": "batch (sequences)",
+    "prompt": "prompt (tokens)",
+    "output": "output (tokens)",
+    "cached": "cached prompt (tokens)",
+    "micro_batch": "micro-batch (sequences)",
+    "seq": "sequence (tokens)",
+    "vp": "virtual pipeline stages",
+}
+
+
+def draw(picture: Picture, path: str) -> None:
+    """Write a picture to a .png or .svg (matplotlib) or an interactive .html (plotly, an extra)."""
+    target = check_target(path, FORMATS, "--plot")
+    if target.suffix.lower() == ".html":
+        from rooflm.plots.interactive import save
+    else:
+        from rooflm.plots.static import save
+    write_whole(target, lambda name: save(picture, name))
+
+
+def check_plot(path: str, kind: str | None, grid: bool) -> Path:
+    """The target, if it can be written and the kind is known: asked before any work is done."""
+    target = check_target(path, FORMATS, "--plot")
+    kinds = GRID_KINDS if grid else POINT_KINDS
+    if kind is not None and kind not in kinds:
+        what = "a grid" if grid else "one prediction"
+        raise RooflmError(f"--plot-kind is {kind!r}, but of {what} it must be {', '.join(kinds)}")
+    if target.suffix.lower() == ".html":
+        from rooflm.plots.interactive import needed
+
+        needed()
+    return target
+
+
+def plot_estimate(estimate: Estimate, path: str, kind: str | None = None) -> None:
+    """Draw one prediction: its breakdown (default), its memory, or its operations under the roofline."""
+    check_plot(path, kind, grid=False)
+    draw(POINTS[kind or "parts"](estimate), path)
+
+
+def plot_grid(grid: Any, path: str, kind: str | None = None, value: str | None = None) -> None:
+    """Draw a grid (axes, arrays, fixed). value: the output to show (default: latency, or what the kind shows)."""
+    check_plot(path, kind, grid=True)
+    draw(grid_picture(grid, kind, value), path)
+
+
+def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -> Picture:
+    """The picture of a grid, its kind chosen from the axes unless given."""
+    axes: list[Axis] = list(grid.axes)
+    chosen = kind or choose(axes)
+    if chosen == "pareto":
+        return pareto(grid)
+    if chosen in ("parts", "memory"):
+        return grid_bars(grid, chosen, value)
+    shown = check_value(value or _default_value(grid.arrays), grid.arrays)
+    return heatmap(grid, shown) if chosen == "heatmap" else lines(grid, shown)
+
+
+def choose(axes: Sequence[Axis]) -> str:
+    """The kind of picture that suits a grid.
+
+    >>> choose([Axis("batch", (1, 2, 4)), Axis("output", (16, 32, 64))]), choose([Axis("gpu", ("a", "b"))])
+    ('heatmap', 'parts')
+    >>> choose([Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 4)), Axis("output", (128, 512))])
+    'lines'
+    """
+    numeric = [a for a in axes if not a.structural]
+    if not numeric:
+        return "parts"
+    long = [a for a in numeric if len(a.values) > 2 and not a.partners]
+    rest = int(np.prod([len(a.values) for a in axes if a not in long[:2]], initial=1))
+    if len(long) >= 2:
+        return "heatmap" if rest <= MOST_PANELS else "pareto"
+    others = int(np.prod(sorted(shape_of(axes))[:-1], initial=1))
+    return "lines" if others <= MOST_LINES * MOST_PANELS else "pareto"
+
+
+def _default_value(arrays: dict[str, Array]) -> str:
+    return next((k for k in ("latency_s", "tpot_s", "step_time_s") if k in arrays), next(iter(arrays)))
+
+
+def label(axis: Axis) -> str:
+    """An axis' name for people."""
+    own = axis.name.removeprefix("cluster.").replace("_", " ")
+    return " and ".join([NAMES.get(axis.name, own), *(NAMES.get(p.name, p.name) for p in axis.partners)])
+
+
+NAMELESS = ("model", "gpu", "cluster", "engine", "quant", "schedule")
+"""Axes whose values say themselves what they are."""
+MOST_PARTNERS = 3
+"""Zipped partners from which on only the value that tells the points apart is written."""
+NEUTRAL = {"width_prune": 0, "depth_prune": 0, "width_scale": 1, "depth_scale": 1}
+"""Changes to a model that change nothing at this value, which therefore need no word."""
+
+
+def words(axis: Axis, place: int) -> str:
+    """One value of an axis for people: "batch 8", "h100-sxm-80gb", "width prune 0.27" or "original".
+
+    >>> words(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
+    'width prune 0.27'
+    """
+    telling = [m for m in axis.members if m.name in NAMELESS and len(set(m.values)) == len(m.values)]
+    if telling and len(axis.partners) >= MOST_PARTNERS:
+        return str(telling[0].values[place])
+    texts = []
+    for member in axis.members:
+        value = member.values[place]
+        short = member.name.rsplit(".", 1)[-1]
+        if short in NEUTRAL and value == NEUTRAL[short]:
+            continue
+        short = short.replace("_", " ")
+        plain = isinstance(value, str) and member.name in NAMELESS
+        texts.append(value if plain else f"{short} {number(value) if not isinstance(value, str | bool) else value}")
+    return ", ".join(texts) or "original"
+
+
+def subject(grid: Any) -> str:
+    """What the grid is about: model, GPU and the fixed sizes."""
+    fixed = dict(grid.fixed)
+    head = " on ".join(str(fixed.pop(k)) for k in ("model", "gpu") if isinstance(fixed.get(k), str))
+    told = ("cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "engine", "quant", "seq")
+    sizes = [
+        f"{k} {number(v) if isinstance(v, int | float) else v}"
+        for k, v in fixed.items()
+        if k in told and v is not None and v != 1
+    ]
+    return ", ".join(t for t in (head, *sizes) if t)
+
+
+def _masked(grid: Any, key: str) -> tuple[Array, Array]:
+    """Values with not-a-number where the point cannot run, and a word saying why ("OOM", or "no")."""
+    shape = shape_of(grid.axes)
+    values = np.broadcast_to(np.asarray(grid.arrays[key], dtype=float), shape)
+    fits = np.broadcast_to(np.asarray(grid.arrays.get("fits", True), dtype=bool), shape)
+    reason = np.broadcast_to(np.asarray(grid.arrays.get("reason", ""), dtype=object).astype(str), shape)
+    why = np.where(fits, "", np.where(np.char.find(reason, "memory") >= 0, "OOM", np.where(reason == "", "OOM", "n/a")))
+    return np.where(fits, values, np.nan), why
+
+
+def _order(axes: Sequence[Axis], first: Sequence[Axis]) -> list[int]:
+    rest = [a for a in axes if a not in first]
+    return [list(axes).index(a) for a in (*rest, *first)]
+
+
+def _others(axes: Sequence[Axis], shown: Sequence[Axis]) -> list[tuple[tuple[int, ...], str]]:
+    """Every place of the axes not shown, with its words."""
+    rest = [a for a in axes if a not in shown]
+    places = itertools.product(*(range(len(a.values)) for a in rest))
+    return [(p, ", ".join(words(a, i) for a, i in zip(rest, p, strict=True))) for p in places]
+
+
+def heatmap(grid: Any, key: str) -> HeatMap:
+    """Two numeric axes as a map, a panel for each point of the others."""
+    axes: list[Axis] = list(grid.axes)
+    candidates = sorted((a for a in axes if not a.structural), key=lambda a: -len(a.values))
+    candidates += [a for a in axes if a.structural]
+    if len(axes) < 2:
+        raise RooflmError("--plot-kind heatmap needs two axes: give two options a list, such as batch and output")
+    pair = sorted(candidates[:2], key=axes.index)
+    others = _others(axes, pair)
+    if len(others) > MOST_PANELS:
+        raise RooflmError(
+            f"a heat map has at most {MOST_PANELS} panels, but these axes make {len(others)}: fix some of them"
+        )
+    values, why = _masked(grid, key)
+    order = _order(axes, pair)
+    values, why = np.transpose(values, order), np.transpose(why, order)
+    scale = scale_of(key, values, grid.keys)
+    y, x = pair
+    panels = tuple(Panel(name, values[place] * scale.factor, why[place]) for place, name in others)
+    title = f"{scale.heading}\n{subject(grid)}"
+    return HeatMap(title, Side(label(x), x.values), Side(label(y), y.values), scale, panels)
+
+
+def lines(grid: Any, key: str) -> Lines:
+    """One numeric axis as x, a line for each point of the others; two-valued numeric axes become panels."""
+    axes: list[Axis] = list(grid.axes)
+    numeric = [a for a in axes if not a.structural] or axes
+    x = max(numeric, key=lambda a: len(a.values))
+    rest = [a for a in axes if a is not x]
+    pages: list[Axis] = []
+    while int(np.prod([len(a.values) for a in rest if a not in pages], initial=1)) > MOST_LINES or (
+        not pages and len([a for a in rest if a not in pages]) > 1
+    ):
+        left = [a for a in rest if a not in pages]
+        pages.append(min(left, key=lambda a: (a.structural, len(a.values))))
+    count = int(np.prod([len(a.values) for a in pages], initial=1))
+    if count > MOST_PANELS:
+        raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
+    values, why = _masked(grid, key)
+    scale = scale_of(key, values, grid.keys)
+    drawn = [a for a in rest if a not in pages]
+    order = [axes.index(a) for a in (*pages, *drawn, x)]
+    values, why = np.transpose(values, order) * scale.factor, np.transpose(why, order)
+    panels = []
+    for place in itertools.product(*(range(len(a.values)) for a in pages)):
+        name = ", ".join(words(a, i) for a, i in zip(pages, place, strict=True))
+        inner = values[place]
+        series = tuple(
+            Series(", ".join(words(a, i) for a, i in zip(drawn, spot, strict=True)), inner[spot])
+            for spot in itertools.product(*(range(len(a.values)) for a in drawn))
+        )
+        panels.append((name, series))
+    note = "where a line is missing, it does not fit in memory" if (why == "OOM").any() else ""
+    title = f"{scale.heading}\n{subject(grid)}"
+    return Lines(title, Side(label(x), x.values), scale, tuple(panels), note)
+
+
+def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
+    """Stacked bars, one a point: the request by part (or the parts of `value`), or memory with its capacity."""
+    axes: list[Axis] = list(grid.axes)
+    shape = shape_of(axes)
+    total = int(np.prod(shape))
+    if total > MOST_BARS:
+        raise RooflmError(f"stacked bars show at most {MOST_BARS} points, but the grid has {total}: fix some axes")
+    full = {k: np.broadcast_to(v, shape).reshape(-1) for k, v in grid.arrays.items()}
+    usual = "decode_parts_s" if any(k.startswith("decode_parts_s.") for k in grid.arrays) else "parts_s"
+    group = "memory" if kind == "memory" else (value or usual)
+    parts = {k.split(".", 1)[1]: np.nan_to_num(v.astype(float)) for k, v in full.items() if k.startswith(f"{group}.")}
+    if not parts:
+        groups = dict.fromkeys(k.split(".")[0] for k in full if "." in k and not k.startswith("error_band."))
+        raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
+    labels = tuple("\n".join(words(a, i) for a, i in zip(axes, p, strict=True)) for p in np.ndindex(*shape))
+    _, why = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")
+    scale = scale_of(group, np.asarray(sum(parts.values())), grid.keys)
+    limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else None
+    title = f"{scale.heading}\n{subject(grid)}"
+    return Bars(
+        title,
+        labels,
+        scale,
+        largest({k: v * scale.factor for k, v in parts.items()}),
+        limits,
+        "usable memory",
+        tuple(why.reshape(-1)),
+    )
+
+
+def pareto(grid: Any) -> Front:
+    """Throughput per GPU against tokens a second for a user, over legal points; a front for each structural point."""
+    axes: list[Axis] = list(grid.axes)
+    if "step_time_s" in grid.keys:
+        raise RooflmError("a Pareto front is of inference: draw training as lines, heatmap, parts or memory")
+    for need in ("tpot_s", "output_tokens_per_s_per_gpu"):
+        check_value(need, grid.arrays)
+    speed, why = _masked(grid, "tpot_s")
+    rate, _ = _masked(grid, "output_tokens_per_s_per_gpu")
+    named = [a for a in axes if a.structural]
+    moved = [axes.index(a) for a in named] + [i for i, a in enumerate(axes) if not a.structural]
+    user, gpu, ok = (np.transpose(v, moved) for v in (1 / speed, rate, why == ""))
+    clouds, fronts = [], []
+    numeric = [a for a in axes if not a.structural]
+    for place in itertools.product(*(range(len(a.values)) for a in named)):
+        keep = ok[place].reshape(-1)
+        x, y = user[place].reshape(-1)[keep], gpu[place].reshape(-1)[keep]
+        spots = np.flatnonzero(keep)
+        best = front(x, y)
+        marks = [
+            ", ".join(words(a, i) for a, i in zip(numeric, np.unravel_index(spots[b], shape_of(numeric)), strict=True))
+            for b in best
+        ]
+        name = ", ".join(words(a, i) for a, i in zip(named, place, strict=True)) or "Pareto front"
+        clouds.append(Cloud(name, x, y, tuple(marks)))
+        fronts.append(best)
+    if not any(len(c.x) for c in clouds):
+        raise RooflmError("no point of the grid can run, so there is no Pareto front: see `reason` with --json")
+    return Front(
+        f"Throughput against speed\n{subject(grid)}",
+        Scale("output tokens/s for one user"),
+        Scale("output tokens/s per GPU"),
+        tuple(clouds),
+        tuple(fronts),
+    )

@@ -1,0 +1,90 @@
+"""Get and replace a field by a dotted path ("mapping.tp", "cluster.device.dram.bandwidth") in frozen dataclasses.
+
+The command line's --set, sweep axes, search variables and sensitivities all name inputs this way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from rooflm.errors import RooflmError, near_matches
+from rooflm.units import is_array
+
+
+def _children(node: Any) -> list[str]:
+    """Names that may follow in a path below this node."""
+    if is_dataclass(node):
+        return [f.name for f in fields(node)]
+    if isinstance(node, dict):
+        return list(node)
+    if isinstance(node, tuple):
+        return [str(i) for i in range(len(node))]
+    return []
+
+
+def _step(node: Any, name: str, path: str) -> Any:
+    """One step down the path; raises RooflmError naming the path, the bad piece and the near matches."""
+    children = _children(node)
+    if name not in children:
+        near = near_matches(name, children) or children[:8]
+        there = f"did you mean {' or '.join(repr(n) for n in near)}?" if children else "there is nothing below it"
+        raise RooflmError(f"unknown path {path!r} at {name!r}: {there}")
+    if isinstance(node, dict):
+        return node[name]
+    return node[int(name)] if isinstance(node, tuple) else getattr(node, name)
+
+
+def get(root: Any, path: str) -> Any:
+    """The value at a path. Raises RooflmError for a path that does not exist.
+
+    >>> from rooflm.catalogue.hardware import Memory
+    >>> get(Memory(80e9, 2e12), "bandwidth")
+    2000000000000.0
+    """
+    node = root
+    for name in path.split("."):
+        node = _step(node, name, path)
+    return node
+
+
+def put(root: Any, path: str, value: Any) -> Any:
+    """A copy of `root` with the value at the path replaced; everything else is shared.
+
+    Raises RooflmError for an unknown path or a value of the wrong kind (text for a number, a number for a text).
+
+    >>> from rooflm.catalogue.hardware import Memory
+    >>> put(Memory(80e9, 2e12), "bandwidth", 3e12).bandwidth
+    3000000000000.0
+    """
+    return _put(root, path, value, path)
+
+
+def _put(root: Any, path: str, value: Any, whole: str) -> Any:
+    """`put` of what is left of a path, which errors name as a whole."""
+    head, _, rest = path.partition(".")
+    old = _step(root, head, whole)
+    new = _put(old, rest, value, whole) if rest else _checked(old, value, whole)
+    if isinstance(root, dict):
+        return {**root, head: new}
+    if isinstance(root, tuple):
+        return (*root[: int(head)], new, *root[int(head) + 1 :])
+    return replace(root, **{head: new})
+
+
+def _checked(old: Any, value: Any, path: str) -> Any:
+    """The value, if it is of the kind that the field holds."""
+    if is_dataclass(old) or isinstance(old, dict | tuple):
+        inside = ", ".join(f"{path}.{c}" for c in _children(old)[:6])
+        raise RooflmError(f"{path} is not a single value: set one of {inside}")
+    if isinstance(old, bool):
+        if isinstance(value, bool):
+            return value
+        raise RooflmError(f"{path} is {value!r}, but it must be true or false")
+    if isinstance(old, str):
+        if isinstance(value, str):
+            return value
+        raise RooflmError(f"{path} is {value!r}, but it must be a name such as {old!r}")
+    if is_array(value) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise RooflmError(f"{path} is {value!r}, but it must be a number")

@@ -1,0 +1,360 @@
+"""The best point of a space under constraints: exact, because every point of the space is evaluated by array sweeps.
+
+A block of the grid is evaluated and digested where it runs: its best legal points, its trade-off front, the scores of
+points that a constraint (or memory) rules out, and the point nearest to meeting every constraint. Memory holds digests
+only, so a space may have tens of millions of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.search.limits import MEMORY, Limit, percent
+from rooflm.sweep.axes import Axis, Point, grids, size_of
+from rooflm.sweep.pareto import front
+from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
+from rooflm.sweep.workers import spread
+
+Array = NDArray[Any]
+KEPT = 10
+"""Best points that a search returns."""
+BLOCKED = 3
+"""Better points that a constraint rules out that a search explains."""
+
+
+class Goal(NamedTuple):
+    """What is best: an output and whether less of it is better; and the two outputs whose trade-off is shown."""
+
+    name: str
+    key: str
+    less: bool
+    trade: tuple[tuple[str, bool], tuple[str, bool]]
+
+    def score(self, values: Mapping[str, Any]) -> Any:
+        """The number to minimise."""
+        return values[self.key] if self.less else -values[self.key]
+
+
+class Room(NamedTuple):
+    """One grid of a space: its axes and what does not vary. told: fixed inputs that an answer names."""
+
+    axes: tuple[Axis, ...]
+    fixed: Point
+    told: tuple[str, ...] = ("gpu", "engine", "quant", "schedule", "recompute")
+
+
+class Candidate(NamedTuple):
+    """A point of the space: what was chosen and what came out."""
+
+    inputs: dict[str, Any]
+    outputs: dict[str, float]
+
+
+class Blocked(NamedTuple):
+    """A better point that is not legal, and why."""
+
+    candidate: Candidate
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
+    blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
+    options without effect on the best points, which count once, in words."""
+
+    goal: Goal
+    points: int
+    feasible: int
+    top: tuple[Candidate, ...]
+    front: tuple[Candidate, ...]
+    blocked: tuple[Blocked, ...]
+    nearest: Blocked | None
+    alone: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best point, None where no point is legal."""
+        return self.top[0] if self.top else None
+
+
+Answer = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""A point but for the axes that do not make another answer: its room, its names, its places on the other axes."""
+
+
+class Spot(NamedTuple):
+    """Where a point is: its room, its block, its flat index inside the block."""
+
+    room: int
+    block: Block
+    at: int
+
+
+class Ranked(NamedTuple):
+    """A legal point: its score, where it is, the answer that it belongs to, what makes answers alike, its outputs."""
+
+    score: float
+    spot: Spot
+    answer: Answer
+    alike: tuple[str, ...]
+    outputs: dict[str, float]
+
+
+class Digest(NamedTuple):
+    """What is kept of a block."""
+
+    points: int
+    feasible: int
+    top: list[Ranked]
+    front: list[tuple[float, float, Spot, dict[str, float]]]
+    blocked: Array
+    blocked_at: Array
+    nearest: tuple[float, Spot] | None
+    least: tuple[float, ...]
+    where: Spot
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to digest any block of any room.
+
+    apart: axes along which points are one answer (of several batches, the best); alike: outputs that make two answers
+    of the same score one, the first of the space's order (an option without effect, replicas beside each other).
+    """
+
+    evaluate: Evaluate
+    rooms: tuple[Room, ...]
+    goal: Goal
+    limits: tuple[Limit, ...]
+    outputs: tuple[str, ...]
+    apart: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+
+    @cached_property
+    def rules(self) -> tuple[Limit, ...]:
+        """What a legal point meets: it fits, unless a stricter share of memory is asked for, and every limit."""
+        own = any(limit.key == MEMORY.key for limit in self.limits)
+        return self.limits if own else (MEMORY, *self.limits)
+
+    @cached_property
+    def grids(self) -> tuple[tuple[list[Axis], list[Axis]], ...]:
+        """Structural and numeric axes of each room."""
+        return tuple(grids(room.axes) for room in self.rooms)
+
+    def values(self, room: int, block: Block) -> tuple[Values, tuple[int, ...]]:
+        """Every output that goal and limits need, over one block, broadcast and flat."""
+        axes, fixed, _ = self.rooms[room]
+        count, arguments = block_point(axes, fixed, block)
+        shape = tuple(e - b for b, e in block.slices)
+        got = self.evaluate(axes=count, outputs=self.outputs, **arguments)
+        return {k: np.broadcast_to(np.asarray(v), shape).reshape(-1) for k, v in got.items()}, shape
+
+    def __call__(self, part: tuple[int, Block]) -> Digest:
+        room, block = part
+        values, _ = self.values(room, block)
+        score = np.asarray(self.goal.score(values), dtype=float)
+        legal = np.asarray(values["legal"], dtype=bool) & np.isfinite(score)
+        excess = [np.asarray(limit.excess(values[limit.key]), dtype=float) for limit in self.rules]
+        worst = np.max(excess, axis=0)
+        met = legal & (worst <= 0)
+        at = np.flatnonzero(met)
+
+        def spot(i: Any) -> Spot:
+            return Spot(room, block, int(i))
+
+        top = self.distinct(room, block, at[np.argsort(score[at], kind="stable")], score, values)
+        (x, less_x), (y, less_y) = self.goal.trade
+        trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
+        edge = at[front(trade[0][at], trade[1][at])] if at.size else at
+        out = np.flatnonzero(legal & ~met)
+        near = int(out[np.argmin(worst[out])]) if out.size else None
+        return Digest(
+            len(score), len(at), top,
+            [(float(trade[0][i]), float(trade[1][i]), spot(i), outputs_at(values, int(i))) for i in edge],
+            score[out], out, None if near is None else (float(worst[near]), spot(near)),
+            tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
+        )  # fmt: skip
+
+    def answers(self, room: int, block: Block, at: Array) -> Array:
+        """A number for each point of a block, the same for points of one answer."""
+        _, numeric = self.grids[room]
+        if not any(a.name in self.apart for a in numeric):
+            return at
+        shape = tuple(e - b for b, e in block.slices)
+        places = np.unravel_index(at, shape)
+        kept = tuple(np.zeros_like(i) if a.name in self.apart else i for a, i in zip(numeric, places, strict=True))
+        return np.asarray(np.ravel_multi_index(kept, shape))
+
+    def answer(self, spot: Spot) -> Answer:
+        """The answer that a point belongs to."""
+        _, numeric = self.grids[spot.room]
+        places = np.unravel_index(spot.at, tuple(e - b for b, e in spot.block.slices)) if numeric else ()
+        cells = zip(numeric, spot.block.slices, places, strict=True)
+        return spot.room, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.apart)
+
+    def distinct(self, room: int, block: Block, order: Array, score: Array, values: Values) -> list[Ranked]:
+        """The best points of a block's answers, those alike too. order: its legal points, the best first."""
+        numbers = self.answers(room, block, order)
+        first = np.sort(np.unique(numbers, return_index=True)[1]) if self.apart else range(len(order))
+        kept: list[Ranked] = []
+        seen: set[tuple[str, ...]] = set()
+        for i in first:
+            at = int(order[i])
+            alike = tuple(f"{float(v):.9g}" for v in (score[at], *(values[k][at] for k in self.alike)))
+            seen.add(alike if self.alike else (str(at),))
+            spot = Spot(room, block, at)
+            kept.append(Ranked(float(score[at]), spot, self.answer(spot), alike, outputs_at(values, at)))
+            if len(seen) == KEPT:
+                break
+        return kept
+
+    def cell(self, spot: Spot) -> Block:
+        """The block of a point alone."""
+        shape = tuple(e - b for b, e in spot.block.slices)
+        place = np.unravel_index(spot.at, shape) if shape else ()
+        cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
+        return Block(spot.block.place, cells)
+
+    def inputs(self, spot: Spot) -> dict[str, Any]:
+        """What was chosen at a point."""
+        axes, fixed, names = self.rooms[spot.room]
+        structural, numeric = self.grids[spot.room]
+        place, cells = self.cell(spot)
+        at = {a.name: i for a, i in zip(structural, place, strict=True)}
+        at |= {a.name: first for a, (first, _) in zip(numeric, cells, strict=True)}
+        told = {k: v for k, v in fixed.items() if k in names and v is not None}
+        return told | {member.name: member.values[at[axis.name]] for axis in axes for member in axis.members}
+
+    def candidate(self, spot: Spot, outputs: dict[str, float] | None = None) -> Candidate:
+        """A point: its inputs and outputs, worked out by itself where they are not known."""
+        if outputs is None:
+            outputs = outputs_at(self.values(spot.room, self.cell(spot))[0], 0)
+        inputs = self.inputs(spot)
+        if "dp" in outputs and "dp" not in inputs:
+            inputs["dp"] = int(outputs["dp"])
+        return Candidate(inputs, outputs)
+
+
+def outputs_at(values: Values, at: int) -> dict[str, float]:
+    """The outputs of one point of a block."""
+    return {k: float(v[at]) for k, v in values.items() if k != "legal"}
+
+
+def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
+    """Evaluate every point of the rooms; the best, the front, what rules better points out."""
+    parts = [(i, b) for i, room in enumerate(task.rooms) for b in blocks(room.axes, block)]
+    order = {part: i for i, part in enumerate(parts)}
+    digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
+    limits = task.rules
+    top, alike = merged(task, digests)
+    edges = [e for d in digests for e in d.front]
+    kept: Any = front(np.array([e[0] for e in edges]), np.array([e[1] for e in edges])) if edges else []
+    apart = [i for n, i in enumerate(kept) if n == 0 or not near_equal(edges[int(kept[n - 1])], edges[int(i)])]
+    chosen = [task.candidate(*edges[int(i)][2:]) for i in thinned(apart, 4 * KEPT)]
+    near = min((d.nearest for d in digests if d.nearest), key=lambda n: n[0], default=None)
+    feasible = sum(d.feasible for d in digests)
+    best = tuple(task.candidate(t.spot, t.outputs) for t in top)
+    return SearchResult(
+        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, best, tuple(chosen),
+        tuple(_blocked(task, digests, top[0], limits)) if top else (),
+        None if feasible or near is None else _explained(task, near[1], limits),
+        () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
+        without_effect([(task.inputs(t.spot), [task.inputs(s) for s in alike[i]]) for i, t in enumerate(top)]),
+    )  # fmt: skip
+
+
+def thinned(indices: Any, most: int) -> list[int]:
+    """At most `most` of the indices, evenly spread, ends included.
+
+    >>> thinned(range(5), 3)
+    [0, 2, 4]
+    """
+    listed = [int(i) for i in indices]
+    if len(listed) <= most:
+        return listed
+    return [listed[round(i * (len(listed) - 1) / (most - 1))] for i in range(most)]
+
+
+def near_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two points of a front are the same trade-off: an option without effect lies between them."""
+    return bool(np.allclose(one[:2], other[:2], rtol=1e-9, atol=0.0))
+
+
+def merged(task: Task, digests: Sequence[Digest]) -> tuple[list[Ranked], list[list[Spot]]]:
+    """The best answers of all blocks, and the points that are alike to each; of these the first of the space stands."""
+    kept: list[Ranked] = []
+    others: list[list[Spot]] = []
+    seen: set[Answer] = set()
+    for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.spot)):
+        twin = next((i for i, k in enumerate(kept) if task.alike and one.alike == k.alike), None)
+        if twin is not None and one.answer not in seen:
+            others[twin].append(one.spot)
+        elif one.answer not in seen:
+            if len(kept) == KEPT:
+                break
+            kept.append(one)
+            others.append([])
+        seen.add(one.answer)
+    return kept, others
+
+
+def without_effect(points: Sequence[tuple[dict[str, Any], Sequence[dict[str, Any]]]]) -> tuple[str, ...]:
+    """Options in which points of one answer differ, in words. points: the inputs of each, and of those alike to it.
+
+    >>> without_effect([({"tp": 8, "zero": 0}, [{"tp": 8, "zero": 1}]), ({"tp": 4, "zero": 0}, [])])
+    ('zero 1 is as 0 in 1 of 2',)
+    """
+    times: dict[str, int] = {}
+    for own, twins in points:
+        told = [(k, t[k], own[k]) for t in twins for k in own if [n for n in own if t.get(n) != own[n]] == [k]]
+        for name, other, value in told:
+            words = f"{name} {other} is as {value}"
+            times[words] = times.get(words, 0) + 1
+    return tuple(f"{w} in all" if n == len(points) else f"{w} in {n} of {len(points)}" for w, n in times.items())
+
+
+def _blocked(task: Task, digests: Sequence[Digest], best: Ranked, limits: Sequence[Limit]) -> list[Blocked]:
+    """Points better than the best that a limit rules out: the next one of the best's own answer, then those of other
+    answers, nearest in score to the best first."""
+    near: list[tuple[bool, float, Spot, Answer]] = []
+    for d in digests:
+        better = np.flatnonzero(d.blocked < best.score)
+        closest = better[np.argsort(-d.blocked[better], kind="stable")]
+        numbers = task.answers(d.where.room, d.where.block, d.blocked_at[closest])
+        first = np.sort(np.unique(numbers, return_index=True)[1]) if task.apart else np.arange(len(closest))
+        for at, i in enumerate(closest[first]):
+            spot = d.where._replace(at=int(d.blocked_at[i]))
+            answer = task.answer(spot)
+            if at < BLOCKED or answer == best.answer:
+                near.append((answer != best.answer, -float(d.blocked[i]), spot, answer))
+            elif not task.apart:
+                break
+    found: dict[Any, Spot] = {}
+    for _, score, spot, answer in sorted(near, key=lambda n: n[:2]):
+        found.setdefault(answer if task.apart or not task.alike else f"{score:.9g}", spot)
+    return [_explained(task, spot, limits) for spot in list(found.values())[:BLOCKED]]
+
+
+def _explained(task: Task, spot: Spot, limits: Sequence[Limit]) -> Blocked:
+    found = task.candidate(spot)
+    broken = [(limit, found.outputs[limit.key]) for limit in limits]
+    return Blocked(found, tuple(limit.told(value) for limit, value in broken if limit.excess(value) > 0))
+
+
+def _alone(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
+    """Limits that no point meets even by itself."""
+    out = []
+    for i, limit in enumerate(limits):
+        least = min((d.least[i] for d in digests), default=np.inf)
+        if 0 < least < np.inf:
+            reach = f"the nearest is {percent(least)} off"
+            out.append(f"no point at all meets {limit.label} ({limit.written(limit.bound)}): {reach}")
+    return out

@@ -1,0 +1,125 @@
+"""What every search of serving shares: goals, constraints, and the splits that are legal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rooflm.catalogue.model import Model, MoE
+from rooflm.errors import RooflmError, near_matches
+from rooflm.search.limits import Limit
+from rooflm.search.search import Goal
+from rooflm.sweep.axes import Axis, is_list
+
+SPEED: tuple[tuple[str, bool], tuple[str, bool]] = (("tpot_s", True), ("output_tokens_per_s_per_gpu", False))
+
+
+GOALS = {
+    "throughput": Goal("throughput per GPU", "output_tokens_per_s_per_gpu", False, SPEED),
+    "total": Goal("throughput", "output_tokens_per_s", False, SPEED),
+    "cost": Goal("cost of a million tokens", "cost_usd_per_million_tokens", True, SPEED),
+    "latency": Goal("request latency", "latency_s", True, SPEED),
+    "ttft": Goal("time to first token", "ttft_s", True, SPEED),
+    "tpot": Goal("time per output token", "tpot_s", True, SPEED),
+    "energy": Goal("energy of a token", "energy_j_per_token", True, SPEED),
+}
+"""Objective -> what it makes best."""
+
+
+SHOWN = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "gpus",
+         "cost_usd_per_million_tokens")  # fmt: skip
+
+
+ALIKE = ("ttft_s", "tpot_s")
+"""Two answers of one score that users cannot tell apart are one: that with the fewest GPUs."""
+
+
+SINGLE = ("model", "prompt", "output", "cached", "logits", "efficiency", "cluster")
+"""Inputs that say what is asked: one value each."""
+
+
+def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> Iterator[tuple[int, int, int, int]]:
+    """Every legal (tp, pp, dp, ep) that uses one of the totals: tp divides the heads, pp is at most the layers, ep
+    divides the experts and tp x dp. given: values allowed for a degree (all where it has none).
+
+    >>> from rooflm.catalogue.models import load_model
+    >>> list(degrees(load_model("llama-7b"), [2], {}))
+    [(1, 1, 2, 1), (1, 2, 1, 1), (2, 1, 1, 1)]
+    """
+    scaled = model.scaled()
+    heads = math.gcd(*(int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None))
+    experts = math.gcd(*(int(b.ffn.experts) for b in scaled.blocks if isinstance(b.ffn, MoE)))
+    allowed = {
+        k: {int(v) for v in (given[k] if is_list(given[k]) else [given[k]])} for k in given if given[k] is not None
+    }
+
+    def may(name: str, value: int) -> bool:
+        return name not in allowed or value in allowed[name]
+
+    for total in totals:
+        for tp in (d for d in range(1, total + 1) if total % d == 0 and heads % d == 0 and may("tp", d)):
+            rest = total // tp
+            for pp in (d for d in range(1, rest + 1) if rest % d == 0 and d <= int(scaled.layers) and may("pp", d)):
+                dp = rest // pp
+                if not may("dp", dp):
+                    continue
+                for ep in range(1, tp * dp + 1):
+                    legal = ep == 1 or (experts > 0 and experts % ep == 0 and (tp * dp) % ep == 0)
+                    if legal and may("ep", ep):
+                        yield tp, pp, dp, ep
+
+
+def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
+    """Numbers of GPUs that an answer may use: those given, or all up to the largest allowed (default: one node).
+
+    >>> totals(8, None, 8), totals(None, 4, 8)
+    ([8], [1, 2, 3, 4])
+    """
+    if gpus is not None:
+        listed = [int(g) for g in (gpus if is_list(gpus) else [gpus])]
+        kept = [g for g in listed if gpus_max is None or g <= gpus_max]
+        if not kept or min(kept) < 1:
+            raise RooflmError(f"gpus is {gpus}, but it must be at least 1 and at most gpus_max")
+        return sorted(set(kept))
+    return list(range(1, int(gpus_max or node) + 1))
+
+
+def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:
+    """Constraints by their names: ttft, tpot, latency (s), cost (USD a million tokens), throughput (tokens/s in all),
+    user_speed (tokens/s a user), memory_margin (share of the memory kept free)."""
+    known: dict[str, tuple[str, str, str, bool]] = {
+        "ttft": ("ttft_s", "time to first token", "s", True),
+        "tpot": ("tpot_s", "time per output token", "s", True),
+        "latency": ("latency_s", "request latency", "s", True),
+        "cost": ("cost_usd_per_million_tokens", "cost of a million tokens", "USD", True),
+        "throughput": ("output_tokens_per_s", "output tokens/s", "", False),
+    }
+    out = []
+    for name, bound in given.items():
+        if bound is None:
+            continue
+        if name == "memory_margin":
+            if not 0 <= float(bound) < 1:
+                raise RooflmError(f"memory_margin is {bound}, but it is the share kept free: at least 0, below 1")
+            out.append(Limit("memory_share", 1.0 - float(bound), "memory in use", "share"))
+            continue
+        if not (math.isfinite(float(bound)) and float(bound) > 0):
+            raise RooflmError(f"{name} is {bound}, but a constraint must be above 0")
+        key, label, unit, most = known[name]
+        out.append(Limit(key, float(bound), label, unit, most))
+    return tuple(out)
+
+
+def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:
+    """An objective by name; RooflmError with the known ones otherwise."""
+    if name not in goals:
+        near = near_matches(name, goals) or list(goals)
+        raise RooflmError(f"unknown objective {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    return goals[name]
+
+
+def split_axes(splits: Sequence[Sequence[int]], names: Sequence[str] = ("tp", "pp", "dp", "ep")) -> tuple[Axis, ...]:
+    """The degrees as one axis of legal combinations."""
+    columns = [Axis(n, tuple(s[i] for s in splits)) for i, n in enumerate(names)]
+    return (columns[0]._replace(partners=tuple(columns[1:])),)

@@ -1,0 +1,331 @@
+"""`search infer` under load: every legal deployment by its steady state, and the best ones simulated.
+
+The space is exact by the estimate (serving/steady.py): every split, scheme, token budget and load is evaluated. The
+estimate gives means; limits on percentiles are screened by the mean and decided by the simulation, which steps the load
+of an answer down until its limits hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.catalogue.model import Model
+from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import capacity, memory_use, token_bytes
+from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
+from rooflm.search.limits import Limit
+from rooflm.search.search import Candidate, Goal, Room, SearchResult, Task, search
+from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, totals
+from rooflm.serving import metrics, workload
+from rooflm.serving.deploy import Served, agrees, attention_dp, make_pool, serve, server_for
+from rooflm.serving.highest import broken
+from rooflm.serving.server import Server
+from rooflm.serving.simulate import Pool
+from rooflm.serving.steady import Load, Steady, states
+from rooflm.serving.steps import energy_fit
+from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
+
+Array = NDArray[Any]
+BUDGETS = (512, 1024, 2048, 4096, 8192, 16384, math.inf)
+"""Token budgets of a pass that a search tries beside the engine's own; infinity: prompts go in whole."""
+EACH, FEWEST, MOST = 40, 400, 20_000
+"""Requests a client of the simulated closed loop (so that its first wave is no more than 2.5 % of them, within p95), at
+least and at most in all."""
+PER_GPU = 256
+"""Clients a GPU up to which loads are tried (at least 1024 in all)."""
+SPREAD = (0.8, 1.2)
+"""Lengths as shares of prompt and output: users' differ (of equal ones, the clients of a closed loop stay in step)."""
+STABLE = Limit("load_share", 1.0, "load", "share")
+"""What every open loop must meet: its rate is at most what the deployment can serve."""
+LOADS = ("concurrency", "rate")
+
+
+class Confirmed(NamedTuple):
+    """An answer simulated. load: the highest of the searched loads, up to the estimate's, at which the limits hold (the
+    estimate's own where they hold at none); held: whether they do; broken: which do not just above it (or at it)."""
+
+    candidate: Candidate
+    load: float
+    served: Served
+    held: bool
+    broken: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether estimate and simulation give the same TTFT and TPOT to within a quarter, at the load simulated."""
+        return agrees(self.served)
+
+
+@dataclass(frozen=True)
+class LoadResult(SearchResult):
+    """The answer of a search under load. kind: "concurrency" or "rate"; confirmed: its best answers, simulated."""
+
+    kind: str = "concurrency"
+    confirmed: tuple[Confirmed, ...] = ()
+
+    @property
+    def chosen(self) -> Confirmed | None:
+        """The simulated answer that holds its limits and is best by the simulation."""
+        held = [c for c in self.confirmed if c.held]
+        return min(held, key=lambda c: float(self.goal.score(means(c.served))), default=None)
+
+
+def means(served: Served) -> dict[str, float]:
+    """A simulation's numbers by their names, of times the mean."""
+    values = served.summary.values
+    return {k: float(v["mean"] if isinstance(v, dict) else v) for k, v in values.items() if k in (*SHOWN, *KEYS)}
+
+
+KEYS = tuple(goal.key for goal in GOALS.values())
+
+
+def ladder(most: int) -> list[int]:
+    """Loads from 1 to `most`: each up to 32, then about 4 % apart.
+
+    >>> ladder(40)[-4:]
+    [36, 37, 39, 40]
+    """
+    steps = [round(32 * 1.04**k) for k in range(1, 400)]
+    return [*range(1, min(32, most) + 1), *(s for s in steps if s <= most)]
+
+
+def amount(clients: Any) -> Any:
+    """Requests of a closed loop of so many clients: 40 each, within bounds, and never fewer than 5 each.
+
+    >>> amount(np.array([1.0, 100.0, 1000.0])).tolist()
+    [400.0, 4000.0, 20000.0]
+    """
+    return np.maximum(np.clip(EACH * clients, FEWEST, MOST), 5 * clients)
+
+
+def evaluate(
+    axes: int = 0, outputs: tuple[str, ...] | None = None, *, spread: tuple[float, float] = SPREAD,
+    prompt: int = 512, output: int = 128, dp: Any = 1, token_budget: Any = None, concurrency: Any = None,
+    rate: Any = None, **arguments: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The steady states of one split: what a search needs, over replicas (or attention ranks: a number), token budgets
+    and loads, each an array of `axes` dimensions or a number."""
+    longest = [_reach(v, spread) for v in (prompt, output)]
+    ranks, copies = (int(dp), 1.0) if attention_dp(find_model(arguments["model"])) else (1, np.asarray(dp, float))
+    request = build_inference(prompt=longest[0], output=longest[1], dp=ranks, batch=ranks, **arguments)
+    server = server_for(request.scenario)
+    budget = budgets(server, longest[0], np.asarray(server.budget if token_budget is None else token_budget, float))
+    clients = np.asarray(0.0 if concurrency is None else concurrency, float)
+    arrivals = np.asarray(0.0 if rate is None else rate, float)
+    sequences = server.max_sequences * ranks  # one table for every load and budget of a search
+    widest = max(float(np.max(budget)), *(b for b in BUDGETS if math.isfinite(b)), longest[0])
+    pool = make_pool(request.scenario, replace(server, budget=int(widest)), sum(longest), sequences, must_fit=False)
+    s = pool.table.components.scenario
+    reach = int(pool.table.components.contexts[-1])
+    passes = np.minimum(budget, reach * sequences)
+    room = np.array([capacity(s, float(b), reach).tokens for b in passes.ravel()]).reshape(passes.shape)
+    used = np.minimum(copies, np.maximum(clients, 1)) if concurrency is not None else copies  # replicas with work
+    load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used,
+                clients / np.maximum(amount(clients), 1.0), budget,
+                np.maximum(room, 1.0))  # fmt: skip
+    found = states(pool, load)
+    gpus = copies * pool.gpus
+    x = found.requests_per_s * used
+    tokens = x * load.output
+    held = held_bytes(pool, found, passes, room, sum(longest))
+    return {
+        "ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency, "requests_per_s": x,
+        "output_tokens_per_s": tokens, "output_tokens_per_s_per_gpu": tokens / gpus, "gpus": gpus + 0.0 * x,
+        "cost_usd_per_million_tokens": s.cluster.device.price / 3600 * gpus / tokens * 1e6,
+        "energy_j_per_token": joules(pool, found, load, x / used) + s.cluster.device.idle * gpus / tokens,
+        "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
+        "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
+    }  # fmt: skip
+
+
+def _reach(mean: int, spread: tuple[float, float]) -> int:
+    """The longest of the lengths that `workload.lengths` draws."""
+    return max(math.floor(mean * spread[1] + 1e-9), 1)
+
+
+def _mean(mean: int, spread: tuple[float, float]) -> float:
+    """The mean of those lengths."""
+    low = max(math.ceil(mean * spread[0] - 1e-9), 1)
+    return (low + max(_reach(mean, spread), low)) / 2
+
+
+def budgets(server: Server, prompt: int, asked: Array) -> Array:
+    """New tokens that a pass may take: the budget asked for; without chunks (infinity) the server's own, or the whole
+    prompt where that is longer."""
+    return np.where(np.isfinite(asked), asked, max(server.budget, prompt))
+
+
+def held_bytes(pool: Pool, found: Steady, passes: Array, room: Array, longest: int) -> Array:
+    """Memory of the fullest device: weights and buffers, a full pass, and the running sequences at their full length,
+    at most all that the KV cache has (more where not even one fits). room: tokens of KV memory."""
+    s, ranks = pool.table.components.scenario, pool.table.ranks
+    m, fixed = s.mapping, memory_use(s, batch=np.zeros(()))
+    one = (longest + pool.capacity.each) * ranks
+    kept = np.maximum(np.maximum(found.running, ranks) * one / ranks, one)
+    kept = np.where(room >= one, np.minimum(kept, room), kept)
+    per_token = pool.capacity.bytes_per_token / (m.tp * m.pp) / ranks
+    held = fixed.total + passes * token_bytes(s) + kept * per_token
+    return np.asarray(np.where(room >= one, np.minimum(held, fixed.capacity), held))
+
+
+def joules(pool: Pool, found: Steady, load: Load, x: Array) -> Array:
+    """Dynamic joules a token of one replica: decode steps shared by what runs, and each prompt by itself."""
+    decode, prefill = energy_fit(pool.table.components)
+    m, ranks = pool.table.components.scenario.mapping, pool.table.ranks
+    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
+    context, running = load.prompt + load.output / 2, np.maximum(found.running, 1e-9)
+    shared = np.maximum(running, 1.0)
+    a_step = decode[0] * ranks / shared + decode[1] + decode[2] * context
+    passes = np.ceil(load.prompt / load.budget)
+    a_prompt = prefill[0] * passes + prefill[1] * load.prompt + prefill[2] * load.prompt**2 / 2
+    return np.asarray(float(m.tp * m.cp) * (steps * a_step + a_prompt) / load.output + 0.0 * x)
+
+
+def rooms_of(
+    model: Model, splits: Sequence[tuple[int, int, int, int]], free: Sequence[Axis], fixed: Point, load: Axis,
+    budget: Any,
+) -> Iterator[Room]:  # fmt: skip
+    """A grid for each split and each combination of names: over replicas, token budgets and loads."""
+    shares = attention_dp(model)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for tp, pp, dp, ep in splits:
+        groups.setdefault((tp, pp, ep, dp) if shares else (tp, pp, ep), []).append(dp)
+    for places in itertools.product(*(range(len(a.values)) for a in free)):
+        names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
+        arguments = nest(fixed | names)
+        request = build_inference(batch=1, **{k: v for k, v in arguments.items() if v is not None})
+        server = server_for(request.scenario)
+        if server.scheduler == "static":
+            raise RooflmError(f"engine {request.scenario.engine.name} runs static batches: leave the load out")
+        listed = budget if is_list(budget) else BUDGETS if budget is None else [budget]
+        own = [b for b in (server.budget,) if budget is None]
+        passes = Axis("token_budget", tuple(dict.fromkeys(float(b) for b in (*own, *listed))))
+        for split, replicas in groups.items():
+            told = dict(zip(("tp", "pp", "ep", "dp"), split, strict=False))
+            inner = () if shares else (Axis("dp", tuple(sorted(set(replicas)))),)
+            given = {k: v for k, v in (fixed | names | told).items() if v is not None}
+            yield Room((*inner, passes, load), given, ("gpu", "engine", "quant", *names, "tp", "pp", "ep", "dp"))
+
+
+def search_load(
+    model: str | Model, *, gpu: Any = None, gpus: Any = None, gpus_max: int | None = None,
+    objective: str = "throughput", concurrency: Any = None, rate: Any = None, token_budget: Any = None, slo: str = "",
+    spread: tuple[float, float] = SPREAD, confirm: int = 3, ttft: float | None = None, tpot: float | None = None,
+    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, tp: Any = None, pp: Any = None, dp: Any = None, ep: Any = None,
+    on: str = "local", **more: Any,
+) -> LoadResult:  # fmt: skip
+    """The best deployment for users: as `search_infer`, but requests come and go (continuous batching).
+
+    concurrency: clients in all that wait for their answer (default: a ladder, of which the best is chosen), or rate:
+    requests/s in all; each may be a list. token_budget: new tokens a pass (a list; infinity: prompts go in whole).
+    ttft, tpot, latency: means; slo: limits such as "ttft:p95=500ms". confirm: how many of the best are simulated.
+
+    >>> found = search_load("llama-7b", gpu="a100-sxm-80gb", gpus=1, concurrency=[1, 8], confirm=1)
+    >>> found.best.inputs["concurrency"], found.chosen.held
+    (8, True)
+    """
+    goal = goal_of(objective, GOALS)
+    if concurrency is not None and rate is not None:
+        raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
+    for name in SINGLE:
+        if is_list(more.get(name)):
+            raise RooflmError(f"{name} is a list, but a search answers for one {name}")
+    found = find_model(model)
+    lengths: dict[str, Any] = {k: int(more.pop(k, v)) for k, v in (("prompt", 512), ("output", 128))}
+    for k, v in lengths.items():
+        workload.lengths(v, spread, 1, 0, k)  # checks the spread
+    longest = sum(_reach(v, spread) for v in lengths.values())
+    if longest > float(np.max(found.max_context)):
+        raise RooflmError(f"prompt + output reach {longest} tokens, beyond the {found.max_context:g} of {found.name}")
+    cluster, _ = find_cluster(gpu[0] if is_list(gpu) else gpu, more.get("cluster"))
+    counts = totals(gpus, gpus_max, node_size(cluster))
+    splits = list(degrees(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep}))
+    if not splits:
+        raise RooflmError(
+            f"no split of {found.name} over {', '.join(map(str, counts))} GPUs is legal with these degrees"
+        )
+    load = load_axis(concurrency, rate, max(counts))
+    slos = metrics.parse_limits(slo) if slo else ()
+    bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
+              "memory_margin": memory_margin}  # fmt: skip
+    limits = (*limits_of(bounds), *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
+    free, fixed = find_axes({"model": model, "gpu": gpu} | more)
+    rooms = tuple(rooms_of(found, splits, free, fixed, load, token_budget))
+    outputs = (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN))
+    apart = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
+    task = Task(partial(evaluate, spread=spread, **lengths), rooms, goal, limits, outputs, apart, ALIKE)
+    first = {k: v for k, v in rooms[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
+    assumed = (*build_inference(batch=1, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
+    answer = search(task, on, assumed=assumed)
+    averages = [metrics.Limit(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
+    run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
+    confirmed = tuple(confirmation(c, load, run) for c in answer.top[: max(int(confirm), 0)])
+    same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
+    return LoadResult(**same, kind=load.name, confirmed=confirmed)
+
+
+def load_axis(concurrency: Any, rate: Any, gpus: int) -> Axis:
+    """The loads of a search: those given, or clients from 1 up to as many as its GPUs may have."""
+    name, given = ("rate", rate) if rate is not None else ("concurrency", concurrency)
+    listed = list(given) if is_list(given) else ladder(max(1024, PER_GPU * gpus)) if given is None else [given]
+    for value in listed:
+        if not (math.isfinite(value) and value > 0 and (name == "rate" or value == int(value))):
+            raise RooflmError(
+                f"{name} is {value:g}, but it must be {'above 0' if name == 'rate' else 'a whole number'}"
+            )
+    return Axis(name, tuple(sorted(set(listed))))
+
+
+def mean_limit(m: metrics.Limit) -> Limit:
+    """A service-level limit as the estimate screens it: by the mean."""
+    key = "tpot_s" if m.measure == "itl" else f"{m.measure}_s"
+    return Limit(key, m.seconds, f"mean {m.measure.upper()} (for {m.name})", "s")
+
+
+def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], kind: str,
+              limits: tuple[metrics.Limit, ...], spread: tuple[float, float]) -> Served:  # fmt: skip
+    """A run of an answer at a load. Token budgets go to the server as the search understands them."""
+    chosen = {
+        k: v for k, v in (dict(fixed) | candidate.inputs).items() if k not in (*LOADS, "token_budget") and v is not None
+    }
+    request = build_inference(batch=int(chosen["dp"]), **nest(chosen))
+    server = server_for(request.scenario)
+    asked = float(candidate.inputs["token_budget"])
+    options: dict[str, Any] = {"budget": int(budgets(server, _reach(chosen["prompt"], spread), np.asarray(asked)))}
+    if not math.isfinite(asked) and server.scheduler == "continuous":
+        options["scheduler"] = "in-flight"  # the same, but prompts go in whole or wait
+    text = ",".join(f"{m.name}={m.seconds!r}s" for m in limits)
+    given: dict[str, Any] = {"rate": float(load)}
+    if kind == "concurrency":
+        given = {"concurrency": int(load), "requests": int(amount(load))}
+    return serve(**nest(chosen), **given, options=options, spread=spread, slo=text)
+
+
+def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:
+    """An answer simulated at the estimate's load, and where its limits do not hold there, at the highest at which they
+    do (by halving; latency is taken as rising with load)."""
+    at = load.values.index(candidate.inputs[load.name])
+    served = run(candidate, load.values[at])
+    if served.summary.meets(served.limits):
+        return Confirmed(candidate, load.values[at], served, True, ())
+    kept, low, high, why = served, -1, at, broken(served)
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried = run(candidate, load.values[middle])
+        if tried.summary.meets(tried.limits):
+            low, kept = middle, tried
+        else:
+            high, why = middle, broken(tried)
+    return Confirmed(candidate, load.values[low if low >= 0 else at], kept, low >= 0, why)
+
+
+__all__ = ["Confirmed", "Goal", "LoadResult", "search_load"]

@@ -1,0 +1,127 @@
+"""Elasticities: by how many per cent an output moves when a rate or an overhead of the machine moves by one.
+
+Every knob is one place of an extra array dimension, so a single broadcast evaluation answers for all of them. A time's
+elasticities to all rates less those to all overheads sum to -1, up to the fixed parts of fitted kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.errors import RooflmError
+from rooflm.estimate.inference_results import INFER_KEYS, check_outputs, chosen, flatten, infer_values
+from rooflm.scenario import paths
+from rooflm.scenario.build_inference import Request, apply_sets, build_inference
+from rooflm.scenario.scenario import Scenario
+
+STEP = 0.01
+"""Relative change of a knob: one per cent more."""
+INFER_OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "max_batch", "energy_j_per_token")
+TRAIN_OUTPUTS = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
+OVERHEADS = ("issue_prefill", "eager", "issue_decode", "step", "sequence", "request", "gap")
+
+
+class Knob(NamedTuple):
+    """A quantity of the machine: its name, the paths that move together, and whether it is a rate (else a time)."""
+
+    label: str
+    paths: tuple[str, ...]
+    rate: bool = True
+
+
+def knobs(s: Scenario) -> list[Knob]:
+    """Every rate and overhead of a scenario's device, network and engine."""
+    device = s.cluster.device
+    found = [
+        Knob("compute", tuple(f"cluster.device.peak.{k}" for k in device.peak)),
+        Knob("memory bandwidth", ("cluster.device.dram.bandwidth",)),
+        Knob("L2 bandwidth", ("cluster.device.l2.bandwidth",)),
+        Knob("L1 bandwidth", ("cluster.device.l1.bandwidth",)),
+        Knob("memory size", ("cluster.device.dram.size",)),
+    ]
+    for i, tier in enumerate(s.cluster.tiers):
+        found.append(Knob(f"{tier.name} bandwidth", (f"cluster.tiers.{i}.bandwidth",)))
+        found.append(Knob(f"{tier.name} latency", (f"cluster.tiers.{i}.latency",), False))
+    names = {name: f"host: {name.replace('_', ' ')}" for name in OVERHEADS}
+    if np.all(np.asarray(s.engine.gap) < 0):
+        names["gap"] = "host: overlap of launches"
+    found += [Knob(label, (f"engine.{name}",), False) for name, label in names.items()]
+    return [k for k in found if all(_moves(paths.get(s, p)) for p in k.paths)]
+
+
+def _moves(value: Any) -> bool:
+    """Whether one per cent more of a value is something else."""
+    return bool(np.all(np.isfinite(value)) and np.all(np.asarray(value) != 0))
+
+
+def nudged(s: Scenario, listed: list[Knob]) -> Scenario:
+    """The scenario with one array dimension: first as it is, then with each knob in turn one per cent up."""
+    sets: dict[str, Any] = {}
+    for i, knob in enumerate(listed):
+        for path in knob.paths:
+            factors = np.ones(len(listed) + 1)
+            factors[i + 1] += STEP
+            sets[path] = float(np.asarray(paths.get(s, path))) * factors
+    return replace(apply_sets(s, sets), axes=1)
+
+
+def elasticities(
+    s: Scenario, read: Callable[[Scenario], Mapping[str, Any]]
+) -> tuple[list[Knob], dict[str, dict[str, float]]]:
+    """Output -> knob -> per cent more of the output a per cent more of the knob. read: a scenario's outputs by name."""
+    listed = knobs(s)
+    table: dict[str, dict[str, float]] = {}
+    for name, value in read(nudged(s, listed)).items():
+        data = np.broadcast_to(np.asarray(value, dtype=float), (len(listed) + 1,))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = (data[1:] / data[0] - 1) / STEP
+        table[name] = {k.label: float(m) for k, m in zip(listed, moved, strict=True)}
+    return listed, table
+
+
+def sensitivity(
+    model: Any, *, outputs: tuple[str, ...] = INFER_OUTPUTS, **arguments: Any
+) -> dict[str, dict[str, float]]:
+    """Elasticities of inference: output -> knob -> per cent a per cent. Arguments as `infer` takes them, no lists.
+
+    >>> found = sensitivity("llama-7b", gpu="a100-sxm-80gb", efficiency="ideal")
+    >>> round(found["tpot_s"]["memory bandwidth"], 2), round(found["ttft_s"]["compute"], 2)
+    (-0.99, -0.94)
+    """
+    request: Request = build_inference(model=model, **arguments)
+    return of_scenario(request.scenario, outputs)
+
+
+def of_scenario(s: Scenario, outputs: tuple[str, ...] = INFER_OUTPUTS) -> dict[str, dict[str, float]]:
+    """Elasticities of the inference of a scenario."""
+    if s.axes:
+        raise RooflmError("sensitivities are of one prediction: leave out the lists")
+    from rooflm.estimate.inference import infer_scenario
+
+    names = check_outputs(outputs, INFER_KEYS)
+    keys = {n.split(".")[0] for n in names}
+    return elasticities(s, lambda wide: chosen(flatten(infer_values(infer_scenario(wide), keys)), names))[1]
+
+
+def of_training(s: Scenario) -> dict[str, dict[str, float]]:
+    """Elasticities of a training step of a scenario."""
+    from rooflm.estimate.training import train_scenario
+
+    def read(wide: Scenario) -> dict[str, Any]:
+        e = train_scenario(wide)
+        return {"step_time_s": e.step_time, "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu, "mfu": e.mfu}
+
+    return elasticities(s, read)[1]
+
+
+def lines(table: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+    """The table for people: a row a knob that moves anything, a column an output, per cent a per cent."""
+    names = list(table)
+    labels = next(iter(table.values()), {})
+    rows = [(label, *(f"{table[n][label]:+.2f}" for n in names)) for label in labels]
+    kept = [r for r, label in zip(rows, labels, strict=True) if any(abs(table[n][label]) >= 0.005 for n in names)]
+    return [("1 % more of", *(n.replace("_per_s", "/s").removesuffix("_s").replace("_", " ") for n in names)), *kept]

@@ -1,0 +1,235 @@
+"""Grids too large for memory, written block by block, and carried on where an interrupted run stopped.
+
+Each block becomes a file in `FILE.parts/`, beside a manifest with a hash of the request; when all are there, they are
+joined into FILE and the folder goes. Memory holds a few blocks only, whatever the size of the grid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm import __version__
+from rooflm.errors import RooflmError
+from rooflm.estimate.inference_results import INFER_KEYS
+from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
+from rooflm.sweep.files import check_target, write_whole
+from rooflm.sweep.sweep import Block, Job, Values, blocks, results
+
+FORMATS = ("parquet", "nc", "csv")
+STREAM_BLOCK = 1 << 19
+"""Points of a block that becomes a file."""
+Progress = Callable[[int], None]
+
+
+class Streamed(NamedTuple):
+    """What a run did: points in all, those worked out now, those kept from a run before."""
+
+    points: int
+    done: int
+    kept: int
+
+
+def fingerprint(job: Job, block: int, suffix: str) -> str:
+    """A hash of all that decides the content of the blocks."""
+    told = [__version__, [[m.name, list(m.values)] for a in job.axes for m in a.members],
+            [a.name for a in job.axes], {k: repr(v) for k, v in sorted(job.fixed.items())},
+            job.outputs, block, suffix]  # fmt: skip
+    return hashlib.sha256(json.dumps(told, default=repr).encode()).hexdigest()
+
+
+def stream(
+    job: Job, path: str, on: str = "local", block: int = STREAM_BLOCK, progress: Progress | None = None
+) -> Streamed:
+    """Evaluate the whole grid of a job into a parquet, nc or csv file.
+
+    progress: called with the number of points of each block, those kept from an earlier run first.
+    Raises RooflmError for a bad target and when FILE.parts holds another request.
+    """
+    target = check_target(path, FORMATS)
+    suffix = target.suffix.lower()
+    _needs(suffix)
+    folder = target.with_name(target.name + ".parts")
+    todo = blocks(job.axes, block)
+    _open(folder, fingerprint(job, block, suffix), len(todo))
+    names = {b: folder / f"{i:07d}{'.npz' if suffix == '.nc' else suffix}" for i, b in enumerate(todo)}
+    kept = [b for b in todo if names[b].exists()]
+    for one in kept:
+        _tell(progress, job.axes, one)
+    left = [b for b in todo if b not in set(kept)]
+    for one, values in results(job, left, on):
+        write_whole(names[one], lambda name, b=one, v=values: write_part(name, suffix, job.axes, b, v))  # type: ignore[misc]
+        _tell(progress, job.axes, one)
+    write_whole(target, lambda name: JOIN[suffix](name, [(b, names[b]) for b in todo], job.axes))
+    shutil.rmtree(folder)
+    sizes = [sum(_size(job.axes, b) for b in group) for group in (left, kept)]
+    return Streamed(size_of(job.axes), *sizes)
+
+
+def _needs(suffix: str) -> None:
+    if suffix != ".nc":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError as error:
+            raise RooflmError("streaming to parquet or csv needs pyarrow: pip install 'rooflm[parquet]'") from error
+
+
+def _open(folder: Path, mark: str, count: int) -> None:
+    """The folder of parts, empty or of the same request."""
+    manifest = folder / "manifest.json"
+    if folder.exists():
+        try:
+            same = json.loads(manifest.read_text(encoding="utf-8"))["request"] == mark
+        except (OSError, ValueError, KeyError, TypeError):
+            same = False
+        if not same:
+            raise RooflmError(f"{str(folder)!r} holds parts of another run: delete it, or write to another --out")
+        return
+    try:
+        folder.mkdir()
+        manifest.write_text(
+            json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise RooflmError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
+
+
+def _size(axes: Sequence[Axis], block: Block) -> int:
+    return int(np.prod([e - b for b, e in block.slices], initial=1))
+
+
+def _tell(progress: Progress | None, axes: Sequence[Axis], block: Block) -> None:
+    if progress is not None:
+        progress(_size(axes, block))
+
+
+def part_columns(axes: Sequence[Axis], block: Block, values: Values) -> dict[str, NDArray[Any]]:
+    """A block as tidy columns: one row a point, the axes first, in the order of the grid's numeric axes."""
+    structural, numeric = grids(axes)
+    shape = tuple(e - b for b, e in block.slices)
+    columns: dict[str, NDArray[Any]] = {}
+    for axis in axes:
+        for member in axis.members:
+            if axis in structural:
+                value = member.values[block.place[structural.index(axis)]]
+                columns[member.name] = np.broadcast_to(np.array(value), (int(np.prod(shape, initial=1)),))
+            else:
+                i = numeric.index(axis)
+                cut = np.array(member.values[slice(*block.slices[i])])
+                wide = cut.reshape((1,) * i + (len(cut),) + (1,) * (len(shape) - i - 1))
+                columns[member.name] = np.broadcast_to(wide, shape).reshape(-1)
+    for name, value in values.items():
+        columns[column_name(name, axes)] = np.broadcast_to(value, shape).reshape(-1)
+    return columns
+
+
+def write_part(name: str, suffix: str, axes: Sequence[Axis], block: Block, values: Values) -> None:
+    """One block as a file: rows for parquet and csv, arrays in their own shape for nc."""
+    if suffix == ".nc":
+        np.savez(name, **{k.replace("/", "_"): v.astype(str) if v.dtype == object else v for k, v in values.items()})  # type: ignore[arg-type]
+        return
+    columns = part_columns(axes, block, values)
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({k: _arrow(v) for k, v in columns.items()})
+    if suffix == ".parquet":
+        parquet.write_table(table, name, use_dictionary=[k for k in columns if k not in values], compression="snappy")
+    else:
+        from pyarrow import csv
+
+        csv.write_csv(table, name, csv.WriteOptions(quoting_style="needed"))
+
+
+def _arrow(column: NDArray[Any]) -> Any:
+    """A column for a table; one that repeats a single value is not spelled out."""
+    import pyarrow
+
+    if column.size and column.strides == (0,):
+        return pyarrow.repeat(column[0].item() if hasattr(column[0], "item") else column[0], len(column))
+    return column.tolist() if column.dtype.kind in "OU" else np.ascontiguousarray(column)
+
+
+def _join_parquet(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -> None:
+    """Row groups one after the other; an output that a block lacks (another kind of model) is null there."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = pyarrow.unify_schemas([parquet.read_schema(part) for _, part in parts])
+    plain = [f.name for f in schema if f.name in {m.name for a in axes for m in a.members}]
+    with parquet.ParquetWriter(name, schema, use_dictionary=plain, compression="snappy") as writer:
+        for _, part in parts:
+            table = parquet.read_table(part, use_threads=False)
+            has = set(table.column_names)
+            columns = [table[f.name] if f.name in has else pyarrow.nulls(len(table), f.type) for f in schema]
+            writer.write_table(pyarrow.table(columns, schema=schema))
+
+
+def _join_csv(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -> None:
+    """The header once, then every part's rows."""
+    head = b""
+    with Path(name).open("wb") as out:
+        for _, part in parts:
+            with part.open("rb") as source:
+                own = source.readline()
+                if head and own != head:
+                    raise RooflmError("models of different kinds have different outputs: name some, or write parquet")
+                out.write(b"" if head else own)
+                head = own
+                shutil.copyfileobj(source, out)
+
+
+def _join_nc(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -> None:
+    """A labelled array an output, filled block by block."""
+    import h5netcdf
+
+    structural, numeric = grids(axes)
+    order = [*structural, *numeric]
+    with h5netcdf.File(name, "w") as file:
+        file.dimensions = {a.name: n for a, n in zip(order, shape_of(order), strict=True)}
+        for axis in axes:
+            for member in axis.members:
+                data = np.array(member.values, dtype=object if isinstance(member.values[0], str) else None)
+                kind: Any = _text_type() if data.dtype == object else data.dtype
+                file.create_variable(member.name, (axis.name,), kind, data=data)
+        for block, part in parts:
+            with np.load(part) as values:
+                for key in values.files:
+                    _fill(file, column_name(key, axes), values[key], block, order)
+
+
+def _text_type() -> Any:
+    """The type of text in netCDF."""
+    import h5py
+
+    return h5py.string_dtype()
+
+
+def _fill(file: Any, key: str, value: NDArray[Any], block: Block, order: Sequence[Axis]) -> None:
+    if key not in file.variables:
+        text = value.dtype.kind in "US"
+        kind: Any = _text_type() if text else ("u1" if value.dtype.kind == "b" else value.dtype)
+        made = file.create_variable(key, tuple(a.name for a in order), kind)
+        meaning, unit = INFER_KEYS.get(key.split(".")[0], (key, ""))
+        made.attrs["long_name"], made.attrs["units"] = meaning, unit
+        if value.dtype.kind == "b":
+            made.attrs["dtype"] = "bool"
+    shape = tuple(e - b for b, e in block.slices)
+    data = np.broadcast_to(value, shape)
+    wide = data.astype(object) if data.dtype.kind in "US" else (data.astype("u1") if data.dtype.kind == "b" else data)
+    file.variables[key][(*block.place, *(slice(*s) for s in block.slices))] = wide
+
+
+JOIN: dict[str, Callable[[str, list[tuple[Block, Path]], Sequence[Axis]], None]] = {
+    ".parquet": _join_parquet,
+    ".csv": _join_csv,
+    ".nc": _join_nc,
+}
+"""Suffix -> how the parts become one file."""

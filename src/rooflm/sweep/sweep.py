@@ -1,0 +1,178 @@
+"""Axes -> blocks -> one array evaluation a block -> every output over the grid -> labelled Dataset.
+
+A prediction is a sweep with no axes, and `sweep(...)[i] == predict(point i)`. A block is one structural point (names)
+times a part of the numeric axes, small enough for caches and memory. An output keeps its own broadcast shape: one that
+does not depend on an axis is stored once and shown as a view.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.sweep.axes import Axis, Point, column_name, grids, nest, numeric_point, shape_of
+from rooflm.sweep.workers import spread
+
+if TYPE_CHECKING:
+    import xarray
+
+BLOCK = 1 << 17
+"""Points of a block: its arrays stay near the caches, and interpreting a block costs little beside its arithmetic."""
+
+LAST_SPLIT = ("output", "prompt", "cached")
+"""Axes that part of the formulas does not depend on: splitting them would repeat that part, so others go first."""
+
+Values = dict[str, NDArray[Any]]
+Evaluate = Callable[..., Mapping[str, Any]]
+
+
+class Block(NamedTuple):
+    """A part of a grid: its index in each structural axis, and its slice of each numeric axis."""
+
+    place: tuple[int, ...]
+    slices: tuple[tuple[int, int], ...]
+
+
+def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
+    """The grid cut into blocks of at most about `most` points.
+
+    >>> [b.slices for b in blocks([Axis("batch", tuple(range(6)))], most=4)]
+    [((0, 3),), ((3, 6),)]
+    """
+    structural, numeric = grids(axes)
+    lengths = list(shape_of(numeric))
+    pieces = [1] * len(numeric)
+    order = sorted(range(len(numeric)), key=lambda i: (numeric[i].name in LAST_SPLIT, -lengths[i]))
+    for i in order:
+        over = math.prod(math.ceil(n / p) for n, p in zip(lengths, pieces, strict=True)) / most
+        pieces[i] = min(max(math.ceil(over), 1), lengths[i])
+    cuts = [[round(k * n / p) for k in range(p + 1)] for n, p in zip(lengths, pieces, strict=True)]
+    parts = [list(itertools.pairwise(c)) for c in cuts]
+    outer = (range(len(a.values)) for a in structural)
+    return [Block(place, slices) for place in itertools.product(*outer) for slices in itertools.product(*parts)]
+
+
+def block_point(axes: Sequence[Axis], fixed: Point, block: Block) -> tuple[int, Point]:
+    """Number of array dimensions and the arguments of one block."""
+    structural, numeric = grids(axes)
+    names = {m.name: m.values[i] for a, i in zip(structural, block.place, strict=True) for m in a.members}
+    cut = [_cut(a, *part) for a, part in zip(numeric, block.slices, strict=True)]
+    return len(numeric), nest({**fixed, **names, **numeric_point(cut)})
+
+
+def _cut(axis: Axis, first: int, end: int) -> Axis:
+    return Axis(axis.name, axis.values[first:end], tuple(_cut(p, first, end) for p in axis.partners))
+
+
+def evaluate_block(
+    evaluate: Evaluate, axes: Sequence[Axis], fixed: Point, outputs: tuple[str, ...] | None, block: Block
+) -> Values:
+    """Every output of one block, each in its own broadcast shape."""
+    count, arguments = block_point(axes, fixed, block)
+    results = evaluate(axes=count, outputs=outputs, **arguments)
+    return {name: np.asarray(value) for name, value in results.items()}
+
+
+class Store:
+    """Collects blocks into arrays over (structural axes, numeric axes), each only as large as it varies."""
+
+    def __init__(self, axes: Sequence[Axis]) -> None:
+        self.axes = list(axes)
+        self.structural, self.numeric = grids(axes)
+        self.arrays: Values = {}
+
+    def put(self, block: Block, values: Values) -> None:
+        """Take in the values of a block."""
+        lengths = shape_of(self.numeric)
+        for name, value in values.items():
+            own = (1,) * (len(lengths) - value.ndim) + value.shape
+            parted = [e - b != n for (b, e), n in zip(block.slices, lengths, strict=True)]
+            wanted = tuple(n if part or o > 1 else 1 for n, part, o in zip(lengths, parted, own, strict=True))
+            array = self._array(name, value, wanted)
+            place = tuple(slice(b, e) if array.shape[len(block.place) + i] > 1 else slice(None)
+                          for i, (b, e) in enumerate(block.slices))  # fmt: skip
+            array[(*block.place, *place)] = value.reshape(own)
+
+    def _array(self, name: str, value: NDArray[Any], wanted: tuple[int, ...]) -> NDArray[Any]:
+        """The array of an output, made or widened when a block varies in more axes than those before it."""
+        outer = shape_of(self.structural)
+        old = self.arrays.get(name)
+        if old is None:
+            kind: Any = value.dtype if value.dtype.kind in "fb" else (float if value.dtype.kind in "iu" else object)
+            empty: Any = "" if kind is object else (np.nan if np.dtype(kind).kind == "f" else False)
+            self.arrays[name] = np.full(outer + wanted, empty, dtype=kind)
+        elif any(o < w for o, w in zip(old.shape[len(outer) :], wanted, strict=True)):
+            shape = np.broadcast_shapes(old.shape, outer + wanted)
+            self.arrays[name] = np.broadcast_to(old, shape).copy()
+        return self.arrays[name]
+
+    def views(self) -> Values:
+        """Every output over the whole grid, axes in the order given; views that repeat what does not vary."""
+        order = [a.name for a in (*self.structural, *self.numeric)]
+        moved = [order.index(a.name) for a in self.axes]
+        full = shape_of(self.structural) + shape_of(self.numeric)
+        return {k: np.transpose(np.broadcast_to(v, full), moved) for k, v in self.arrays.items()}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs for any block of a grid."""
+
+    evaluate: Evaluate
+    axes: tuple[Axis, ...]
+    fixed: Point
+    outputs: tuple[str, ...] | None
+
+    def __call__(self, block: Block) -> Values:
+        return evaluate_block(self.evaluate, self.axes, self.fixed, self.outputs, block)
+
+
+def results(job: Job, todo: Iterable[Block], on: str = "local") -> Iterator[tuple[Block, Values]]:
+    """Blocks with their values as they are done, on this machine's cores or a Ray cluster."""
+    return spread(job, list(todo), on)
+
+
+def run(
+    evaluate: Evaluate,
+    axes: Sequence[Axis],
+    fixed: Point,
+    outputs: tuple[str, ...] | None = None,
+    on: str = "local",
+    block: int = BLOCK,
+) -> Values:
+    """Every output (or those named) over the grid, axes in the order given.
+
+    evaluate(axes=n, outputs=names, **arguments) -> name -> array that broadcasts over n numeric axes.
+    """
+    store = Store(axes)
+    for part, values in results(Job(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
+        store.put(part, values)
+    return store.views()
+
+
+def dataset(
+    arrays: Mapping[str, Any],
+    axes: Sequence[Axis],
+    described: Mapping[str, tuple[str, str]],
+    attributes: Mapping[str, Any],
+) -> xarray.Dataset:
+    """Arrays as an xarray.Dataset with units and long names. described: name -> (meaning, unit).
+
+    Zipped axes are coordinates along the dimension of the first of them.
+    """
+    import xarray
+
+    names = [a.name for a in axes]
+    data = {}
+    for key, value in arrays.items():
+        meaning, unit = described.get(key.split(".")[0], (key, ""))
+        shown = value.astype(str) if value.dtype == object else value
+        data[column_name(key, axes)] = (names, shown, {"long_name": meaning, "units": unit})
+    coordinates = {m.name: (a.name, list(m.values)) for a in axes for m in a.members}
+    return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))

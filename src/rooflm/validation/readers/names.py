@@ -1,0 +1,82 @@
+"""The names that published tables use, as catalogue names: aliases.toml first, then the catalogue's own aliases."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from rooflm.catalogue import devices as catalogue
+from rooflm.validation.request import Unusable
+
+
+@lru_cache
+def table() -> dict[str, Any]:
+    """aliases.toml, with the keys of its name tables normalised."""
+    file = resources.files("rooflm.validation.readers").joinpath("aliases.toml")
+    raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    for section in ("models", "gpus"):
+        raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
+    raw["gpus_of"] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw["gpus_of"].items()}
+    return raw
+
+
+@lru_cache(maxsize=4096)
+def model(name: str) -> str | None:
+    """The catalogue name (or the name of one of aliases.toml's architectures), or None.
+
+    >>> model("mistralai/Mistral-7B-v0.1"), model("GPT-89B"), model("nobody-9b")
+    ('mistral-7b', 'gpt-89b', None)
+    """
+    target = table()["models"].get(catalogue.normalise(name), name)
+    if target in table()["architectures"]:
+        return str(target)
+    return catalogue.aliases("model").get(catalogue.normalise(target))
+
+
+def model_argument(name: str) -> tuple[str, str | dict[str, Any]]:
+    """(resolved name, the `model` argument: the same name, or a dict of sizes); Unusable when unknown."""
+    found = model(name)
+    if found is None:
+        raise Unusable(f"unknown model {name}" if name else "model not stated")
+    shape = table()["architectures"].get(found)
+    return found, ({"name": found, **{k: v for k, v in shape.items() if k != "source"}} if shape else found)
+
+
+@lru_cache(maxsize=4096)
+def gpu(name: str, source: str = "") -> str:
+    """The catalogue's GPU; `source` picks readings that hold for one source only. Unusable when unknown.
+
+    >>> gpu("H100-SXM-80GB"), gpu("Nvidia A100", "argonne"), gpu("H100 [DGX-H100_H100-SXM-80GBx8_TRT]")
+    ('h100-sxm-80gb', 'a100-sxm-40gb', 'h100-sxm-80gb')
+    """
+    if not name:
+        raise Unusable("GPU not stated")
+    key = catalogue.normalise(name)
+    target = table()["gpus_of"].get(source, {}).get(key) or table()["gpus"].get(key)
+    if target is None:
+        rules = (r["name"] for r in table()["gpu_patterns"] if re.search(r["match"], name, re.IGNORECASE))
+        target = next(rules, name)
+    found = catalogue.aliases("gpu").get(catalogue.normalise(target))
+    if found is None:
+        raise Unusable(f"unknown gpu {name}")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def engine(name: str, source: str = "") -> tuple[str, str]:
+    """(engine, version) from the text of a table's engine column; Unusable when unknown.
+
+    >>> engine("TensorRT-LLM v0.9.0"), engine("vllm 0.18.0"), engine("vLLM", "argonne"), engine("sglang ")
+    (('trtllm', '0.9.0'), ('vllm', '0.18.0'), ('vllm', '2024'), ('sglang', ''))
+    """
+    if not name or name.startswith("unstated"):
+        raise Unusable("engine not stated")
+    for rule in table()["engines"]:
+        match = re.fullmatch(rule["match"], name, re.IGNORECASE)
+        if match and source in rule.get("sources", [source]):
+            groups = match.groupdict()
+            return rule["name"], (groups.get("version") or rule.get("version", "")).strip()
+    raise Unusable(f"unknown engine {name}")

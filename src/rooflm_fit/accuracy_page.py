@@ -1,0 +1,163 @@
+"""The tables of docs/accuracy.md: python -m rooflm_fit.accuracy_page --rows ROWS.csv --data TABLE.csv --page FILE.md
+
+ROWS.csv comes from `rooflm_fit.engines --rows`. What stands between the marks of a table is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rooflm.validation.readers.distrust import distrusted
+from rooflm.validation.readers.tables import published_tables, read_rows
+from rooflm.validation.request import Request
+from rooflm.validation.score import Scored, requests_of, score, verdicts
+
+SOURCES = {
+    "argonne": "Argonne LLM-Inference-Bench, NVIDIA",
+    "argonne-amd": "Argonne LLM-Inference-Bench, AMD",
+    "trtllm05": "TensorRT-LLM 0.5",
+    "trtllm06": "TensorRT-LLM 0.6",
+    "trtllm09": "TensorRT-LLM 0.9",
+    "nemo-infer": "NeMo, Llama 2",
+    "ft": "FasterTransformer",
+    "ft-megatron": "Megatron-LM, inference",
+    "llamacpp": "llama.cpp, one GPU",
+    "llamacpp-multi": "llama.cpp, several GPUs",
+    "llamacpp-apple": "llama.cpp, Apple",
+    "tinychat": "TinyChat",
+    "tinychat-other": "TinyChat's rivals",
+    "ninehills": "TGI",
+}
+"""Key of a source -> its name on the page."""
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: names to the left, numbers to the right.
+
+    >>> print(markdown(("a", "b"), [("x", "1")]))
+    | a | b |
+    | --- | ---: |
+    | x | 1 |
+    """
+    lines = [header, ("---", *("---:" for _ in header[1:])), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def figures(predicted: Sequence[float], measured: Sequence[float]) -> tuple[str, str, str]:
+    """Mean, median and 90th percentile of the absolute error in per cent; dashes where nothing was predicted."""
+    pairs = [(p, m) for p, m in zip(predicted, measured, strict=True) if np.isfinite(p)]
+    if not pairs:
+        return "-", "-", "-"
+    ape = np.array([abs(p / m - 1) * 100 for p, m in pairs])
+    return f"{ape.mean():.1f}", f"{np.median(ape):.1f}", f"{np.percentile(ape, 90):.1f}"
+
+
+def by_source(path: Path, doubtful: Collection[str] = (), apart: bool = False) -> str:
+    """Errors of every source and phase, by the shipped fit and by fits that never saw the row's group; doubtful: ids of
+    rows not to be trusted, which are left out, or (apart) alone in the table."""
+    groups: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    with path.open(newline="", encoding="utf-8") as handle:
+        for row in csv.DictReader(handle):
+            if (row["id"] in doubtful) != apart:
+                continue
+            name = SOURCES.get(row["source"], row["source"])
+            if row["source"].startswith("llamacpp") and row["source"] != "llamacpp-apple":
+                name += ", decode" if row["metric"].startswith("decode") else ", prefill"
+            groups[name].append((float(row["measured"]), float(row["inside"]), float(row["outside"])))
+    rows = []
+    for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
+        measured, inside, outside = zip(*items, strict=True)
+        mean, median, p90 = figures(inside, measured)
+        out_mean, out_median, _ = figures(outside, measured)
+        rows.append((name, str(len(items)), mean, median, p90, out_mean, out_median))
+    return markdown(("source", "rows", "mean", "median", "p90", "mean, out", "median, out"), rows)
+
+
+def unseen(paths: Iterable[Path], doubtful: Collection[str]) -> str:
+    """Errors with each card, and with the engine, left out of its fit (rows of `rooflm_fit.transfer`)."""
+    groups: dict[str, list[tuple[float, float, float]]] = {}
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as handle:
+            fresh: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+            for row in csv.DictReader(handle):
+                if row["id"] not in doubtful:
+                    kind = ", Apple" if row["gpu"].startswith("apple") else ""
+                    numbers = float(row["measured"]), float(row["card_out"]), float(row["engine_out"])
+                    fresh[row["job"] + kind].append(numbers)
+            groups |= fresh  # a later file takes the place of an earlier one
+    rows = []
+    for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
+        measured, card, engine = zip(*items, strict=True)
+        rows.append((name, str(len(items)), *figures(card, measured)[:2], *figures(engine, measured)[:2]))
+    head = ("engine", "rows", "card left out, mean", "median", "engine left out, mean", "median")
+    return markdown(head, rows)
+
+
+def own(scored: Sequence[Scored]) -> str:
+    """Errors on the project's own table, by source."""
+    groups: dict[str, list[Scored]] = defaultdict(list)
+    for x in scored:
+        if not x.reason and x.request.metric != "oom":
+            groups[x.request.source].append(x)
+    rows = []
+    for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
+        mean, median, p90 = figures([x.predicted for x in items], [x.request.measured for x in items])
+        rows.append((SOURCES.get(name, name), str(len(items)), mean, median, p90))
+    return markdown(("source", "rows", "mean", "median", "p90"), rows)
+
+
+def put(page: str, tables: Mapping[str, str]) -> str:
+    """The page with each table between its marks.
+
+    >>> put("<!-- x -->old<!-- end x -->", {"x": "new"})
+    '<!-- x -->\\nnew\\n<!-- end x -->'
+    """
+    for name, text in tables.items():
+        mark = re.compile(rf"<!-- {name} -->.*?<!-- end {name} -->", re.DOTALL)
+        page = mark.sub(lambda _, n=name, t=text: f"<!-- {n} -->\n{t}\n<!-- end {n} -->", page)  # type: ignore[misc]
+    return page
+
+
+def verdict_text(scored: Sequence[Scored]) -> str:
+    """Verdicts on memory in a sentence and two lists."""
+    found = verdicts(scored)
+    named = {k: [f"{i} ({100 * m:+.1f} %)" for i, m in found[k].items()] for k in ("wrong", "borderline")}
+    lists = [", ".join(v) or "none" for v in named.values()]
+    total = found["right"] + len(found["wrong"]) + len(found["borderline"])
+    return f"{found['right']} of {total} right. Wrong: {lists[0]}. Within 5 % of the capacity: {lists[1]}."
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the tables into the page."""
+    from rooflm.validation.score import queues
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--page", type=Path, required=True)
+    parser.add_argument("--transfer", type=Path, nargs="*", default=[], help="rows of rooflm_fit.transfer")
+    args = parser.parse_args(argv)
+    mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
+    all_rows = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    memory = score([r for r in all_rows if not queues(r)])
+    doubtful = {r.id for r in all_rows if r.task == "infer" and distrusted(r)}
+    tables = {
+        "inference": by_source(args.rows, doubtful),
+        "distrusted": by_source(args.rows, doubtful, apart=True),
+        "own": own(score(mine)),
+        **({"transfer": unseen(args.transfer, doubtful)} if args.transfer else {}),
+        "memory": own([x for x in memory if x.request.metric == "memory_bytes"]),
+        "verdicts": verdict_text(memory),
+    }
+    args.page.write_text(put(args.page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

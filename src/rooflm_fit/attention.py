@@ -1,0 +1,378 @@
+"""Fit the attention constants: python -m rooflm_fit.attention --data DIR --out FILE.
+
+DIR holds attention_prefill.parquet, attention_decode.parquet and attention_encoder.parquet (measured kernel times).
+One row of constants for each (GPU, engine, dtype, kernel), sets for each architecture generation and for all GPUs.
+30 % of the (heads, KV heads, head size) groups are kept aside by a hash; the constants shipped never saw them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rooflm.kernels.attention import (
+    IDEAL_DECODE,
+    IDEAL_PREFILL,
+    TENSOR_GROUP,
+    WIDE_GROUP,
+    DecodeConstants,
+    PrefillConstants,
+    decode_attention_time,
+    hot_share,
+    prefill_attention_time,
+    prefill_bytes,
+)
+from rooflm.kernels.constants import ANY, FitRow
+from rooflm.validation.folds import held_out
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Error, Param, error, fit, fit_row, write_fits
+
+Columns = dict[str, Array]
+SOURCE = "ai-dynamo/aiconfigurator@095f58a (Apache-2.0), measured kernel times"
+SHAPES = ("heads", "kv_heads", "head_dim")
+CELL = ("gpu", "engine", "dtype")
+LARGE_HEAD = 256
+"""Larger heads do not fit the usual tiles: the same kernel's name, another efficiency."""
+NARROW_FP8 = {"ada": (128, 192), "blackwell-rtx": (128, 192)}
+"""Head sizes that TensorRT-LLM has fp8 attention for on GDDR cards (others run up to twice as long as in bf16)."""
+COPIES = {("b300", "sglang")}
+"""Cells whose rows are copies of another GPU's."""
+
+
+class Recipe(NamedTuple):
+    """How a kind of kernel is fitted: predictor of seconds, continuous constants, lists to pick constants from.
+
+    ideal: the constants of the plain roofline; columns: table -> what predict takes; unused: (picked name, value) -> a
+    constant that is 0 with it.
+    """
+
+    kind: str
+    predict: Callable[[Columns, Mapping[str, float]], Array]
+    params: tuple[Param, ...]
+    choices: Mapping[str, tuple[float, ...]]
+    ideal: Mapping[str, float]
+    columns: Callable[[Any], Columns]
+    unused: Mapping[tuple[str, float], str]
+
+
+def predict_prefill(x: Columns, constants: Mapping[str, float], causal: bool = True) -> Array:
+    """Warm-cache seconds of the rows `x` (columns in SI): the shipped formula, `hot` from Q, K, V, O and the cache."""
+    c = PrefillConstants(**constants)
+    q, kv = x["q_bytes"], x["kv_bytes"]
+    shape = (x["batch"], x["new"], np.zeros(1), x["heads"], x["kv_heads"], x["head_dim"])
+    cached = 2 * x["batch"] * x["new"] * x["kv_heads"] * x["head_dim"] * kv
+    hot = hot_share(prefill_bytes(*shape, q_bytes=q, kv_bytes=kv) + cached, x["l2"], c.l2_frac)
+    time = prefill_attention_time(
+        *shape, q_bytes=q, kv_bytes=kv, peak=x["peak"], bandwidth=x["bandwidth"], sms=x["sms"], c=c, causal=causal,
+        hot=hot,
+    )  # fmt: skip
+    return np.asarray(time)
+
+
+def predict_encoder(x: Columns, constants: Mapping[str, float]) -> Array:
+    """The same without a causal mask."""
+    return predict_prefill(x, constants, causal=False)
+
+
+def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
+    """Warm-cache seconds of decode rows: the shipped formula with `hot` from the bytes of KV."""
+    c = DecodeConstants(**constants)
+    nbytes = 2 * x["batch"] * x["kv_heads"] * x["kv_len"] * x["head_dim"] * x["kv_bytes"]
+    time = decode_attention_time(
+        x["batch"], x["kv_len"], x["heads"], x["kv_heads"], x["head_dim"], kv_bytes=x["kv_bytes"], peak=x["peak"],
+        bandwidth=x["bandwidth"], sms=x["sms"], c=c, hot=hot_share(nbytes, x["l2"], c.l2_frac),
+    )  # fmt: skip
+    return np.asarray(time)
+
+
+def load(path: Path) -> Any:
+    """A measured table as a DataFrame: catalogue GPU names, seconds, one row a shape; copied cells left out."""
+    import pandas as pd
+
+    rows = pd.read_parquet(path)
+    rows = rows.astype({c: str for c in ("gpu", "backend", "kernel", "dtype", "kv_dtype") if c in rows})
+    rows = rows[rows.gpu.isin(list(CATALOGUE_GPU))].assign(time=rows.time_us.astype(float) * 1e-6)
+    rows["gpu"] = rows.gpu.map(CATALOGUE_GPU)
+    rows = rows[[(g, e) not in COPIES for g, e in zip(rows.gpu, rows.backend, strict=True)]]
+    if "seq" in rows:
+        rows = rows.rename(columns={"seq": "seq_q"}).assign(kv_heads=rows.heads, kv_dtype=rows.dtype)
+    return rows
+
+
+def columns(rows: Any) -> Columns:
+    """Columns of the predictors (SI) from a table: shapes, widths of Q and KV, and the device's datasheet figures."""
+    same = {"batch": "batch", "seq_q": "new", "seq_kv": "kv_len", "heads": "heads", "kv_heads": "kv_heads"}
+    x = {new: rows[old].to_numpy(float) for old, new in (same | {"head_dim": "head_dim"}).items() if old in rows}
+    pairs = list(zip(rows.gpu, rows.dtype, strict=True))
+    x["peak"] = np.array([GPUS[g].peak(d) for g, d in pairs])
+    for name in ("bandwidth", "sms", "l2"):
+        x[name] = np.array([float(getattr(GPUS[g], name)) for g, _ in pairs])
+    x["q_bytes"] = np.where(rows.dtype == "fp8", 1.0, 2.0)
+    x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
+    return x
+
+
+PREFILL_PARAMS = (
+    Param("launch_s", 9e-6, 5e-7, 1e-4),
+    Param("eff", 0.8, 0.05, 1.1),
+    Param("tile_s", 2e-6, 1e-8, 1e-4),
+    Param("softmax_dim", 40.0, 0.0, 200.0, log=False),
+    Param("kv_passes", 2.0, 0.0, 20.0, log=False),
+    Param("qo_passes", 1.0, 0.0, 20.0, log=False),
+    Param("sharp", 1.6, 1.0, 8.0),
+    Param("throttle", 0.1, 0.0, 0.6, log=False),
+    Param("tail", 0.6, 0.0, 2.5, log=False),
+    Param("l2_frac", 0.4, 0.01, 3.0),
+    Param("swap_s", 1e-6, 0.0, 3e-5, log=False),
+)
+DECODE_PARAMS = (
+    Param("launch_s", 7e-6, 5e-7, 1e-4),
+    Param("eff_m", 0.9, 0.2, 1.0),
+    Param("ramp_s", 4e-6, 0.0, 5e-5, log=False),
+    Param("sharp", 2.0, 1.0, 8.0),
+    Param("sm_bw", 2.0, 0.1, 20.0),
+    Param("cta_s", 1.5e-6, 1e-8, 1e-4),
+    Param("split_s", 5e-6, 0.0, 8e-5, log=False),
+    Param("l2_frac", 0.5, 0.01, 2.0),
+    Param("swap_s", 1e-6, 0.0, 1.5e-5, log=False),
+    Param("seq_s", 1e-8, 0.0, 1e-5, log=False),
+)
+TILES = {"tile": (64.0, 128.0, 256.0), "pack_to": (0.0, 1.0, math.inf)}
+CUTS = {"block": (64.0, 128.0, 256.0), "max_splits": (32.0,), "group_tile": (16.0, 64.0), "min_group": (1.0, 2.0)}
+UNPACKED = {("pack_to", 0.0): "swap_s", ("pack_to", math.inf): "swap_s"}
+WRAPPERS = {("min_group", 2.0): "seq_s", ("min_group", 1.0): "swap_s"}
+"""FlashAttention-2 splits and swaps for groups of two and more; the other kernels do neither."""
+
+PREFILL = Recipe("prefill", predict_prefill, PREFILL_PARAMS, TILES, IDEAL_PREFILL._asdict(), columns, UNPACKED)
+LANES = PREFILL._replace(
+    params=(*(p for p in PREFILL_PARAMS if p.name != "qo_passes"), Param("lane_s", 3e-6, 1e-8, 1e-4)),
+    choices=TILES | {"qo_passes": (0.0,)},
+)
+"""vLLM: nothing passes over Q and O, and a kernel of its own writes the cache, a block a token."""
+ENCODER = PREFILL._replace(kind="encoder", predict=predict_encoder, choices=TILES | {"pack_to": (0.0,)})
+DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS, IDEAL_DECODE._asdict(), columns, WRAPPERS)
+FALLBACK = DECODE._replace(choices=CUTS | {"group_tile": (1.0,), "min_group": (1.0,)})
+"""Decode kernels where every query head reads the KV cache by itself."""
+
+
+def fit_recipe(
+    recipe: Recipe, rows: Any, most: int = 4000, picks: Iterable[tuple[float, ...]] | None = None
+) -> dict[str, float]:
+    """Constants for the rows: a robust fit for each pick from the recipe's lists (or of `picks`), the best kept."""
+    sample = rows.sample(min(most, len(rows)), random_state=0)
+    x, y = recipe.columns(sample), sample.time.to_numpy()
+    best: dict[str, float] = {}
+    least = math.inf
+    for pick in picks or itertools.product(*recipe.choices.values()):
+        chosen = dict(zip(recipe.choices, pick, strict=True))
+        zero = {recipe.unused[item]: 0.0 for item in chosen.items() if item in recipe.unused}
+
+        def model(c: Mapping[str, float], chosen: Mapping[str, float] = {**chosen, **zero}) -> Array:
+            return recipe.predict(x, {**c, **chosen})
+
+        constants = {**fit(model, y, [p for p in recipe.params if p.name not in zero]), **zero, **chosen}
+        off = error(recipe.predict(x, constants), y).mape
+        if off < least:
+            least, best = off, constants
+    return best
+
+
+def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
+    """(names, rows) of a kind: one a GPU, engine and dtype, more where the engine's kernels differ.
+
+    The engine's commonest kernel gives the plain row; head sizes that only another kernel takes, and those beyond
+    LARGE_HEAD, get "-hd<size>". TensorRT-LLM's decode has "-mha" (one query head a KV head) and "-wide" (more than
+    WIDE_GROUP), SGLang's with FlashInfer "-few" (fewer than TENSOR_GROUP).
+    """
+    for (gpu, engine, dtype, kv), cell in rows.groupby(["gpu", "backend", "dtype", "kv_dtype"], observed=True):
+        name = kind + ("-kv8" if kind == "prefill" and kv != dtype else "")
+        width = kv if kind == "decode" else dtype
+        names = {"gpu": gpu, "architecture": GPUS[gpu].architecture, "engine": engine, "dtype": width, "kernel": name}
+        main = cell.kernel == cell.kernel.value_counts().index[0]
+        own = cell.head_dim.isin(cell.head_dim[main].unique()) & (cell.head_dim <= LARGE_HEAD)
+        if (engine, dtype, kind) == ("trtllm", "fp8", "prefill") and names["architecture"] in NARROW_FP8:
+            own &= cell.head_dim.isin(NARROW_FP8[names["architecture"]])
+        if (engine, kind, names["architecture"]) == ("trtllm", "encoder", "blackwell"):
+            own &= cell.head_dim != 72  # falls back to a kernel four times slower
+        if kind == "encoder" and cell.kernel[main].iloc[0] == "triton":
+            own &= cell.head_dim == 80  # 64 runs unpadded, 72 off alignment
+        group = cell.heads // cell.kv_heads
+        parts = {"": group > 0}
+        if engine == "trtllm" and kind == "decode":
+            parts = {"": (group > 1) & (group <= WIDE_GROUP), "-mha": group == 1, "-wide": group > WIDE_GROUP}
+        if engine == "sglang" and kind == "decode" and cell.kernel[main].iloc[0] == "flashinfer":
+            parts = {"": group >= TENSOR_GROUP, "-few": group < TENSOR_GROUP}
+        for suffix, part in parts.items():
+            if (own & part).any():
+                yield {**names, "kernel": name + suffix}, cell[own & part]
+        for size in sorted(cell.head_dim[~own].unique()):
+            yield {**names, "kernel": f"{name}-hd{size}"}, cell[cell.head_dim == size]
+
+
+def recipe_of(recipe: Recipe, kernel: str, engine: str) -> Recipe:
+    """The recipe of an engine's kernel: vLLM's prefill has its own, as have groups that no main decode kernel takes."""
+    if recipe is PREFILL and engine == "vllm":
+        return LANES
+    return FALLBACK if recipe is DECODE and kernel.endswith(("-mha", "-wide")) else recipe
+
+
+def split(rows: Any) -> Any:
+    """True for rows kept aside: whole (heads, KV heads, head size) groups."""
+    return held_out(*(rows[c] for c in SHAPES))
+
+
+def fit_cells(
+    recipe: Recipe,
+    parts: Iterable[tuple[dict[str, str], Any]],
+    holdout: Callable[[Any], Any] = split,
+) -> tuple[list[FitRow], Any]:
+    """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside), row and width.
+
+    A head size's own row has few shapes, so it takes the picks of the cell's last plain row: always in decode (else
+    left-out groups come out twice too long), elsewhere if the kernel's name is the same.
+    """
+    import pandas as pd
+
+    done, tables = [], []
+    cell: tuple[str, ...] = ()
+    picks: list[tuple[float, ...]] = []
+    for names, used in parts:
+        chosen = recipe_of(recipe, names["kernel"], names["engine"])
+        out = holdout(used)
+        apart = bool(out.any() and (~out).sum() > 50)
+        here = (*(names[n] for n in CELL), "" if recipe is DECODE else used.kernel.mode()[0])
+        few = "-hd" in names["kernel"] and cell == here
+        constants = fit_recipe(chosen, used[~out] if apart else used, picks=picks if few else None)
+        if "-hd" not in names["kernel"]:
+            cell, picks = here, [tuple(constants[n] for n in chosen.choices)]
+        used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out)
+        used = used.assign(row=names["kernel"], width=names["dtype"])
+        tables.append(used)
+        inside, outside = _errors(used, apart)
+        note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
+        done.append(fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+                            mape_large=_large(chosen, used), note=note))  # fmt: skip
+        print(f"{names['kernel']:20s} {names['gpu']:16s} {names['engine']:7s} {names['dtype']:5s} "
+              f"in {inside.mape:5.1f}  out {outside.mape:5.1f}  rows {len(used)}", flush=True)  # fmt: skip
+    return done, pd.concat(tables)
+
+
+def _errors(used: Any, apart: bool) -> tuple[Error, Error]:
+    pick = used.out.to_numpy() if apart else np.zeros(len(used), bool)
+    predicted, measured = used.predicted.to_numpy(), used.time.to_numpy()
+    inside = error(predicted[~pick], measured[~pick])
+    return inside, error(predicted[pick], measured[pick]) if apart else inside._replace(rows=0)
+
+
+def _large(recipe: Recipe, used: Any) -> float:
+    """Error of the rows kept aside whose plain roofline takes over 20 us."""
+    rows = used[used.out]
+    rows = rows[recipe.predict(recipe.columns(rows), recipe.ideal) > 20e-6]
+    return float(error(rows.predicted.to_numpy(), rows.time.to_numpy()).mape) if len(rows) else 0.0
+
+
+def fit_families(
+    recipe: Recipe, table: Any, cells_done: Sequence[FitRow], holdout: Callable[[Any], Any] = split, most: int = 5000
+) -> list[FitRow]:
+    """Sets of an engine for each architecture generation and for all GPUs; transfer error from left-out GPUs.
+
+    Lists are searched only over what the cells picked. Kernels of a single head size get none: the plain row serves.
+    """
+    done = []
+    table = table[~table.row.str.contains("-hd")]
+    for (name, dtype, engine), rows in table.groupby(["row", "width", "backend"], observed=True):
+        chosen = recipe_of(recipe, name, engine)
+        architectures = {g: GPUS[g].architecture for g in rows.gpu.unique()}
+        for arch in (*sorted(set(architectures.values())), ANY):
+            mine = rows if arch == ANY else rows[rows.gpu.map(architectures) == arch]
+            gpus = sorted(mine.gpu.unique())
+            like = [r for r in cells_done if (r.kernel, r.dtype, r.engine) == (name, dtype, engine)]
+            names = {"gpu": ANY, "architecture": arch, "engine": engine, "dtype": dtype, "kernel": name}
+            row = _family(chosen, mine, [r for r in like if r.gpu in gpus], names, holdout, most)
+            done.append(row)
+            print(f"{name:20s} {arch:16s} {engine:7s} {dtype:5s} in {row.mape_in:5.1f}  out {row.mape_out:5.1f}  "
+                  f"left-out GPU {row.mape_transfer:5.1f}", flush=True)  # fmt: skip
+    return done
+
+
+def _family(
+    recipe: Recipe,
+    rows: Any,
+    members: Sequence[FitRow],
+    names: Mapping[str, str],
+    holdout: Callable[[Any], Any],
+    most: int,
+) -> FitRow:
+    """One set over the GPUs of `rows`; of a single GPU, its own constants."""
+    note = "over " + ", ".join(r.gpu for r in members)
+    if len(members) == 1:
+        return msgspec.structs.replace(members[0], **names, note=note)
+    picks = {tuple(r.constants[n] for n in recipe.choices) for r in members}
+    out = holdout(rows)
+    kept = _even(rows[~out], most)
+    constants = fit_recipe(recipe, kept, most, picks)
+    inside, outside = _errors(rows.assign(predicted=recipe.predict(recipe.columns(rows), constants), out=out), True)
+    off = []
+    for gpu in (r.gpu for r in members):
+        others = fit_recipe(recipe, kept[kept.gpu != gpu], most // 2, {tuple(constants[n] for n in recipe.choices)})
+        left = rows[rows.gpu == gpu]
+        off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
+    return fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+                   mape_transfer=float(np.mean(off)), note=note)  # fmt: skip
+
+
+def _even(rows: Any, most: int) -> Any:
+    """Up to `most` rows, evenly from each GPU."""
+    share = max(1, most // max(rows.gpu.nunique(), 1))
+    return rows.sample(frac=1.0, random_state=0).groupby("gpu", observed=True).head(share)
+
+
+def summary(table: Any, label: str) -> str:
+    """Errors in and out of sample of all kernels of a cell together, as text: what the marks are compared with."""
+    lines = []
+    for (engine, dtype, kv), rows in table.groupby(["backend", "dtype", "kv_dtype"], observed=True):
+        parts = []
+        for gpu, cell in rows.groupby("gpu", observed=True):
+            off = [error(c.predicted.to_numpy(), c.time.to_numpy()).mape for c in (cell[~cell.out], cell[cell.out])]
+            parts.append(f"{gpu} {off[0]:.1f}/{off[1]:.1f}")
+        lines.append(f"{label} {engine} {dtype} kv {kv} (in/out): " + ", ".join(parts))
+    return "\n".join(lines)
+
+
+HEADER = """Constants of the attention kernels (rooflm.kernels.attention), fitted by python -m rooflm_fit.attention.
+kernel: prefill, encoder (PrefillConstants), decode (DecodeConstants). dtype: of the KV cache in decode, of Q elsewhere;
+prefill-kv8: Q of 16 bits and a cache of 8. -hd<size>: a head size that the engine gives to another kernel.
+decode-mha, decode-wide: TensorRT-LLM with one query head a KV head, and with more than 32; decode-few: FlashInfer in
+SGLang with fewer than 4 (rooflm.kernels.attention.find_constants picks).
+Benchmarks ran with a warm cache: hot = 0 in a model.
+30 % of (heads, KV heads, head size) groups kept aside; errors of warm predictions in per cent."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit all kinds and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args(argv)
+    done: list[FitRow] = []
+    for recipe in (PREFILL, DECODE, ENCODER):
+        rows = load(args.data / f"attention_{recipe.kind}.parquet")
+        fitted, table = fit_cells(recipe, cells(rows, recipe.kind))
+        print(summary(table, recipe.kind), flush=True)
+        done += fitted + fit_families(recipe, table, fitted)
+        write(args.out, done, HEADER)
+
+
+def write(path: Path, rows: Iterable[FitRow], header: str) -> None:
+    """Write the rows sorted by kernel, dtype, GPU and engine."""
+    write_fits(path, sorted(rows, key=lambda r: (r.kernel, r.dtype, r.gpu, r.architecture, r.engine)), header)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""What every kernel fit shares: a stable split, error figures, a robust fit of log times, the writer of TOML rows."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from rooflm.kernels.constants import FitRow
+
+Array = NDArray[np.float64]
+
+CATALOGUE_GPU = {
+    "a100_sxm": "a100-sxm-80gb",
+    "a40": "a40",
+    "h100_sxm": "h100-sxm-80gb",
+    "h200_sxm": "h200-sxm-141gb",
+    "b200_sxm": "b200-sxm-180gb",
+    "b300_sxm": "b300",
+    "gb200": "gb200",
+    "l40s": "l40s",
+    "rtx_pro_6000_server": "rtx-pro-6000",
+}
+"""Names of GPUs in the measured tables -> names in our catalogue. (Intel's B60 is left out.)"""
+
+
+class Gpu(NamedTuple):
+    """Datasheet figures that the fits use: dense FLOP/s by dtype width, DRAM B/s, SMs, L2 bytes."""
+
+    architecture: str
+    peak16: float
+    peak8: float
+    peak4: float
+    bandwidth: float
+    sms: int
+    l2: float
+
+    def peak(self, dtype: str) -> float:
+        """Dense FLOP/s of the tensor cores at a dtype of the tables (weight-only kernels compute in 16 bits)."""
+        if dtype in ("bf16", "fp16", "int8_wo", "int4_wo"):
+            return self.peak16
+        return self.peak4 if dtype in ("nvfp4", "mxfp4") else self.peak8
+
+
+GPUS = {
+    "a100-sxm-80gb": Gpu("ampere", 312e12, 624e12, 1248e12, 2039e9, 108, 40e6),
+    "a40": Gpu("ampere", 149.7e12, 299.3e12, 598.7e12, 696e9, 84, 6e6),
+    "h100-sxm-80gb": Gpu("hopper", 989e12, 1979e12, 1979e12, 3350e9, 132, 50e6),
+    "h200-sxm-141gb": Gpu("hopper", 989e12, 1979e12, 1979e12, 4800e9, 132, 50e6),
+    "b200-sxm-180gb": Gpu("blackwell", 2250e12, 4500e12, 9000e12, 7700e9, 148, 126e6),
+    "gb200": Gpu("blackwell", 2500e12, 5000e12, 10000e12, 8000e9, 152, 126e6),
+    "b300": Gpu("blackwell", 2250e12, 4500e12, 13500e12, 7700e9, 148, 126e6),
+    "l40s": Gpu("ada", 362e12, 733e12, 733e12, 864e9, 142, 96e6),
+    "rtx-pro-6000": Gpu("blackwell-rtx", 503.8e12, 1007.6e12, 2015.2e12, 1597e9, 188, 128e6),
+}
+"""Vendor datasheets (dense rates; B200 as HGX, RTX PRO 6000 as the Server Edition). The formulas take these as
+arguments; here they only make the fits reproducible without the catalogue."""
+
+
+class Error(NamedTuple):
+    """Errors of predicted times: rows; mean, median and 90th percentile of |pred/meas - 1| and mean of pred/meas - 1,
+    in per cent; 10th and 90th percentile of meas/pred."""
+
+    rows: int
+    mape: float
+    median: float
+    p90_ape: float
+    bias: float
+    p10: float
+    p90: float
+
+
+def error(predicted: Array, measured: Array) -> Error:
+    """Error figures of `predicted` against `measured` (any equal unit).
+
+    >>> error(np.array([1.1, 0.9]), np.array([1.0, 1.0])).mape.round(6)
+    np.float64(10.0)
+    """
+    if measured.size == 0:
+        return Error(0, *(float("nan"),) * 6)
+    off = 100 * (predicted / measured - 1)
+    low, high = np.percentile(measured / predicted, (10, 90))
+    ape = np.abs(off)
+    return Error(measured.size, ape.mean(), np.median(ape), np.percentile(ape, 90), off.mean(), low, high)
+
+
+class Param(NamedTuple):
+    """A constant to fit: its start, bounds, and prior width in the fitted coordinate (0 for none).
+
+    log: fit the logarithm (scales, times), else the value itself (shares, exponents). A prior pulls towards `start`:
+    being one `prior` away costs as much as an error of 1 % on every row.
+    """
+
+    name: str
+    start: float
+    low: float
+    high: float
+    log: bool = True
+    prior: float = 0.0
+
+
+def fit(
+    model: Callable[[Mapping[str, float]], Array],
+    measured: Array,
+    params: Sequence[Param],
+    *,
+    weights: Array | None = None,
+    scale: float = 0.08,
+    starts: Sequence[Mapping[str, float]] = ({},),
+    max_nfev: int = 60,
+) -> dict[str, float]:
+    """Constants that minimise the robust (soft L1 beyond `scale`) squared log error of model(constants) to `measured`.
+
+    `starts` gives alternative starting points (names left out start at their Param); the best end point wins.
+    Quadratic near zero and absolute far off, so a faulty row weighs like any other (about what a MAPE asks for).
+    """
+    low = np.array([_in(p, p.low) for p in params])
+    high = np.array([_in(p, p.high) for p in params])
+    prior = np.array([1.0 / p.prior if p.prior else 0.0 for p in params])
+    goal = np.log(measured)
+    weight = np.ones_like(goal) if weights is None else weights / weights.mean()
+    centre = np.array([_in(p, p.start) for p in params])
+
+    def values(x: Array) -> dict[str, float]:
+        return {p.name: float(np.exp(v) if p.log else v) for p, v in zip(params, x, strict=True)}
+
+    def residual(x: Array) -> Array:
+        r = (np.log(model(values(x))) - goal) / scale
+        robust = np.sign(r) * np.sqrt(2 * weight * (np.sqrt(1 + r * r) - 1)) * scale
+        return np.concatenate([robust, 0.01 * np.sqrt(goal.size) * prior * (x - centre)])
+
+    best: Any = None
+    for start in starts:
+        x0 = np.array([_in(p, start.get(p.name, p.start)) for p in params])
+        margin = 1e-6 * (high - low)
+        found = least_squares(
+            residual, np.clip(x0, low + margin, high - margin), bounds=(low, high), diff_step=1e-3,
+            x_scale=np.maximum(high - low, 1e-9) / 10, max_nfev=max_nfev, ftol=1e-5, xtol=1e-5,
+        )  # fmt: skip
+        best = found if best is None or found.cost < best.cost else best
+    return values(best.x)
+
+
+def _in(p: Param, value: float) -> float:
+    return float(np.log(value)) if p.log else value
+
+
+def fit_row(
+    *,
+    names: Mapping[str, str],
+    constants: Mapping[str, float],
+    inside: Error,
+    outside: Error,
+    source: str,
+    mape_large: float = 0.0,
+    mape_transfer: float = 0.0,
+    note: str = "",
+) -> FitRow:
+    """A row of a calibration file; `names` holds gpu, architecture, engine, dtype and (if any) kernel."""
+    return FitRow(
+        **names,
+        constants={name: float(f"{value:.4g}") for name, value in constants.items()},
+        rows_in=inside.rows,
+        rows_out=outside.rows,
+        mape_in=round(float(inside.mape), 2),
+        mape_out=round(float(outside.mape), 2),
+        mape_large=round(float(mape_large), 2),
+        mape_transfer=round(float(mape_transfer), 2),
+        p10=round(float(outside.p10), 4),
+        p90=round(float(outside.p90), 4),
+        source=source,
+        date=datetime.date.today().isoformat(),
+        note=note,
+    )
+
+
+def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
+    """Write a calibration file: `header` as comments, then one [[fit]] table a row, defaults left out."""
+    lines = [f"# {line}".rstrip() for line in header.strip().splitlines()]
+    optional = {"kernel": "", "note": "", "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
+    for row in rows:
+        lines += ["", "[[fit]]"]
+        for name in row.__struct_fields__:
+            value = getattr(row, name)
+            if name not in optional or value != optional[name]:
+                lines.append(f"{name} = {_toml(value)}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else repr(value)

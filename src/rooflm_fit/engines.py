@@ -1,0 +1,368 @@
+"""Fit what only whole runs can give: an engine's host costs, its factors on kernels, and what a card reaches.
+
+    python -m rooflm_fit.engines --data inference.csv [--only JOB ...] [--write]
+
+Log ratios of predicted over measured, robust (soft L1), each (model, GPU) group weighted by the root of its rows, with
+a prior on every constant. The groups fall into three parts by a hash of their names: the errors "out" of each part are
+of a fit to the other two. What is written is a fit on all groups (errors "in").
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.catalogue.engine import Engine
+from rooflm.estimate.inference import Passes, Speed, speed, timed_passes
+from rooflm.graph.ops import Op
+from rooflm.kernels.constants import CALIBRATION
+from rooflm.kernels.derating import Reach, card, forced, kin
+from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.rates import rates
+from rooflm.kernels.roofline import Timed
+from rooflm.scenario.scenario import Scenario
+from rooflm.validation import Request, read_rows
+from rooflm.validation.folds import held_out
+from rooflm.validation.readers.distrust import distrusted
+from rooflm.validation.score import engine_of, family, scenario_of
+from rooflm_fit.common import Array, Param, fit
+from rooflm_fit.jobs import FREE, JOBS, Job
+
+FOLDS = 3
+"""Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
+SCALE = 0.06
+"""Log ratio at which a row's weight turns from square to linear."""
+KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
+"""Constants that enter a kernel's formula: kernels are timed again for them."""
+
+ENGINES = CALIBRATION.parent / "engines" / "inference-versions.toml"
+
+
+@dataclass
+class Family:
+    """Rows predicted in one evaluation, and their kernels' times by what those depend on."""
+
+    requests: list[Request]
+    index: list[int]
+    scenario: Scenario
+    engine: str
+    cache: dict[tuple[float, ...], Passes] = field(default_factory=dict)
+    empty: dict[tuple[int, int], Any] | None = None
+    last: dict[tuple[Engine, Reach], Array] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> str:
+        """The card's name."""
+        return self.scenario.cluster.device.name
+
+    def timed(self, engine: Engine, reach: Reach) -> Passes:
+        """Both passes with neutral engine factors and network, from the cache where it has them."""
+        key = (*reach._replace(network=1.0), *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
+        if key not in self.cache:
+            if len(self.cache) > 40:
+                self.cache.clear()
+            neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
+            plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
+            with forced(reach._replace(network=1.0)):
+                self.cache[key] = timed_passes(replace(self.scenario, engine=plain))
+                if self.empty is None:
+                    twice = timed_passes(replace(self.scenario, engine=replace(plain, collective_floor=2.0)))
+                    self.empty = {
+                        (i, j): t.time - u.time
+                        for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
+                        for j, (t, u) in enumerate(zip(many, few, strict=True))
+                    }
+        return self.cache[key]
+
+    def predict(self, engine: Engine, reach: Reach) -> Array:
+        """Each request's metric with these constants; asked twice, it remembers."""
+        if (engine, reach) not in self.last:
+            if len(self.last) > 8:
+                self.last.clear()
+            self.last[engine, reach] = self._predict(engine, reach)
+        return self.last[engine, reach]
+
+    def _predict(self, engine: Engine, reach: Reach) -> Array:
+        passes = self.timed(engine, reach)
+        empty = self.empty or {}
+        floor = float(np.max(engine.collective_floor)) - 1.0
+        scaled = Passes(
+            *([_scaled(t, engine, floor * empty[i, j], reach.network) for j, t in enumerate(part)]
+              for i, part in enumerate(passes))
+        )  # fmt: skip
+        s = replace(self.scenario, engine=engine)
+        return metrics(self.requests, s, speed(s, scaled, rates(s)))
+
+
+def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
+    if isinstance(t.node, Op):
+        return t._replace(time=t.time * getattr(e, FACTORS.get(t.node.kind, "stream_factor")))
+    return t._replace(time=(t.time + extra) * e.collective_factor / network)
+
+
+def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
+    """The metric of each request out of the times of all (speeds only)."""
+    w = s.workload
+    table = {
+        "ttft": v.ttft, "tpot": v.tpot, "latency_s": v.latency, "output_tokens_per_s": w.batch * w.output / v.latency,
+        "prefill_tokens_per_s": w.batch * w.prompt / v.ttft, "decode_tokens_per_s": w.batch / v.tpot,
+    }  # fmt: skip
+    full = {k: np.broadcast_to(np.asarray(x, float), (len(requests),)) for k, x in table.items()}
+    return np.array([full[r.metric][i] for i, r in enumerate(requests)])
+
+
+def families(requests: Sequence[Request]) -> list[Family]:
+    """Requests by family; index: their places."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i, r in enumerate(requests):
+        groups.setdefault(family(r), []).append(i)
+    done = []
+    for members in groups.values():
+        chosen = [requests[i] for i in members]
+        name = engine_of(chosen[0])
+        done.append(Family(chosen, members, scenario_of(chosen), name))
+    return done
+
+
+SPEEDS = ("ttft", "tpot", "latency_s", "output_tokens_per_s", "prefill_tokens_per_s", "decode_tokens_per_s")
+
+
+class Fitted(NamedTuple):
+    """A job's constants by name, its rows, their predictions, and those of fits that never saw the row's group (nan
+    where there was none)."""
+
+    constants: dict[str, float]
+    requests: list[Request]
+    predicted: Array
+    outside: Array
+
+
+def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
+    """All constants of a job: "field", "engine:field", "gpu|compute", "gpu|bandwidth"."""
+    listed = list(job.shared)
+    for engine, own in job.own.items():
+        listed += [p._replace(name=f"{engine}:{p.name}") for p in own]
+    for gpu in sorted({f.gpu for f in members}):
+        widths = job.cards.get(gpu) or job.cards.get("*")
+        for name, width in widths._asdict().items() if widths else ():
+            if width:
+                start = 1.0 if job.kin else FREE[name].start  # a share of its family's
+                listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
+    for name, width in job.kin._asdict().items() if job.kin else ():
+        if width:
+            kinds = sorted({kin(f.gpu) for f in members})
+            listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in kinds]
+    return listed
+
+
+def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) -> Array:
+    """Predictions of all rows of a job for its constants."""
+    out = np.empty(rows)
+    shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
+    for f in members:
+        own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
+        free = {k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kv_convert != 0}
+        engine = replace(f.scenario.engine, **free)  # type: ignore[arg-type]
+        out[f.index] = f.predict(engine, reach_of(f, theta))
+    return out
+
+
+def reach_of(f: Family, theta: Mapping[str, float]) -> Reach:
+    """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
+    its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
+    if not any("|" in key for key in theta):
+        return card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
+    families_too = any(key.startswith("~") for key in theta)
+    general = card(f.gpu, "", "") if kin(f.gpu) == "~geforce" and not families_too else Reach()
+    found = general._asdict()
+    for name in found:
+        parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{kin(f.gpu)}|{name}") if key in theta]
+        if parts:
+            found[name] = float(np.prod(parts))
+    return Reach(**found)
+
+
+def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
+    """Fit a job to all its rows; and, where `crossed`, predict each fold by a fit to the others."""
+    chosen = [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
+              and engine_of(r) in job.engines]  # fmt: skip
+    members = families(chosen)
+    theta = fit_to(job, members, chosen, np.ones(len(chosen), bool))
+    inside = predict(members, len(chosen), theta)
+    outside = np.full(len(chosen), np.nan)
+    fold = folds(chosen)
+    for k in range(FOLDS if crossed else 0):
+        aside = fold == k
+        if aside.any() and not aside.all():
+            outside[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside))[aside]
+    return Fitted(theta, chosen, inside, outside)
+
+
+def folds(requests: Sequence[Request]) -> NDArray[np.int64]:
+    """The fold of each row: a hash of its model, GPU and number of GPUs, so that whole groups are kept aside."""
+    keys = [(r.group[0], r.group[1], r.kwargs["tp"] * r.kwargs["pp"]) for r in requests]
+    first = held_out(*zip(*keys, strict=True), share=1 / FOLDS)
+    second = held_out(*zip(*keys, strict=True), share=2 / FOLDS)
+    return np.where(first, 0, np.where(second, 1, 2))
+
+
+def fit_to(
+    job: Job, members: Sequence[Family], requests: Sequence[Request], use: NDArray[np.bool_],
+    start: Mapping[str, float] | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Constants of a job from the rows in use that can be trusted; a card without any has none of its own. start: where
+    to start from (a fit to more rows), which saves most of the steps."""
+    use = use & np.array([not distrusted(r) for r in requests])
+    kept = [f for f in members if use[f.index].any()]
+    seen = {f.gpu for f in kept} | {f.engine for f in kept} | {kin(f.gpu) for f in kept}
+    free = params_of(job, members)
+    listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
+    sizes: dict[tuple[str, str], int] = {}
+    for r, u in zip(requests, use, strict=True):
+        sizes[r.group] = sizes.get(r.group, 0) + int(u)
+    weights = np.array([sizes[r.group] ** -0.5 for r, u in zip(requests, use, strict=True) if u])
+    measured = np.array([r.measured for r, u in zip(requests, use, strict=True) if u])
+
+    def model(theta: Mapping[str, float]) -> Array:
+        return predict(kept, len(requests), theta)[use]
+
+    steps = 8 if start else 30
+    return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
+
+
+def errors(predicted: Array, requests: Sequence[Request]) -> tuple[int, float, float]:
+    """Rows, mean and median absolute error in per cent."""
+    if not requests:
+        return 0, float("nan"), float("nan")
+    ape = 100 * np.abs(predicted / np.array([r.measured for r in requests]) - 1)
+    return len(requests), float(ape.mean()), float(np.median(ape))
+
+
+def table(found: Fitted, label: str) -> list[str]:
+    """Errors by source, in and out of sample."""
+    lines = []
+    for source in sorted({r.source for r in found.requests}):
+        parts = []
+        for values in (found.predicted, found.outside):
+            pick = [i for i, r in enumerate(found.requests) if r.source == source and np.isfinite(values[i])]
+            rows, mean, median = errors(values[pick], [found.requests[i] for i in pick])
+            parts.append(f"{rows:5d} {mean:6.1f} {median:6.1f}")
+        lines.append(f"{label:14s} {source:22s} in {parts[0]}   out {parts[1]}")
+    return lines
+
+
+FP32_SUMS = 0.5
+"""Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
+the rate of fp32 sums (RTX 4090: 1.89, of which this leaves 1.37; TensorRT-LLM's five rows there want 1.33)."""
+GENERAL = ("~geforce", "~apple", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
+"""Cards (first parts of their names) without kernel data, whose factors serve every engine."""
+
+
+def write_engines(path: Path, results: Mapping[str, Fitted]) -> None:
+    """Put the fitted constants into the engine rows of `path`, in place; what is not fitted stays."""
+    text = path.read_text(encoding="utf-8")
+    for name, found in results.items():
+        for engine in JOBS[name].engines:
+            own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
+            shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
+            text = updated(text, engine, shared | own)
+    path.write_text(text, encoding="utf-8")
+
+
+def updated(text: str, section: str, values: Mapping[str, float]) -> str:
+    """A TOML text with `values` set in a section, each on its own line (times as text with a unit).
+
+    >>> updated('[a]\\nx = 1\\n\\n[b]\\nx = 2\\n', "a", {"x": 3.0, "gap": 2e-6})
+    '[a]\\nx = 3\\ngap = "2 us"\\n\\n[b]\\nx = 2\\n'
+    """
+    lines = text.split("\n")
+    start = next((i for i, line in enumerate(lines) if line in (f"[{section}]", f'["{section}"]')), None)
+    if start is None:
+        return text
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
+    body = lines[start + 1 : end]
+    for key, value in values.items():
+        unit = f'"{float(f"{value * 1e6:.4g}"):.10g} us"' if key in SECONDS else f"{value:.4g}"
+        place = next((i for i, line in enumerate(body) if line.startswith(f"{key} = ")), None)
+        if place is None:
+            body.insert(max((i for i, line in enumerate(body) if line.strip()), default=-1) + 1, f"{key} = {unit}")
+        else:
+            body[place] = f"{key} = {unit}"
+    return "\n".join([*lines[: start + 1], *body, *lines[end:]])
+
+
+SECONDS = ("step", "sequence", "request", "gap", "issue_prefill", "issue_decode")
+
+
+def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
+    """Put the fitted jobs' cards into the file: a row a card and engine, and a general one where GENERAL says so."""
+    head, *blocks = path.read_text(encoding="utf-8").split("[[card]]")
+    gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
+    gone += [f'"as fitted to runs of {name};' for name in results]
+    lines = [head.rstrip()]
+    lines += [f"\n[[card]]{block.rstrip()}" for block in blocks if not any(mark in block for mark in gone)]
+    general: dict[str, tuple[int, list[str]]] = {}
+    for name, found in results.items():
+        gpus = sorted({k.split("|")[0] for k in found.constants if "|" in k})
+        for gpu in gpus:
+            factors = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{gpu}|")}
+            shared = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{kin(gpu)}|")}
+            if not gpu.startswith("~"):
+                factors = {k: factors.get(k, 1.0) * shared.get(k, 1.0) for k in {**shared, **factors}}
+            rows = sum(gpu in (r.group[1], kin(r.group[1])) for r in found.requests)
+            values = [f"{k} = {v:.4g}" for k, v in factors.items()]
+            sources = ", ".join(sorted({r.source for r in found.requests}))
+            for engine in JOBS[name].engines:
+                lines += ["", "[[card]]", f'gpu = "{gpu}"', f'engine = "{engine}"', *values, f"rows = {rows}",
+                          f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
+            if name == "llama.cpp" and "~geforce" in (gpu, kin(gpu)):
+                factors["compute"] **= FP32_SUMS
+            plain = [f"{k} = {v:.4g}" for k, v in factors.items() if k not in ("few", "network")]
+            if gpu.startswith(GENERAL) and rows > general.get(gpu, (0, []))[0]:
+                note = f'source = "as fitted to runs of {name}; for engines without runs on this card"'
+                general[gpu] = (rows, [f'gpu = "{gpu}"', *plain, f"rows = {rows}", note])
+    for _, row in general.values():
+        lines += ["", "[[card]]", *row]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit the jobs asked for; print errors and constants; with --write, put them where the package reads them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=list(JOBS))
+    parser.add_argument("--quick", action="store_true", help="leave the errors out of sample out")
+    parser.add_argument("--write", action="store_true", help="write engine rows and cards")
+    parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
+    args = parser.parse_args(argv)
+    requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    results = {}
+    for name in args.only:
+        results[name] = found = run(JOBS[name], requests, not args.quick)
+        print("\n".join(table(found, name)), flush=True)
+        print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
+    if args.rows:
+        write_rows(args.rows, results)
+    if args.write:
+        write_engines(ENGINES, results)
+        write_cards(CALIBRATION / "devices.toml", results)
+
+
+def write_rows(path: Path, results: Mapping[str, Fitted]) -> None:
+    """Every row with its prediction by the shipped fit and by one that never saw its group."""
+    lines = ["job,id,source,model,gpu,engine,metric,measured,inside,outside"]
+    for name, f in results.items():
+        for r, inside, outside in zip(f.requests, f.predicted, f.outside, strict=True):
+            figures = f"{r.measured:.6g},{inside:.6g},{outside:.6g}"
+            lines.append(f"{name},{r.id},{r.source},{r.group[0]},{r.group[1]},{r.engine},{r.metric},{figures}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

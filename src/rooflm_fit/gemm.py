@@ -1,0 +1,291 @@
+"""Fit `rooflm.kernels.gemm` to a table of measured GEMM kernels.
+
+    python -m rooflm_fit.gemm --data DIR --out FILE
+
+DIR holds gemm.parquet: source gpu backend version kernel dtype m n k time_us, one row a measured kernel. 30 % of the
+(n, k) pairs are kept aside by a hash. Three kinds of row come out: one a (GPU, engine, dtype); one a (generation,
+dtype), fitted to all its tables at once; one a dtype over everything. The last two also by engine in low precision,
+where engines differ in what they time (quantising) and in how their kernels split the work.
+
+Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
+host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.gemm import GemmConstants, gemm_time, ideal_gemm_time, warm_share
+from rooflm.validation.folds import held_out
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Error, Gpu, Param, error, fit, fit_row, write_fits
+
+ELEMENT_BYTES = {
+    "bf16": (2.0, 2.0),
+    "fp16": (2.0, 2.0),
+    "fp8": (1.0, 1.0),
+    "int8": (1.0, 1.0),
+    "fp8_block": (1.0, 1.0),
+    "nvfp4": (0.5625, 0.5625),
+    "int8_wo": (1.0, 2.0),
+    "int4_wo": (0.5, 2.0),
+}
+"""Bytes an element of weights and activations in the kernel (nvfp4 with a scale each 16 elements); outputs take 2."""
+OUT_BYTES = 2.0
+DTYPE = {"sq": "int8"}
+"""Names of dtypes in the table that we call otherwise: SmoothQuant multiplies int8 by int8."""
+PARAMS: tuple[Param, ...] = (
+    Param("t0", 2e-6, 0.3e-6, 40e-6),
+    Param("eff_c", 0.9, 0.2, 1.1),
+    Param("thr", 0.1, 0.0, 0.9, log=False),
+    Param("eff_m", 0.85, 0.3, 1.1),
+    Param("k0", 150.0, 5.0, 3000.0),
+    Param("pen", 0.1, 0.0, 1.0, log=False),
+    Param("c_sm", 3.0, 0.7, 15.0),
+    Param("mix", 0.05, 0.001, 1.0),
+    Param("split", 2e-6, 0.1e-6, 1e-3),
+    Param("ramp", 2e-6, 0.05e-6, 10e-6),
+)
+LOW_PRECISION = (Param("q_pass", 1.0, 0.01, 30.0), Param("q_row", 100.0, 1.0, 1e5))
+EFF_C_LOW = 1.3
+"""Upper bound of eff_c in low precision: kernels with one large tile for all shapes lose the excess in k0 and thr."""
+LARGE_WEIGHT = 2.0
+"""Weight of kernels over 20 us (roofline) in the fit: they make up a model's step."""
+STARTS: tuple[dict[str, float], ...] = (
+    *({"c_sm": a, "pen": b, "split": s} for a in (2.5, 6.0) for b in (0.05, 0.7) for s in (2.5e-6, 1e-4)),
+    {"pen": 0.9, "split": 5e-4, "k0": 400.0, "eff_c": 1.05},
+    {"c_sm": 3.5, "pen": 0.9, "split": 1e-3, "k0": 400.0},
+)
+"""Several basins: libraries that split k and shrink tiles freely, and ones that do neither."""
+WARM_L2 = {"ampere": 0.7, "hopper": 0.73, "blackwell": 0.52, "vllm": 0.95, "trtllm": 1.08, "sglang": 1.03}
+"""Share of L2 that a benchmark's loop can keep warm, fitted on the bf16 tables: by generation where L2 is two halves
+that hold duplicates (and where it hardly matters), by the engine's loop on GDDR cards, where L2 is in one piece."""
+GDDR = ("ada", "blackwell-rtx")
+"""Generations whose L2 is over five times faster than their DRAM: there a warm L2 also speeds up quantising."""
+LARGE = 20e-6
+JOINT_ROWS = 1500
+"""Rows drawn from each table for a joint fit, so that every table weighs the same."""
+
+
+class Table(NamedTuple):
+    """One measured table: its names, shapes, times in s, and how its loop uses memory: bytes touched between
+    two uses of the same weights and of the same activations, and the number of weight copies."""
+
+    gpu: str
+    engine: str
+    dtype: str
+    source: str
+    m: Array
+    n: Array
+    k: Array
+    time: Array
+    footprint: Array
+    footprint_act: Array
+    copies: Array
+    aside: NDArray[np.bool_]
+
+    @property
+    def device(self) -> Gpu:
+        return GPUS[self.gpu]
+
+    def take(self, rows: NDArray[np.intp]) -> Table:
+        return self._replace(**{f: getattr(self, f)[rows] for f in self._fields[4:]})
+
+
+def weight_copies(engine: str, dtype: str, weight: Array, l2: float) -> Array:
+    """Weight buffers that the measuring loop cycles through, by its published source.
+
+    aiconfigurator's collectors: vLLM and SGLang six (one for nvfp4 and block fp8 in vLLM), TensorRT-LLM as many as
+    fill L2, at most five. Vidur ("torch") times whole layers, so its buffers are cold: many.
+    """
+    if engine == "trtllm":
+        return np.clip(np.ceil(l2 / weight), 1.0, 5.0)
+    return np.full_like(weight, 1e3 if engine == "torch" else 1.0 if (engine, dtype) == ("vllm", "nvfp4") else 6.0)
+
+
+def _footprint_act(engine: str, gpu: str, once: Array, source: Array, quantised: bool) -> Array:
+    """Bytes touched between two uses of the same activations; infinite where a warm L2 brings nothing.
+
+    once: B of one GEMM; source: B of its 16-bit activations. SGLang's loop has activations of its own in each of six
+    GEMMs, vLLM's and TensorRT-LLM's share one. Quantising gains nothing from L2 on HBM cards nor in vLLM's kernels,
+    which do not reach the DRAM's rate anyway (seen in the fits).
+    """
+    if engine == "torch" or (quantised and (engine == "vllm" or GPUS[gpu].architecture not in GDDR)):
+        return np.full_like(once, np.inf)
+    return (once + source * quantised) * (6.0 if engine == "sglang" else 1.0)
+
+
+def warm_fraction(gpu: str, engine: str) -> float:
+    """The share of L2 that the engine's loop keeps warm on a GPU (see WARM_L2)."""
+    generation = GPUS[gpu].architecture
+    return WARM_L2.get(engine if generation in GDDR else generation, 1.0)
+
+
+def load_tables(data: Path) -> list[Table]:
+    """The measured tables that time real kernels (see the module's text for what is left out)."""
+    frame = pd.read_parquet(data / "gemm.parquet")
+    for name in ("source", "gpu", "backend", "version", "dtype"):
+        frame[name] = frame[name].astype(str)
+    bad = ((frame.backend == "vllm") & (frame.dtype == "fp8_block")) | (
+        (frame.backend == "sglang") & (frame.gpu == "b300_sxm")
+    )
+    frame = frame[frame.gpu.isin(list(CATALOGUE_GPU)) & ~bad]
+    tables = []
+    for (gpu_name, engine, dtype_name), part in frame.groupby(["gpu", "backend", "dtype"], sort=True):
+        gpu, dtype = CATALOGUE_GPU[str(gpu_name)], DTYPE.get(str(dtype_name), str(dtype_name))
+        weight_bytes, act_bytes = ELEMENT_BYTES[dtype]
+        m, n, k = (part[c].to_numpy(np.float64) for c in ("m", "n", "k"))
+        copies = weight_copies(str(engine), dtype, n * k * weight_bytes, GPUS[gpu].l2)
+        once = m * k * act_bytes + m * n * OUT_BYTES
+        footprint = copies * n * k * weight_bytes + once
+        footprint_act = _footprint_act(str(engine), gpu, n * k * weight_bytes + once, m * k * 2.0, act_bytes < 2.0)
+        source = f"{part.source.iloc[0]} {engine} {part.version.iloc[0]}"
+        time = part.time_us.to_numpy(np.float64) * 1e-6
+        aside = held_out(part.n.astype(int), part.k.astype(int))
+        tables.append(Table(gpu, str(engine), dtype, source, m, n, k, time, footprint, footprint_act, copies, aside))
+    return tables
+
+
+def predict(table: Table, constants: Mapping[str, float]) -> Array:
+    """Times in s of a table's shapes as its benchmark loop would measure them (partly warm L2)."""
+    c, g, (weight_bytes, act_bytes) = GemmConstants(**constants), table.device, ELEMENT_BYTES[table.dtype]
+    warm_l2 = g.l2 * warm_fraction(table.gpu, table.engine)
+    return np.asarray(
+        gemm_time(
+            table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
+            peak=g.peak(table.dtype), bandwidth=g.bandwidth, sms=g.sms, c=c,
+            hot=warm_share(table.footprint, table.copies, warm_l2),
+            hot_act=warm_share(table.footprint_act, 6.0, warm_l2),
+        )
+    )  # fmt: skip
+
+
+def is_large(table: Table) -> NDArray[np.bool_]:
+    """Rows whose plain roofline exceeds 20 us."""
+    g, (weight_bytes, act_bytes) = table.device, ELEMENT_BYTES[table.dtype]
+    return np.asarray(
+        ideal_gemm_time(
+            table.m, table.n, table.k, weight_bytes=weight_bytes, act_bytes=act_bytes, out_bytes=OUT_BYTES,
+            peak=g.peak(table.dtype), bandwidth=g.bandwidth,
+        ) > LARGE
+    )  # fmt: skip
+
+
+def fit_tables(
+    tables: Sequence[Table], rows: int | None = None, starts: Sequence[Mapping[str, float]] = STARTS
+) -> dict[str, float]:
+    """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0)."""
+    params = PARAMS
+    if tables[0].dtype not in ("bf16", "fp16"):
+        params = tuple(p._replace(high=EFF_C_LOW) if p.name == "eff_c" else p for p in PARAMS) + LOW_PRECISION
+    parts = []
+    for table in tables:
+        index = np.flatnonzero(~table.aside)
+        if rows is not None and index.size > rows:
+            index = np.random.default_rng(0).choice(index, rows, replace=False)
+        parts.append(table.take(index))
+    measured = np.concatenate([p.time for p in parts])
+    weights = np.concatenate([np.where(is_large(p), LARGE_WEIGHT, 1.0) / p.time.size for p in parts])
+    return fit(
+        lambda c: np.concatenate([predict(p, c) for p in parts]), measured, params, weights=weights, starts=starts
+    )
+
+
+def errors(tables: Sequence[Table], constants: Mapping[str, float]) -> tuple[Error, Error, float]:
+    """Errors inside and outside the fitted shapes, and outside on large kernels, over all rows of `tables`."""
+    p = np.concatenate([predict(t, constants) for t in tables])
+    t = np.concatenate([t.time for t in tables])
+    aside = np.concatenate([t.aside for t in tables])
+    large = np.concatenate([is_large(t) for t in tables])
+    return error(p[~aside], t[~aside]), error(p[aside], t[aside]), error(p[aside & large], t[aside & large]).mape
+
+
+def transfer(fitted: Sequence[Table], others: Sequence[Table], constants: Mapping[str, float] | None = None) -> float:
+    """Error in per cent on `others` of constants fitted to `fitted` (0 where either is empty)."""
+    if not fitted or not others:
+        return 0.0
+    c = constants or fit_tables(fitted, JOINT_ROWS, STARTS[::4])
+    return float(np.mean([error(predict(t, c), t.time).mape for t in others]))
+
+
+def joint_row(tables: Sequence[Table], architecture: str, groups: Mapping[str, str], engine: str = ANY) -> FitRow:
+    """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group)."""
+    c = fit_tables(tables, JOINT_ROWS)
+    inside, outside, large = errors(tables, c)
+    left = [
+        transfer([t for t in tables if groups[t.gpu] != g], [t for t in tables if groups[t.gpu] == g])
+        for g in sorted({groups[t.gpu] for t in tables})
+    ]
+    names = {"gpu": ANY, "architecture": architecture, "engine": engine, "dtype": tables[0].dtype}
+    source = "all tables of " + ", ".join(sorted({f"{t.gpu} {t.engine}" for t in tables}))
+    return fit_row(
+        names=names, constants=c, inside=inside, outside=outside, source=source, mape_large=large,
+        mape_transfer=float(np.mean(left)) if len(left) > 1 else 0.0,
+    )  # fmt: skip
+
+
+def fit_all(tables: Sequence[Table]) -> list[FitRow]:
+    """Every row of the calibration file, in its order."""
+    rows = []
+    for table in tables:
+        c = fit_tables([table])
+        inside, outside, large = errors([table], c)
+        names = {
+            "gpu": table.gpu,
+            "architecture": table.device.architecture,
+            "engine": table.engine,
+            "dtype": table.dtype,
+        }
+        kin = [t for t in tables if (t.gpu, t.dtype) == (table.gpu, table.dtype) and t.engine != table.engine]
+        row = fit_row(
+            names=names, constants=c, inside=inside, outside=outside, source=table.source, mape_large=large,
+            mape_transfer=transfer([table], kin, c),
+        )  # fmt: skip
+        rows.append(row)
+        _report(row)
+    for dtype in dict.fromkeys(t.dtype for t in tables):
+        same = [t for t in tables if t.dtype == dtype]
+        engines = [ANY] if dtype in ("bf16", "fp16") else [ANY, *dict.fromkeys(t.engine for t in same)]
+        for engine in engines:
+            mine = [t for t in same if engine in (ANY, t.engine)]
+            for architecture in dict.fromkeys(t.device.architecture for t in mine):
+                part = [t for t in mine if t.device.architecture == architecture]
+                rows.append(joint_row(part, architecture, {name: name for name in GPUS}, engine))
+                _report(rows[-1])
+            rows.append(joint_row(mine, ANY, {name: g.architecture for name, g in GPUS.items()}, engine))
+            _report(rows[-1])
+    return rows
+
+
+def _report(r: FitRow) -> None:
+    print(
+        f"{r.gpu:15s} {r.architecture:14s}{r.engine:7s} {r.dtype:10s} in {r.mape_in:6.2f} out {r.mape_out:6.2f} "
+        f">20us {r.mape_large:6.2f} transfer {r.mape_transfer:6.2f}  {r.rows_in}/{r.rows_out}",
+        flush=True,
+    )
+
+
+HEADER = """Constants of the GEMM kernel time (rooflm.kernels.gemm), fitted by `python -m rooflm_fit.gemm`.
+Source of the measurements: tables of measured kernels published by ai-dynamo/aiconfigurator (Apache-2.0) and
+microsoft/vidur (MIT); `source` gives commit, engine and version. Efficiencies refer to the datasheet figures in
+rooflm_fit.common.GPUS. Errors are mean absolute percentage errors; 30 % of (n, k) pairs were kept aside (_out)."""
+
+
+def main() -> None:
+    """Fit everything and write the calibration file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
+    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
+    arguments = parser.parse_args()
+    write_fits(arguments.out, fit_all(load_tables(arguments.data)), HEADER)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What each joint fit of engines frees, and how far: constants with their priors, releases that share them, cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rooflm_fit.common import Param
+
+
+class Card(NamedTuple):
+    """Prior widths (log) of a card's factors in a job; 0 leaves the factor at 1."""
+
+    compute: float = 0.2
+    bandwidth: float = 0.2
+    network: float = 0.0
+    few: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
+    common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
+    the same of a family of cards (`kernels.cards.kin`), whose factors multiply those of its cards."""
+
+    engines: tuple[str, ...]
+    shared: tuple[Param, ...] = ()
+    own: Mapping[str, tuple[Param, ...]] = field(default_factory=dict)
+    cards: Mapping[str, Card] = field(default_factory=dict)
+    skip: tuple[str, ...] = ()
+    kin: Card | None = None
+
+
+FREE = {
+    "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
+    "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 6.0, 0.03, 100.0),
+}  # fmt: skip
+"""A card's factors: where they start, and their bounds."""
+
+
+def host(step: float = 1e-3, sequence: float = 10e-6, request: float = 10e-3, gap: float = 1e-6) -> tuple[Param, ...]:
+    """The host's constants with wide priors around their usual values (s)."""
+    return (
+        Param("step", step, 1e-6, 2e-2, prior=0.8),
+        Param("sequence", sequence, 1e-8, 2e-3, prior=0.8),
+        Param("request", request, 1e-5, 1.0, prior=0.8),
+        Param("gap", gap, 1e-8, 2e-5, prior=0.5),
+    )
+
+
+def kernel(*names: str, width: float = 0.25, low: float = 0.3, high: float = 4.0) -> tuple[Param, ...]:
+    """Factors on kernels around 1."""
+    return tuple(Param(n, 1.0, low, high, prior=width) for n in names)
+
+
+def reread(start: float) -> Param:
+    """Time of query heads that read the KV cache each by itself, over 16-bit values at L1's rate."""
+    return Param("kv_reread", start, 0.0, 24.0, log=False, prior=2.0)
+
+
+APPLE = ("apple-m1-7core-8gb", "apple-m1-max-32core-64gb", "apple-m1-pro-14core-16gb", "apple-m2-ultra-76core-192gb",
+         "apple-m3-max-40core-64gb", "apple-m3-pro-18core-36gb")  # fmt: skip
+CONVERT = Param("kv_convert", 250.0, 1.0, 1e4, prior=1.0)
+EXPERTS = Param("moe_factor", 0.8, 0.3, 4.0, prior=0.25)
+"""Both start at what two engines agree on: one model and card alone would have to tell them from 60 and 1."""
+COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
+
+JOBS: dict[str, Job] = {
+    "vllm-2024": Job(
+        ("vllm-2024",),
+        (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), CONVERT,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
+        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
+    ),
+    "vllm-2024-rocm": Job(
+        ("vllm-2024-rocm",),
+        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE, reread(4.0),
+         *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
+        cards={"mi250": Card(0.5, 0.4, few=0.7), "mi300x": Card(0.5, 0.4, few=0.7)}, kin=Card(0.5, 0.3, few=0.7),
+    ),
+    "trtllm-2024": Job(
+        ("trtllm-2024",),
+        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
+         CONVERT,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
+        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
+               "rtx-4090": Card(0.3, 0.3)},
+    ),
+    "trtllm": Job(
+        ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
+        (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
+         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
+        own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
+             "trtllm-0.9": (reread(4.5), Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5))},
+        cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
+    ),
+    "trtllm-nemo": Job(
+        ("trtllm-nemo",),
+        (*host(0.3e-3, 10e-6, 20e-3), COLLECTIVE, *kernel("gemm_factor", "attention_factor", "decode_factor")),
+    ),
+    "fastertransformer": Job(
+        ("fastertransformer",),
+        (*host(0.5e-3, 5e-6, 2e-3), COLLECTIVE, Param("bmm_factor", 1.0, 0.3, 5.0, prior=0.5),
+         *kernel("gemm_factor", "decode_factor", "stream_factor")),
+    ),
+    "megatron-infer": Job(
+        ("megatron-infer",),
+        (Param("step", 5e-3, 1e-6, 2e-1, prior=0.8), Param("sequence", 3e-3, 1e-8, 1e-1, prior=1.0),
+         Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), COLLECTIVE, *kernel("gemm_factor")),
+    ),
+    "llama.cpp": Job(
+        ("llama.cpp-2024-05", "llama.cpp"),
+        (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
+         *kernel("attention_factor", "decode_factor", "stream_factor", width=0.5),
+         Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
+         Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3),
+         reread(4.0)),
+        own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)},
+        cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
+        kin=Card(0.5, 0.3),
+    ),
+    "tinychat": Job(
+        ("tinychat", "tinychat-2.0"),
+        (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5)),
+        own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
+        cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
+    ),
+    "tgi": Job(("tgi",), host(2e-3, 50e-6, 20e-3)),
+    "mlc": Job(("mlc",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
+    "exllamav2": Job(("exllamav2",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
+}  # fmt: skip

@@ -1,0 +1,155 @@
+"""Fit the MLA constants: python -m rooflm_fit.mla --data DIR --out FILE (DIR holds mla.parquet).
+
+30 % of the numbers of heads would be two of seven, so whole (batch, heads) pairs are kept aside by a hash instead.
+vLLM's rows were timed from the host without CUDA graphs: their floor (floor_s) is the host's, not the kernel's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rooflm.kernels.attention import hot_share
+from rooflm.kernels.constants import FitRow
+from rooflm.kernels.mla import (
+    IDEAL_MLA_DECODE,
+    IDEAL_MLA_PREFILL,
+    MlaDecodeConstants,
+    MlaPrefillConstants,
+    mla_decode_time,
+    mla_prefill_time,
+)
+from rooflm.validation.folds import held_out
+from rooflm_fit.attention import Columns, Recipe, fit_cells, fit_families, load, summary, write
+from rooflm_fit.common import GPUS, Array, Param
+
+PROJECTING = ("vllm",)
+"""Engines whose measured prefill call includes the up-projection of the latent."""
+
+WIDE_HEADS = 64
+"""TensorRT-LLM has a kernel of its own for more heads with an 8-bit cache on RTX Blackwell, three times as fast."""
+
+
+def columns(rows: Any) -> Columns:
+    """Columns of the predictors (SI) from mla.parquet."""
+    same = {"batch": "batch", "seq_q": "new", "seq_kv": "kv_len", "heads": "heads"}
+    x = {new: rows[old].to_numpy(float) for old, new in same.items()}
+    wide = rows.dtype == "fp8"
+    x["peak"] = np.array([GPUS[g].peak(d) for g, d in zip(rows.gpu, rows.dtype, strict=True)])
+    x["bandwidth"] = np.array([GPUS[g].bandwidth for g in rows.gpu])
+    x["sms"] = np.array([float(GPUS[g].sms) for g in rows.gpu])
+    x["l2"] = np.array([GPUS[g].l2 for g in rows.gpu])
+    x["q_bytes"] = np.where(wide, 1.0, 2.0)
+    x["kv_bytes"] = np.where(rows.kv_dtype == "fp8", 1.0, 2.0)
+    x["project"] = np.where(rows.backend.isin(PROJECTING), 1.0, 0.0)
+    return x
+
+
+def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
+    """Seconds of the measured prefill calls."""
+    time = mla_prefill_time(
+        x["batch"], x["new"], np.zeros(1), x["heads"], q_bytes=x["q_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
+        sms=x["sms"], c=MlaPrefillConstants(**constants), up_projection=x["project"],
+    )  # fmt: skip
+    return np.asarray(time)
+
+
+def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
+    """Warm-cache seconds of the measured decode calls."""
+    c = MlaDecodeConstants(**constants)
+    hot = hot_share(x["batch"] * x["kv_len"] * 576 * x["kv_bytes"], x["l2"], c.l2_frac)
+    time = mla_decode_time(
+        x["batch"], x["kv_len"], x["heads"], kv_bytes=x["kv_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
+        sms=x["sms"], c=c, hot=hot,
+    )  # fmt: skip
+    return np.asarray(time)
+
+
+PREFILL = Recipe(
+    "mla-prefill",
+    predict_prefill,
+    (
+        Param("launch_s", 1e-5, 5e-7, 1e-4),
+        Param("eff", 0.6, 0.02, 1.1),
+        Param("tile_s", 2e-6, 1e-8, 1e-4),
+        Param("passes", 1.0, 0.0, 40.0, log=False),
+        Param("sharp", 1.6, 1.0, 8.0),
+        Param("throttle", 0.1, 0.0, 0.6, log=False),
+        Param("tail", 0.6, 0.0, 2.5, log=False),
+        Param("floor_s", 1e-5, 1e-6, 1e-3),
+    ),
+    {"tile": (64.0, 128.0, 256.0), "absorbed": (0.0, 1.0)},
+    IDEAL_MLA_PREFILL._asdict(),
+    columns,
+    {},
+)
+DECODE = Recipe(
+    "mla-decode",
+    predict_decode,
+    (
+        Param("launch_s", 8e-6, 5e-7, 1e-4),
+        Param("eff_m", 0.8, 0.1, 1.0),
+        Param("ramp_s", 4e-6, 0.0, 5e-5, log=False),
+        Param("sharp", 2.0, 1.0, 8.0),
+        Param("sm_bw", 1.5, 0.02, 20.0),
+        Param("cta_s", 3e-6, 1e-8, 1e-3),
+        Param("split_s", 5e-6, 0.0, 8e-5, log=False),
+        Param("eff_c", 0.5, 0.002, 1.2),
+        Param("l2_frac", 0.6, 0.01, 2.0),
+        Param("floor_s", 1e-5, 1e-6, 1e-3),
+    ),
+    {"block": (64.0, 128.0), "max_splits": (1.0, -8.0, 32.0, 128.0), "group_tile": (16.0, 32.0, 64.0, 128.0)},
+    IDEAL_MLA_DECODE._asdict(),
+    columns,
+    {},
+)
+
+
+def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
+    """(names, rows) of a kind: one a GPU, engine, dtype and KV dtype; "-wide" see WIDE_HEADS."""
+    for (gpu, engine, kv), cell in rows.groupby(["gpu", "backend", "kv_dtype"], observed=True):
+        arch = GPUS[gpu].architecture
+        names = {"gpu": gpu, "architecture": arch, "engine": engine, "dtype": kv, "kernel": kind}
+        if (engine, kind) == ("sglang", "mla-prefill") and arch in ("hopper", "ada", "blackwell-rtx"):
+            continue  # measured on the latent itself (absorbed, 3.1 times the work); its server expands keys and values
+        if (engine, arch, kind, kv) == ("trtllm", "blackwell-rtx", "mla-decode", "fp8"):
+            yield {**names, "kernel": kind + "-wide"}, cell[cell.heads > WIDE_HEADS]
+            cell = cell[cell.heads <= WIDE_HEADS]
+        yield names, cell
+
+
+def split(rows: Any) -> Any:
+    """True for rows kept aside: whole (batch, heads) pairs."""
+    return held_out(rows.batch, rows.heads)
+
+
+HEADER = """Constants of the MLA kernels (rooflm.kernels.mla), fitted by python -m rooflm_fit.mla.
+kernel: mla-prefill (MlaPrefillConstants), mla-decode (MlaDecodeConstants); dtype is that of the KV cache (Q is bf16).
+floor_s of vLLM's rows is the host's time of a call without CUDA graphs: set it to 0 where graphs replay the step.
+30 % of (batch, heads) pairs kept aside; errors in per cent."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit both phases and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args(argv)
+    table = load(args.data / "mla.parquet")
+    table = table.groupby([c for c in table.columns if c not in ("time", "time_us", "tp")], observed=True)
+    rows = table.time.median().reset_index()
+    done: list[FitRow] = []
+    for recipe in (PREFILL, DECODE):
+        phase = rows[rows.phase == recipe.kind.removeprefix("mla-")]
+        fitted, measured = fit_cells(recipe, cells(phase, recipe.kind), split)
+        print(summary(measured, recipe.kind), flush=True)
+        done += fitted + fit_families(recipe, measured, fitted, split)
+        write(args.out, done, HEADER)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""Fit `kernels.moe.moe_time` to measured expert kernels: `python -m rooflm_fit.moe --data DIR --out FILE`.
+
+DIR holds moe.parquet: gpu, backend, kernel, dtype, tokens, hidden, inter, topk, experts, tp, ep, distribution, time_us.
+Rows of balanced routing are fitted; those of power-law routing only judge `routed` (but where there are no others).
+Errors out of sample are those of three fits that each left out a third of the model shapes; the shipped constants fit
+all. A tenth of TensorRT-LLM's configurations ran untuned (whole sets 2 to 7 times too slow, at random), and Triton
+kernels lack a tile table for most expert-parallel shapes: all rows are kept, the fit is robust.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.moe import Hardware, MoEConstants, Routing, balanced, moe_time, routed
+from rooflm.validation.folds import held_out
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, write_fits
+
+Array = NDArray[np.float64]
+
+SKEW = 1.0
+"""Variation of the experts' popularity that fits both power-law benchmarks (1.01, 1.2) best from 0, 0.5 .. 2.5."""
+UNTUNED = 0.35
+"""A usual kernel that reaches less of the DRAM's bandwidth ran without tuning: its row is named "untuned". (Not so for
+4-bit weights: some kernels widen them first, and then move four times the bytes.)"""
+FOLDS = 3
+MOST_ROWS = 2500
+"""Rows of a GPU in one fit; more do not move the constants."""
+NOT_GATED = {(2688, 1856), (2048, 5120)}
+"""(hidden, width) of the measured models without a gate projection."""
+
+
+class Kind(NamedTuple):
+    """A dtype of the tables: our name, bytes an element of weights and activations (scales included), rate's width."""
+
+    name: str
+    weight_bytes: float
+    act_bytes: float
+    bits: int
+
+
+KINDS = {
+    "bf16": Kind("bf16", 2.0, 2.0, 16),
+    "fp8": Kind("fp8", 1.0, 1.0, 8),
+    "fp8_block": Kind("fp8_block", 1.0, 1.0, 8),
+    "nvfp4": Kind("nvfp4", 0.5625, 0.5625, 4),
+    "w4a16_mxfp4": Kind("mxfp4", 0.53125, 2.0, 16),
+    "w4a8_mxfp4_mxfp8": Kind("mxfp4_mxfp8", 0.53125, 1.03125, 8),
+    "int4_wo": Kind("int4_wo", 0.515625, 2.0, 16),
+}
+FAMILIES = {
+    "min_latency": ("min_latency",),
+    "plain": ("nongated",),
+    "marlin": ("marli",),
+    "deepgemm": ("deepgemm",),
+    "trtllm": ("flashinfer_trtl",),
+    "cutlass": ("cutl", "moe_torch_flow"),
+    "flashinfer": ("nvfp4moe_flash",),
+    "triton": ("triton", "fused_moe"),
+}
+"""Our name of a kernel family -> parts of the names in the tables; the first that matches counts."""
+PARAMS = (
+    Param("start", 1.5e-5, 1e-6, 2e-4),
+    Param("expert", 1e-8, 1e-11, 1e-6),
+    Param("eff_c", 0.7, 0.05, 1.2),
+    Param("eff_m", 0.8, 0.1, 1.05),
+    Param("c_sm", 2.0, 0.2, 10.0),
+    Param("ramp", 5e-6, 1e-8, 6e-5),
+    Param("wave", 5e-7, 1e-8, 2e-5),
+    Param("eff_pass", 0.6, 0.05, 2.5),
+    Param("stray", 0.2, 1e-3, 4.0),
+    Param("l2", 0.6, 0.02, 3.0, prior=1.0),
+)
+SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
+HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by GPU, engine, dtype and kernel family.
+Written by: python -m rooflm_fit.moe --data DIR --out FILE
+kernel: "" is the engine's usual family on that GPU (its name is in the note); "tp" is the same, fitted to rows without
+expert parallelism only (which engines tune best: use it where ep = 1); other families are named ("plain": no gate).
+"untuned": measured several times slower than the same kernels elsewhere; the question falls back to another engine.
+`_out`: three fits, each without a third of the model shapes; the constants are those of all shapes.
+mxfp4: 4-bit weights, 16-bit activations; mxfp4_mxfp8: 4-bit weights, 8-bit activations."""
+
+
+class Table(NamedTuple):
+    """Measured rows as arrays; `fold` says in which fit a row is left out."""
+
+    tokens: Array
+    hidden: Array
+    width: Array
+    top_k: Array
+    experts: Array
+    tp: Array
+    ep: Array
+    gated: Array
+    peak: Array
+    bandwidth: Array
+    sms: Array
+    l2: Array
+    seconds: Array
+    fold: Array
+    even: Array
+
+    def where(self, mask: NDArray[Any]) -> Table:
+        return Table(*(column[mask] for column in self))
+
+
+def read(data: Path) -> pd.DataFrame:
+    """Rows of the GPUs and dtypes that we know, with columns `engine`, `kind` and `family`."""
+    rows = pd.read_parquet(data / "moe.parquet")
+    for name in rows.columns:
+        if str(rows[name].dtype) == "category":
+            rows[name] = rows[name].astype(str)
+    rows = rows[rows["gpu"].isin(CATALOGUE_GPU) & rows["dtype"].isin(KINDS)].copy()
+    rows["gpu"] = rows["gpu"].map(CATALOGUE_GPU)
+    families = {kernel: family_of(kernel) for kernel in rows["kernel"].unique()}
+    rows["family"] = rows["kernel"].map(families)
+    return rows
+
+
+def family_of(kernel: str) -> str:
+    """Our name of a kernel family.
+
+    >>> family_of("sglang_fused_moe_triton"), family_of("moe_torch_flow_nongated")
+    ('triton', 'plain')
+    """
+    return next((name for name, parts in FAMILIES.items() if any(part in kernel for part in parts)), "triton")
+
+
+def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
+    """Columns of one GPU and dtype. Folds go by model shape, or by (tp, ep) where there is only one shape."""
+    card = GPUS[gpu]
+    peak = {16: card.peak16, 8: card.peak8, 4: card.peak4}[kind.bits]
+    names = ["hidden", "inter", "topk", "experts"]
+    many = len(rows[names].drop_duplicates()) > 2
+    groups = rows[names if many else ["tp", "ep"]].apply(tuple, axis=1)
+    order = {group: index for index, group in enumerate(_shuffled(list(groups.unique())))}
+    tokens, hidden, width, top_k, experts, tp, ep = (
+        rows[name].to_numpy(float) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
+    )
+    gate = [0.0 if pair in NOT_GATED else 1.0 for pair in zip(rows["hidden"], rows["inter"], strict=True)]
+    one = np.ones(len(rows))
+    return Table(
+        tokens, hidden, width, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
+        card.sms * one, card.l2 * one, rows["time_us"].to_numpy(float) * 1e-6,
+        np.array([order[group] % FOLDS for group in groups], float),
+        np.asarray(rows["distribution"] == "balanced", dtype=float),
+    )  # fmt: skip
+
+
+def _shuffled(groups: Sequence[Any]) -> list[Any]:
+    """Groups in the order of a hash, so that folds are stable and share nothing with size."""
+    shares = [[group for group in groups if held_out([group], share=part)[0]] for part in np.arange(0.02, 1.001, 0.02)]
+    return list(dict.fromkeys(group for share in shares for group in share))
+
+
+def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
+    """The formula with a benchmark's routing and warm cache (s)."""
+    even, random = (
+        balanced(rows.tokens, rows.top_k, rows.experts, rows.ep),
+        routed(rows.tokens, rows.top_k, rows.experts, rows.ep, SKEW),
+    )
+    routing = Routing(*(np.where(rows.even > 0, a, b) for a, b in zip(even, random, strict=True)))
+    return np.asarray(
+        moe_time(
+            rows.tokens, rows.hidden, rows.width, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
+            tp=rows.tp, gated=rows.gated, device=Hardware(rows.peak, rows.bandwidth, rows.sms, rows.l2), warm=1.0,
+            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**constants),
+        )
+    )  # fmt: skip
+
+
+def fit_table(rows: Table, kind: Kind) -> dict[str, float]:
+    """Constants fitted to (at most MOST_ROWS of) the rows."""
+    chosen = rows
+    if rows.seconds.size > MOST_ROWS:
+        chosen = rows.where(np.random.default_rng(0).choice(rows.seconds.size, MOST_ROWS, replace=False))
+    return fit(lambda c: predict(chosen, kind, c), chosen.seconds, PARAMS, max_nfev=50)
+
+
+def cross_validate(rows: Table, kind: Kind, folds: Array) -> Error:
+    """Error of each fold by a fit to the others."""
+    guess = np.empty_like(rows.seconds)
+    for fold in np.unique(folds):
+        out = folds == fold
+        guess[out] = predict(rows.where(out), kind, fit_table(rows.where(~out), kind))
+    return error(guess, rows.seconds)
+
+
+def _join(parts: Sequence[Table]) -> Table:
+    return Table(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _thin(rows: Table) -> Table:
+    most = MOST_ROWS // 2
+    if rows.seconds.size <= most:
+        return rows
+    return rows.where(np.random.default_rng(1).choice(rows.seconds.size, most, replace=False))
+
+
+def _row(
+    names: Mapping[str, str], rows: Table, kind: Kind, note: str, transfer: float = 0.0, odd: Table | None = None
+) -> FitRow:
+    """Fit a table and describe the fit; `odd` are rows of power-law routing, only predicted."""
+    constants = fit_table(rows, kind)
+    inside = error(predict(rows, kind, constants), rows.seconds)
+    outside = cross_validate(rows, kind, rows.fold)
+    if odd is not None and odd.seconds.size:
+        skewed = error(predict(odd, kind, constants), odd.seconds)
+        note += f"; power-law routing, never fitted: {skewed.mape:.1f} % (median {skewed.median:.1f})"
+    plain = 2 * rows.tokens * rows.top_k / rows.ep * rows.hidden * rows.width / rows.tp * (2 + rows.gated) / rows.peak
+    touched = balanced(rows.tokens, rows.top_k, rows.experts, rows.ep).experts
+    moved = touched * rows.hidden * rows.width / rows.tp * (2 + rows.gated) * kind.weight_bytes / rows.bandwidth
+    large = np.maximum(plain, moved) > 20e-6
+    row = fit_row(
+        names=names, constants=constants, inside=inside, outside=outside, source=SOURCE, mape_transfer=transfer,
+        mape_large=cross_validate(rows.where(large), kind, rows.fold[large]).mape if large.sum() > 200 else 0.0,
+        note=f"median out {outside.median:.1f} %; {note}",
+    )  # fmt: skip
+    print(f"{row.engine:7} {row.dtype:12} {row.gpu:16} {row.architecture:14} {row.kernel:12} in {row.mape_in:5.1f} %  "
+          f"out {row.mape_out:5.1f} %  transfer {row.mape_transfer:5.1f} %  {row.note}", flush=True)  # fmt: skip
+    return row
+
+
+def fit_all(data: pd.DataFrame) -> list[FitRow]:
+    """Every row of the calibration file: GPUs first, then generations, then all."""
+    result = []
+    pools: dict[tuple[str, str, str], dict[str, Table]] = {}
+    for (engine, dtype, gpu), rows in data.groupby(["backend", "dtype", "gpu"]):
+        kind, card = KINDS[str(dtype)], GPUS[str(gpu)]
+        for index, family in enumerate(rows["family"].value_counts().index):
+            part = rows[rows["family"] == family]
+            whole = table(part, str(gpu), kind)
+            fitted, odd = whole.where(whole.even > 0), whole.where(whole.even == 0)
+            if not fitted.seconds.size:
+                fitted, odd = whole, fitted
+            if fitted.seconds.size < 100:
+                continue
+            names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name}
+            row = _row({**names, "kernel": "" if index == 0 else str(family)}, fitted, kind, str(family), odd=odd)
+            tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
+            result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
+            if index or not tuned:
+                continue
+            pools.setdefault((str(engine), str(dtype), ""), {})[str(gpu)] = _thin(fitted)
+            whole_experts = fitted.where(fitted.ep == 1)
+            if whole_experts.seconds.size >= 100:
+                result.append(
+                    _row(
+                        {**names, "kernel": "tp"}, whole_experts, kind, f"{family}, ep = 1", odd=odd.where(odd.ep == 1)
+                    )
+                )
+                pools.setdefault((str(engine), str(dtype), "tp"), {})[str(gpu)] = _thin(whole_experts)
+    for (engine, dtype, kernel), parts in pools.items():
+        result += _pooled(engine, KINDS[dtype], parts, kernel)
+    return result
+
+
+def _pooled(engine: str, kind: Kind, parts: Mapping[str, Table], kernel: str) -> list[FitRow]:
+    """One row a generation and one for all GPUs, each with its error on members left out."""
+    result = []
+    generations: dict[str, list[str]] = {}
+    for gpu in parts:
+        generations.setdefault(GPUS[gpu].architecture, []).append(gpu)
+    groups = [(name, [[gpu] for gpu in members]) for name, members in generations.items()]
+    for architecture, members in [*groups, (ANY, list(generations.values()))]:
+        flat = [gpu for member in members for gpu in member]
+        rows = _join([parts[gpu] for gpu in flat])
+        labels = [np.full(parts[gpu].seconds.size, float(i)) for i, member in enumerate(members) for gpu in member]
+        transfer = cross_validate(rows, kind, np.concatenate(labels)).mape if len(members) > 1 else 0.0
+        names = {"gpu": ANY, "architecture": architecture, "engine": engine, "dtype": kind.name}
+        result.append(_row({**names, "kernel": kernel}, rows, kind, "fitted to " + ", ".join(flat), transfer))
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of the fit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of moe.parquet")
+    parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
+    options = parser.parse_args(argv)
+    write_fits(options.out, fit_all(read(options.data)), HEADER)
+
+
+if __name__ == "__main__":
+    main()

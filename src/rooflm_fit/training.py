@@ -1,0 +1,283 @@
+"""Fit what training steps take over calibrated kernels: `python -m rooflm_fit.training TABLE.csv [--without NAME]`.
+
+All sources are fitted jointly, with priors on constants that steps identify weakly: factors of products, experts and
+attention by device generation (data/calibration/training.toml), and a few habits of frameworks
+(data/engines/training.toml). Nothing is written: the constants and errors are printed. --without leaves a source out
+and reports its error; --crossed keeps each third of the groups aside in turn; --common fits one set for all frameworks;
+--check only reports the errors of the shipped constants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from rooflm.catalogue.model import MoE
+from rooflm.estimate.training import train_scenario
+from rooflm.kernels.training_factors import table
+from rooflm.scenario import paths
+from rooflm.scenario.scenario import Scenario
+from rooflm.validation.folds import held_out
+from rooflm.validation.readers.tables import training_rows
+from rooflm.validation.request import Request
+from rooflm.validation.score import TRAIN, training_scenario
+
+Array = NDArray[np.float64]
+
+OLD = "megatron-2021 megatron-2022 megatron-deepspeed"
+NEW = "nemo megatron-bridge megatron"
+FOUNDRY = "llm-foundry llm-foundry-0.0"
+FSDP = f"{FOUNDRY} torchtitan nemo-automodel pax"
+
+
+class Constant(NamedTuple):
+    """A constant with its prior: exp(N(log prior, spread)). path: into training.toml, or a field of the engines."""
+
+    path: str
+    prior: float
+    spread: float
+    engines: str = ""
+
+
+CONSTANTS = (
+    Constant("gemm.ampere.half", 1.1, 0.1),
+    Constant("gemm.hopper.half", 1.2, 0.1),
+    Constant("gemm.hopper.fp8", 1.05, 0.1),
+    Constant("scheme.fp8-rowwise.gemm", 1.3, 0.1),
+    Constant("gemm.blackwell.half", 1.1, 0.1),
+    Constant("gemm.blackwell.fp8", 1.05, 0.1),
+    Constant("gemm.blackwell.mxfp8", 0.95, 0.1),
+    Constant("gemm.blackwell.fp4", 1.05, 0.15),
+    Constant("attention.fa2.ampere.forward", 1.1, 0.2),
+    Constant("attention.fa2.ampere.backward", 1.2, 0.2),
+    Constant("attention.fa2.hopper.forward", 1.5, 0.2),
+    Constant("attention.fa2.hopper.backward", 2.0, 0.3),
+    Constant("attention.cudnn.hopper.forward", 1.1, 0.2),
+    Constant("attention.cudnn.hopper.backward", 1.3, 0.2),
+    Constant("attention.cudnn.blackwell.forward", 1.1, 0.2),
+    Constant("attention.cudnn.blackwell.backward", 1.3, 0.2),
+    Constant("moe.hopper.forward", 1.2, 0.2),
+    Constant("moe.blackwell.forward", 1.2, 0.2),
+    Constant("experts.bias", 1.5, 0.4),
+    Constant("scan.hopper.roofline", 13.6, 0.3),
+    Constant("scan.blackwell.roofline", 21.0, 0.3),
+    Constant("expert_launch", 10e-6, 0.5, NEW),
+    Constant("moe_host", 9e-3, 0.3, NEW),
+    Constant("chunk_host", 10e-3, 0.5, NEW),
+    Constant("bmm_factor", 1.0, 0.2, OLD),
+    Constant("stream_share", 0.7, 0.15, OLD),
+    Constant("collective_factor", 1.0, 0.15, OLD),
+    Constant("dp_factor", 1.2, 0.3, OLD),
+    Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
+    Constant("stream_share", 0.75, 0.15, FOUNDRY),
+    Constant("stream_share", 0.8, 0.15, "torchtitan"),
+    Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
+    Constant("dp_factor", 1.0, 0.3, f"{NEW} {FSDP}"),
+    Constant("overlap_tax", 0.2, 0.7, f"{FSDP} megatron-bridge"),
+    Constant("collective_factor", 1.0, 0.2, f"{NEW} {FSDP}"),
+)
+ALL = f"{OLD} {NEW} {FSDP}"
+COMMON = (
+    *(c for c in CONSTANTS if not c.engines),
+    Constant("bmm_factor", 1.0, 0.2, ALL),
+    Constant("stream_share", 0.75, 0.15, ALL),
+    Constant("collective_factor", 1.0, 0.2, ALL),
+    Constant("dp_factor", 1.1, 0.3, ALL),
+    Constant("overlap_tax", 0.2, 0.7, ALL),
+    Constant("expert_launch", 10e-6, 0.5, ALL),
+    Constant("moe_host", 9e-3, 0.3, ALL),
+    Constant("chunk_host", 10e-3, 0.5, ALL),
+    Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
+)
+"""One set for every framework. `gap` is no framework's habit but what a launch costs that the host waits for: it
+belongs to the runs that needed CUDA_LAUNCH_BLOCKING=1, which only BigScience's did."""
+SPREAD = {
+    "KOR": 0.03, "KORL": 0.03, "NAR": 0.03, "NAR2": 0.03, "BLM": 0.06, "LLMF": 0.05, "TT": 0.06, "NEMO": 0.04,
+    "MBR": 0.06, "AUTO": 0.1, "PAX": 0.1, "MOE": 0.15,
+}  # fmt: skip
+"""Error that a row of a source is expected to have: how repeats scatter, and how much its table leaves unsaid."""
+SOURCE_ROWS = 40
+"""Rows of one source beyond this many count less, so that no source rules."""
+THIN = {"LLMF": 3, "MBR": 2, "BLM": 2}
+"""Every how many-th row of the long sources is fitted."""
+REPEAT = 1.3
+"""A row is not fitted (but scored) where its configuration was published several times, for other releases, and it is
+off their median by more than this."""
+
+
+class Problem:
+    """Rows with their scenarios, and the constants to fit."""
+
+    def __init__(self, rows: Sequence[Request], constants: Sequence[Constant] = CONSTANTS) -> None:
+        self.constants = constants
+        self.rows: list[tuple[Request, Scenario]] = [(r, training_scenario(r)) for r in rows]
+        many = Counter(r.source for r, _ in self.rows)
+        self.weights = np.array(
+            [
+                min(1.0, (SOURCE_ROWS / many[r.source]) ** 0.5) * (0.5 if has_experts(s) else 1.0) / SPREAD[r.source]
+                for r, s in self.rows
+            ]
+        )
+
+    def errors(self, logs: Array | None) -> Array:
+        """log(predicted / measured time) of every row with these constants (None: as shipped)."""
+        chosen: list[tuple[set[str], str, float]] = []
+        for constant, value in zip(self.constants, logs if logs is not None else (), strict=logs is not None):
+            if constant.engines:
+                chosen.append((set(constant.engines.split()), f"engine.{constant.path}", float(np.exp(value))))
+            else:
+                put_constant(constant.path, float(np.exp(value)))
+        return np.array([log_error(r, changed(s, chosen)) for r, s in self.rows])
+
+    def residuals(self, logs: Array) -> Array:
+        """Weighted errors, and how far each constant is from its prior."""
+        away = [(x - np.log(c.prior)) / c.spread for c, x in zip(self.constants, logs, strict=True)]
+        return np.concatenate([np.clip(self.errors(logs), -0.7, 0.7) * self.weights, away])
+
+    def fit(self, rounds: int) -> tuple[Array, Array]:
+        """(logs of the constants, their standard errors)."""
+        start = np.log([c.prior for c in self.constants])
+        found = least_squares(self.residuals, start, diff_step=0.02, max_nfev=rounds, loss="soft_l1")
+        return found.x, np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac)))
+
+
+def has_experts(s: Scenario) -> bool:
+    """Whether the model is a mixture of experts."""
+    return any(isinstance(b.ffn, MoE) for b in s.model.blocks)
+
+
+def put_constant(path: str, value: float) -> None:
+    """Replace a constant of the loaded training table (of this process only)."""
+    *sections, name = path.split(".")
+    node: dict[str, Any] = table()
+    for section in sections:
+        node = node[section]
+    node[name] = value
+
+
+def changed(s: Scenario, chosen: Sequence[tuple[set[str], str, float]]) -> Scenario:
+    """The scenario with the fields that belong to its engine replaced."""
+    for engines, path, value in chosen:
+        if s.engine.name in engines:
+            s = paths.put(s, path, min(value, 0.95) if path.endswith("share") else value)
+    return s
+
+
+def log_error(r: Request, s: Scenario) -> float:
+    """log(predicted / measured), of the time also where the row is a rate."""
+    predicted = float(np.max(np.asarray(TRAIN[r.metric](train_scenario(s)))))
+    ratio = float(np.log(predicted / r.measured))
+    return -ratio if r.metric == "tokens_per_s_per_gpu" else ratio
+
+
+def configuration(r: Request) -> str:
+    """What rows of one run in several releases share."""
+    k = {name: value for name, value in r.kwargs.items() if name != "framework"}
+    return json.dumps([r.source, r.metric, k], sort_keys=True)
+
+
+def read(path: Path, thin: bool = True) -> list[Request]:
+    """Rows of time; to fit (thin), every few of the long sources, without those that contradict their repeats."""
+    with path.open(encoding="utf-8") as file:
+        outcomes = training_rows(csv.DictReader(file))
+    rows = [r for r in outcomes if isinstance(r, Request) and r.metric != "memory_bytes"]
+    if not thin:
+        return rows
+    repeats: dict[str, list[float]] = defaultdict(list)
+    for r in rows:
+        repeats[configuration(r)].append(r.measured)
+    agree = [r for r in rows if abs(np.log(r.measured / np.median(repeats[configuration(r)]))) <= np.log(REPEAT)]
+    seen: Counter[str] = Counter()
+    kept: list[Request] = []
+    for r in agree:
+        seen[r.source] += 1
+        if seen[r.source] % THIN.get(r.source, 1) == 0:
+            kept.append(r)
+    return kept
+
+
+def report(problem: Problem, errors: Array) -> None:
+    """Mean absolute error and bias of each source, dense models and experts apart."""
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for (r, s), error in zip(problem.rows, errors, strict=True):
+        groups[r.source, "experts" if has_experts(s) else "dense"].append(float(np.expm1(error)))
+    for (source, kind), values in sorted(groups.items()):
+        mean, bias = 100 * np.mean(np.abs(values)), 100 * np.mean(values)
+        print(f"{source:6} {kind:8} {len(values):4d} rows  error {mean:5.1f} %  bias {bias:+5.1f} %")
+    for kind in ("dense", "experts", ""):
+        every = [v for (_, k), values in groups.items() for v in values if k.startswith(kind)]
+        if every:
+            print(f"all    {kind:8} {len(every):4d} rows  error {100 * np.mean(np.abs(every)):5.1f} %")
+
+
+def folds(rows: Sequence[Request]) -> NDArray[np.int64]:
+    """The part (of three) of each row's group, a model and a card, by a hash of their names."""
+    first = held_out(*zip(*(r.group for r in rows), strict=True), share=1 / 3)
+    second = held_out(*zip(*(r.group for r in rows), strict=True), share=2 / 3)
+    return np.where(first, 0, np.where(second, 1, 2))
+
+
+def crossed(table_path: Path, constants: Sequence[Constant], rounds: int, parts: Sequence[int]) -> None:
+    """Errors of the parts by constants fitted to the others: groups of a model and a card that the fit never saw."""
+    thin, whole = read(table_path), read(table_path, thin=False)
+    seen, asked = folds(thin), folds(whole)
+    rows: list[tuple[Request, Scenario]] = []
+    errors: list[float] = []
+    for k in parts:
+        logs, _ = Problem([r for r, f in zip(thin, seen, strict=True) if f != k], constants).fit(rounds)
+        aside = Problem([r for r, f in zip(whole, asked, strict=True) if f == k], constants)
+        errors += list(aside.errors(logs))
+        rows += aside.rows
+        print(f"part {k}: {len(aside.rows)} rows", flush=True)
+    both = Problem([], constants)
+    both.rows = rows
+    report(both, np.array(errors))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of the fit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", type=Path, help="table of published training runs")
+    parser.add_argument("--without", default="", help="sources left out of the fit, by comma")
+    parser.add_argument("--rounds", type=int, default=30, help="steps of the fit at most; 8 are too few")
+    parser.add_argument("--common", action="store_true", help="one set of constants for all frameworks")
+    parser.add_argument("--crossed", type=int, nargs="*", help="parts of the groups to keep aside in turn (0 1 2)")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(argv)
+    if options.check:
+        whole = Problem(read(options.table, thin=False))
+        report(whole, whole.errors(None))
+        return
+    if options.crossed is not None:
+        crossed(options.table, COMMON if options.common else CONSTANTS, options.rounds, options.crossed or (0, 1, 2))
+        return
+    rows = read(options.table)
+    out = [r for r in rows if r.source in options.without.split(",")]
+    constants = COMMON if options.common else CONSTANTS
+    problem = Problem([r for r in rows if r not in out], constants)
+    logs, spread = problem.fit(options.rounds)
+    for constant, x, dx in zip(problem.constants, logs, spread, strict=True):
+        print(f"{constant.engines or 'training.toml':55} {constant.path:36} {np.exp(x):9.4g} +- {dx:.3f}")
+    print("in sample")
+    report(problem, problem.errors(logs))
+    if options.common:
+        print("all rows, those not fitted too")
+        whole = Problem(read(options.table, thin=False), constants)
+        report(whole, whole.errors(logs))
+    if out:
+        print("left out")
+        aside = Problem(out, constants)
+        report(aside, aside.errors(logs))
+
+
+if __name__ == "__main__":
+    main()

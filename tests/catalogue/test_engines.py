@@ -1,0 +1,216 @@
+"""Engine rows and the mechanisms behind them: each makes a step slower in the way that it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rooflm import RooflmError, infer
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import engine_names, load_engine
+from rooflm.estimate.inference import infer_scenario
+from rooflm.graph.ops import distinct_experts
+from rooflm.kernels.derating import Reach, card, few_rows_time, forced
+from rooflm.scenario.build_inference import build_inference
+from rooflm.scenario.scenario import Scenario
+from rooflm_fit.engines import updated
+from rooflm_fit.jobs import JOBS
+
+
+def scenario(
+    model: str = "llama-3-8b", gpu: str = "h100-sxm-80gb", engine: str = "trtllm-0.9", **more: object
+) -> Scenario:  # fmt: skip
+    given = {"batch": 16, "prompt": 1024, "output": 64, "quant": "fp16"} | more
+    return build_inference(model=model, gpu=gpu, engine=engine, **given).scenario  # type: ignore[arg-type]
+
+
+def tpot(s: Scenario, **engine: object) -> float:
+    return float(infer_scenario(replace(s, engine=replace(s.engine, **engine))).tpot)  # type: ignore[arg-type]
+
+
+def ttft(s: Scenario, **engine: object) -> float:
+    return float(infer_scenario(replace(s, engine=replace(s.engine, **engine))).ttft)  # type: ignore[arg-type]
+
+
+def test_every_row_loads_and_says_its_source() -> None:
+    for name in engine_names():
+        row, _ = catalogue.raw_row("engine", name)
+        assert load_engine(name).name == name
+        assert row.get("source") or row.get("note"), name
+
+
+def test_every_fitted_engine_has_a_row() -> None:
+    assert {e for job in JOBS.values() for e in job.engines} <= set(engine_names())
+
+
+def test_grouped_queries_that_share_no_read_are_slower() -> None:
+    s = scenario()  # 32 heads, 8 KV heads
+    assert tpot(s, kv_reread=2.0, kv_shared=1) > tpot(s, kv_reread=2.0, kv_shared=16)
+    assert tpot(s, kv_reread=2.0, kv_shared=16) == tpot(s, kv_reread=0.0)
+    mha = scenario("llama-2-7b")  # one head a group: nothing to share
+    assert tpot(mha, kv_reread=2.0, kv_shared=1) == tpot(mha, kv_reread=0.0)
+    window = scenario("mistral-7b-v0.1")  # no sharing within a window
+    assert tpot(window, kv_reread=2.0, kv_shared=16) > tpot(window, kv_reread=0.0)
+
+
+def test_an_fp8_cache_is_converted_where_the_device_does_not_know_it() -> None:
+    a100, h100 = (scenario(gpu=g, quant="w16a16kv8", engine="vllm-2024") for g in ("a100-sxm-80gb", "h100-sxm-80gb"))
+    assert tpot(a100) > tpot(a100, kv_convert=0.0)
+    assert tpot(h100) == tpot(h100, kv_convert=0.0)
+
+
+def test_latency_of_collectives_scales_alone() -> None:
+    s = scenario(tp=8, batch=1)
+    low, high = (infer_scenario(replace(s, engine=replace(s.engine, collective_floor=f))) for f in (1.0, 3.0))
+    decode = high.decode_parts["tp_comm"] / low.decode_parts["tp_comm"]
+    assert 2.0 < decode <= 3.0  # a decode step's messages are nearly all latency
+    assert high.prefill_parts["tp_comm"] / low.prefill_parts["tp_comm"] < decode
+
+
+def test_one_prompt_many_times_touches_fewer_experts() -> None:
+    assert float(distinct_experts(8, 2, 64)) > 7.9
+    assert float(distinct_experts(8, 2, 64, 1.0)) == pytest.approx(2.0)
+    s = scenario("mixtral-8x7b", tp=4, engine="trtllm-2024")
+    assert tpot(s, alike=1.0) < 0.8 * tpot(s, alike=0.0)
+
+
+def test_unequal_experts_help_the_few_and_hurt_the_ranks() -> None:
+    """Fewer experts to read where a rank holds all; a busier rank where they are spread, once tokens are not few."""
+    whole, spread = (
+        scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, ep=n, batch=64) for n in (1, 8)
+    )
+    assert tpot(whole, skew=0.5) < tpot(whole, skew=0.0)
+    gain = [tpot(s, skew=0.5) / tpot(s, skew=0.0) for s in (whole, spread)]
+    assert gain[0] < gain[1]
+    assert ttft(spread, skew=0.5) > ttft(spread, skew=0.0)
+
+
+def test_kernels_beside_the_shared_expert_and_the_gates_of_a_linear_mixer() -> None:
+    qwen, deepseek = (
+        {
+            t.node.name: t.node
+            for t in infer_scenario(scenario(m, "h200-sxm-141gb", "sglang", tp=8)).passes["decode"].timed
+        }
+        for m in ("qwen3.5-397b-a17b", "deepseek-v3")
+    )
+    assert {"in_gates", "shared_gate", "shared_scale", "shared_add"} <= set(qwen)
+    assert float(qwen["in_gates"].flops) == 2 * 16 * 4096 * (2 * 64 / 8)  # two gates a head, on 16 tokens
+    assert "shared_add" in deepseek and {"shared_gate", "in_gates"}.isdisjoint(deepseek)
+
+
+def test_the_shared_expert_rides_beside_the_routed_ones_while_tokens_are_few() -> None:
+    few, many = (scenario("deepseek-v3", "h200-sxm-141gb", "sglang", quant="fp8", tp=8, batch=n) for n in (16, 2048))
+    assert tpot(few, shared_aside=1024) < tpot(few, shared_aside=0)
+    assert tpot(many, shared_aside=1024) == tpot(many, shared_aside=0)
+    assert ttft(few, shared_aside=1024) == ttft(few, shared_aside=0)  # prompts run outside CUDA graphs
+    timed = {t.node.name: t.time for t in infer_scenario(few).passes["decode"].timed}
+    assert float(timed["shared_down"]) < float(timed["router"]) / 3  # what it moves, not what it launches
+
+
+def test_the_host_issues_prompts_that_no_graph_holds() -> None:
+    s = scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, batch=1, prompt=1024)
+    launched = sum(t.node.count * getattr(t.node, "launches", 1) for t in infer_scenario(s).passes["prefill"].timed)
+    plain, slow = (infer_scenario(replace(s, engine=replace(s.engine, eager=e))) for e in (0.0, 200e-6))
+    assert float(slow.ttft) > 1.5 * float(plain.ttft)
+    parts = slow.prefill_parts
+    assert sum(map(float, parts.values())) == pytest.approx(float(slow.ttft), rel=1e-12)
+    assert float(slow.ttft - parts["request"]) == pytest.approx(float(launched) * 200e-6, rel=0.05)
+    assert ttft(s, eager=200e-6, captured=1024) == ttft(s, eager=0.0, captured=1024)  # a replayed graph
+    many = scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, batch=64, prompt=8192)
+    assert ttft(many, eager=20e-6) == pytest.approx(ttft(many, eager=0.0), rel=1e-6)  # the device is slower
+
+
+def test_mechanisms_may_be_switched_off_by_path() -> None:
+    given = {"gpu": "h200", "tp": 8, "quant": "fp8"}
+    for name in ("eager", "captured", "skew", "shared_aside", "alike"):
+        off = infer("deepseek-v3", sets={f"engine.{name}": 0}, **given)
+        assert float(getattr(off.scenario.engine, name)) == 0.0
+    with pytest.raises(RooflmError, match="has the value -5, but it must be 0 or more"):
+        infer("deepseek-v3", sets={"engine.captured": -5}, **given)
+
+
+def test_the_weighted_sum_belongs_to_the_experts_kernels() -> None:
+    """The measured kernels of experts end with it: no op of its own when serving, one in training."""
+    served = [t.node.name for t in infer_scenario(scenario("mixtral-8x7b")).passes["decode"].timed]
+    assert "experts" in served and "combine" not in served
+
+
+def test_vector_kernels_stream_narrow_weights() -> None:
+    s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1)
+    assert tpot(s, gemv=True) < tpot(s, gemv=False)
+    assert ttft(s, dequant=4.0) > ttft(s, dequant=0.0)
+
+
+def test_pipelined_prompts_overlap_in_part() -> None:
+    s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1, prompt=4096, pp=4)
+    none, all_ = ttft(s, pipeline_loss=1.0), ttft(s, pipeline_loss=0.0)
+    assert none / all_ == pytest.approx(8 * 4 / (4 + 7), rel=0.02)  # 8 passes: 8 in turn, or (4 + 7) / 4 of one
+    assert all_ < ttft(s, pipeline_loss=0.3) < none
+
+
+def test_products_of_few_rows() -> None:
+    m = np.array([1.0, 64.0, 4096.0])
+    slow = few_rows_time(np.ones(3), np.ones(3), m, 30.0)
+    assert slow[0] == pytest.approx(30.0, rel=1e-3)
+    assert slow[2] == pytest.approx(1.0, rel=0.1)
+    assert few_rows_time(1.0, 1.0, 1.0, 0.0) == 1.0
+
+
+def test_cards() -> None:
+    assert card("a100-sxm-80gb", "ampere", "no-such-engine") == Reach()
+    assert card("mi300x", "cdna3", "vllm-2024-rocm").few > 10
+    assert card("mi300x", "cdna3", "no-such-engine").few == 0
+    s = scenario(engine="vllm")
+    with forced(Reach(bandwidth=0.5)):
+        halved = tpot(s)
+    assert halved > 1.5 * tpot(s)
+
+
+def test_ideal_is_untouched_by_cards_and_engines() -> None:
+    s = build_inference(model="llama-7b", gpu="mi300x", efficiency="ideal").scenario
+    with forced(Reach(0.1, 0.1)):
+        slow = float(infer_scenario(s).tpot)
+    assert slow == float(infer_scenario(s).tpot)
+
+
+def test_numbers_are_put_into_their_row() -> None:
+    text = '[a]\nstep = "1 us"\n\n["b.c"]\nbase = "a"\n'
+    assert updated(text, "b.c", {"step": 0.0123, "gap": 1e-6}) == (
+        '[a]\nstep = "1 us"\n\n["b.c"]\nbase = "a"\nstep = "12300 us"\ngap = "1 us"\n'
+    )
+    assert updated(text, "none", {"step": 1.0}) == text
+
+
+def test_heads_of_gguf_files_are_narrow() -> None:
+    from rooflm.catalogue.models import load_model
+    from rooflm.catalogue.quant import parse_quant
+    from rooflm.estimate.memory import weight_bytes
+    from rooflm.scenario.mapping import Mapping
+
+    quant = parse_quant("q4_k_m")
+    sizes = {m: float(weight_bytes(load_model(m), Mapping(), quant)) for m in ("llama-3-8b", "llama-3-70b")}
+    assert sizes["llama-3-8b"] == pytest.approx(4.92e9, rel=0.03)  # published files
+    assert sizes["llama-3-70b"] == pytest.approx(42.5e9, rel=0.02)
+
+
+def test_prompts_in_chunks_have_half_the_scores() -> None:
+    whole = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1, prompt=8192)
+    parts = infer_scenario(whole).timed["prefill"]
+    softmax = next(t.node for t in parts if t.node.name == "softmax")
+    # 16 passes of 512 rows: 512 to 8192 keys, (512 + 8192) / 2 on average, 20 bytes a score and 32 heads
+    assert float(np.max(softmax.bytes)) == pytest.approx(512 * 4352 * 32 * 20)  # type: ignore[union-attr]
+
+
+def test_activations_in_fp32_cost_conversions() -> None:
+    s = scenario(engine="llama.cpp-2024-05", gpu="h100-pcie-80gb", batch=1, prompt=512)
+    assert 1.02 < ttft(s) / ttft(s, convert=0.0) < 1.4
+    assert tpot(s) == tpot(s, convert=0.0)  # vector kernels read fp32 activations
+
+
+def test_a_card_without_runs_takes_its_family() -> None:
+    seen, unseen = card("rtx-4090", "ada", "llama.cpp"), card("rtx-4060-ti-16gb", "ada", "llama.cpp")
+    assert unseen.compute == pytest.approx(seen.compute, rel=0.5)
+    assert unseen.compute > 1.2
+    assert card("h100-sxm-80gb", "hopper", "no-such-engine") == Reach()

@@ -1,0 +1,238 @@
+"""`rooflm train` as a person meets it: answers, JSON, grids, the error band, and one sentence for bad input."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import rooflm
+from rooflm.cli.app import main
+from rooflm.estimate.bands import band
+from rooflm.estimate.training_results import TRAIN_KEYS
+from rooflm.scenario.build_training import DTYPES
+from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES
+from rooflm.scenario.training import OPTIMIZERS
+
+CONTRACT = {
+    "step_time_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "mfu", "hfu", "memory_bytes", "memory", "fits",
+    "comm_bytes", "parts_s", "bubble_fraction", "steps", "gpu_hours", "days", "cost_usd", "energy_j", "error_band",
+}  # fmt: skip
+GPT = ("gpt3-175b", "--gpu", "a100-sxm-80gb", "--gpus", "64", "--tp", "8", "--pp", "8", "--batch", "64")
+
+
+@pytest.fixture
+def train(capsys):
+    def run(*words):
+        status = main(["train", *words])
+        out = capsys.readouterr()
+        return status, out.out, out.err
+
+    return run
+
+
+def test_json_holds_the_contract(train):
+    status, out, err = train(*GPT, "--tokens", "300B", "--json")
+    values = json.loads(out)
+    assert (status, err) == (0, "")
+    assert set(values) >= CONTRACT | set(TRAIN_KEYS)
+    assert sum(values["parts_s"].values()) == pytest.approx(values["step_time_s"])
+    assert sum(values["memory"].values()) == pytest.approx(values["memory_bytes"])
+    assert values["fits"] is True and values["reason"] == ""
+    assert values["steps"] == pytest.approx(300e9 / (64 * 2048))
+    assert values["gpu_hours"] == pytest.approx(values["steps"] * values["step_time_s"] * 64 / 3600)
+    assert values["days"] == pytest.approx(values["gpu_hours"] / 64 / 24)
+    assert values["energy_j"] == pytest.approx(values["power_w"] * values["gpu_hours"] * 3600)
+    assert values["tokens_per_s_per_gpu"] == pytest.approx(2048 / values["step_time_s"])
+    assert values["mfu"] == pytest.approx(values["model_tflops_per_gpu"] / 312)
+    assert values["bubble_fraction"] == pytest.approx(7 / 64)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--recompute", "full", "--vp", "3", "--sp"),
+        ("--recompute", "block", "--recompute-layers", "4"),
+        ("--schedule", "zb-h1", "--zero", "1"),
+        ("--schedule", "dualpipe", "--dtype", "fp16"),
+        ("--lora-rank", "16", "--base-bits", "4", "--micro-batch", "4"),
+        ("--engine", "megatron-bridge", "--efficiency", "ideal"),
+        ("--set", "training.offload_optimizer=1"),
+    ],
+)
+def test_parts_sum_to_the_step(train, options):
+    status, out, _ = train(*GPT, *options, "--json")
+    values = json.loads(out)
+    assert status == 0 and values["step_time_s"] > 0
+    assert sum(values["parts_s"].values()) == pytest.approx(values["step_time_s"])
+    assert min(values["parts_s"].values()) >= 0
+
+
+def test_grid_json_has_axes(train):
+    status, out, _ = train(*GPT, "--recompute", "none,full", "--micro-batch", "1,2,4", "--json")
+    values = json.loads(out)
+    assert status == 0
+    assert list(values["axes"].items()) == [("micro_batch", [1, 2, 4]), ("recompute", ["none", "full"])]
+    assert set(values) >= CONTRACT
+    assert np.shape(values["step_time_s"]) == np.shape(values["error_band"]["step_time_s"]["low"]) == (3, 2)
+    one = json.loads(train(*GPT, "--recompute", "full", "--micro-batch", "2", "--json")[1])
+    for key in ("step_time_s", "memory_bytes", "mfu", "energy_j"):
+        assert values[key][1][1] == pytest.approx(one[key]), key
+    assert values["parts_s"]["backward"][1][1] == pytest.approx(one["parts_s"]["backward"])
+    assert values["error_band"]["step_time_s"]["high"][1][1] == pytest.approx(one["error_band"]["step_time_s"]["high"])
+
+
+def test_degrees_that_do_not_divide_the_gpus_cannot_run_in_a_grid(train):
+    values = json.loads(train(*GPT[:5], "--pp", "8", "--batch", "64", "--tp", "8,16", "--json")[1])
+    assert values["fits"] == [True, False]
+    assert values["reason"] == ["", "the degrees do not divide the GPUs"]
+
+
+def test_the_band_lies_around_the_step_and_is_printed(train):
+    status, out, _ = train(*GPT)
+    e = rooflm.train("gpt3-175b", gpu="a100-sxm-80gb", gpus=64, tp=8, pp=8, batch=64)
+    found = band("step", "megatron", "ampere")
+    assert status == 0 and found is not None and found.low < 1 < found.high and found.rows >= 20
+    said = re.search(r"A step takes ([\d.]+) s \(([\d.]+) to ([\d.]+), (\d+) like rows\)", out)
+    assert said is not None
+    step, low, high = (float(said[i]) for i in (1, 2, 3))
+    assert step == pytest.approx(float(e.step_time), rel=5e-3)
+    assert (low, high) == pytest.approx((float(e.step_time) * found.low, float(e.step_time) * found.high), rel=5e-3)
+    assert int(said[4]) == found.rows
+
+
+def test_no_band_where_nothing_was_calibrated(train):
+    _, out, _ = train(*GPT, "--efficiency", "0.5,0.9")
+    assert "like rows" not in out
+    values = json.loads(train(*GPT, "--efficiency", "0.5,0.9", "--json")[1])
+    assert values["error_band"]["step_time_s"] == {"low": None, "high": None, "rows": 0}
+
+
+def test_tables_keep_to_80_columns(train):
+    for words in (
+        GPT,
+        (*GPT, "--tokens", "300B", "--recompute", "full", "--vp", "3", "--set", "training.mtbf=1.8e8"),
+        (*GPT, "--micro-batch", "32"),
+        ("deepseek-v3", "--gpu", "h800-sxm-80gb", "--gpus", "2048", "--pp", "16", "--ep", "64", "--batch", "15360",
+         "--schedule", "dualpipe", "--dtype", "fp8-block", "--seq", "4096", "--tokens", "14.8T"),
+        ("llama-2-70b", "--gpu", "a100-sxm-80gb", "--gpus", "8", "--tp", "8", "--batch", "8", "--lora-rank", "16",
+         "--base-bits", "4"),
+        (*GPT, "--recompute", "none,selective,full", "--micro-batch", "1,2,4"),
+        (*GPT, "--tp", "1,2,4,8,16", "--schedule", "1f1b,zb-h1,dualpipe", "--dtype", "bf16,fp16"),
+        (*GPT, "--outputs", "goodput,days,bubble_fraction", "--micro-batch", "1,2"),
+    ):  # fmt: skip
+        status, out, err = train(*words)
+        assert status == 0, (words, err)
+        assert len(out.splitlines()) > 2
+        assert max(map(len, out.splitlines())) <= 80, (words, max(out.splitlines(), key=len))
+
+
+def test_what_does_not_fit_says_what_would(train):
+    _, out, _ = train(*GPT, "--micro-batch", "32")
+    assert re.search(r"DOES NOT FIT: [\d.]+ GiB too much; the largest micro-batch that fits is \d", out)
+    _, out, _ = train(*GPT, "--batch", "20", "--vp", "3")
+    assert "CANNOT RUN: interleaving needs a multiple of pp micro-batches." in out
+
+
+def test_an_option_without_effect_is_said(train):
+    status, _, err = train(*GPT, "--vp", "2", "--schedule", "1f1b")
+    assert status == 0
+    assert err == "rooflm: warning: vp 2 has no effect: schedule 1f1b does not interleave\n"
+
+
+def test_help_names_every_choice(train, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    status, out, _ = train("--help")
+    words = set(re.findall(r"[a-z0-9][a-z0-9-]*", out))
+    assert status == 0
+    for known in (RECOMPUTE, SCHEDULES, DTYPES, OPTIMIZERS):
+        assert words >= set(known)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "nc"])
+def test_files_hold_the_band(train, tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    status, _, err = train(*GPT, "--micro-batch", "1,2", "--out", str(path))
+    assert status == 0, err
+    if suffix == "csv":
+        lines = path.read_text().splitlines()
+        assert len(lines) == 3 and "error_band.step_time_s.low" in lines[0].split(",")
+    assert path.stat().st_size > 500
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (("gpt3-175x",), "did you mean 'gpt3-175b'"),
+        (("--gpu", "a101"), "unknown GPU 'a101': did you mean 'a10' or 'a100-sxm-80gb'?"),
+        (("--cluster", "dgx-x"), "unknown cluster 'dgx-x'"),
+        (("--engine", "megatrn"), "did you mean 'megatron'"),
+        (("--tp", "7"), "gpus is 64, but tp 7 x pp 8 must divide it"),
+        (("--dp", "4"), "gpus is 64, but tp 8 x pp 8 x dp 4 must divide it"),
+        (("--ep", "2"), "gpt3-175b has no experts"),
+        (("--batch", "0"), "batch is 0, but it must be a whole number of at least 1"),
+        (("--batch", "2.5"), "batch is 2.5, but it must be a whole number"),
+        (("--batch", "many"), "batch is 'many', but it must be a number, a list"),
+        (("--batch", "64,,128"), "batch is '64,,128'"),
+        (("--batch", "nan"), "batch is nan"),
+        (("--micro-batch", "3"), "batch is 64, but it must be a multiple of dp x micro_batch = 3: try 63"),
+        (("--micro-batch", "0"), "micro_batch is 0"),
+        (("--seq", "1e400"), "seq is inf"),
+        (("--vp", "200"), "pp x vp is 1600, but gpt3-175b has only 96 layers"),
+        (("--recompute", "som"), "it must be one of none, selective, ops, full, block"),
+        (("--recompute-layers", "-1"), "recompute_layers is -1"),
+        (("--schedule", "zb-h9"), "did you mean 'zb-h1' or 'zb-h2'?"),
+        (("--zero", "4"), "zero is 4, but it must be 0, 1, 2 or 3"),
+        (("--zero", "fsdq"), "did you mean 'fsdp'?"),
+        (("--dtype", "int4"), "dtype is 'int4': it must be one of bf16"),
+        (("--optimizer", "adamm"), "did you mean 'adam' or 'adam8bit'?"),
+        (("--set", "training.optimizer=adamm"), "training.optimizer is 'adamm': did you mean 'adam'"),
+        (("--set", "mapping.schedule=1f2b"), "mapping.schedule is '1f2b': did you mean '1f1b'"),
+        (("--set", "engine.all_reduce=ring"), "it must be one of nccl, custom"),
+        (("--tokens", "-5"), "tokens is -5, but it must be a number of at least 0"),
+        (("--tokens", "lots"), "tokens is 'lots', but it must be a number such as 300B"),
+        (("--base-bits", "4"), "only a frozen base may be narrow: give lora_rank"),
+        (("--lora-rank", "8", "--lora-modules", "qkx"), "did you mean 'qkv'?"),
+        (("--efficiency", "2,3"), "each factor must be above 0 and at most 1"),
+        (("--set", "engine.graphed=2"), "engine.graphed has the value 2, but it is a share and must be at most 1"),
+        (("--set", "training.flushes=0"), "training.flushes has the value 0, but it must be above 0"),
+        (("--set", "training.flushes=1.5"), "training.flushes is 1.5, but it must be a whole number of at least 1"),
+        (("--set", "training.mtp=0.5"), "training.mtp is 0.5, but it must be a whole number of at least 0"),
+        (("--set", "training.mtp=-1"), "training.mtp has the value -1, but it must be 0 or more"),
+        (("--set", "training.nothing=1"), "unknown path 'training.nothing' at 'nothing'"),
+        (("--set", "training.consecutive=perhaps"), "training.consecutive is 'perhaps', but it must be true or false"),
+        (("--set", "engine.chunk_host=-1 ms"), "engine.chunk_host has the value -0.001, but it must be 0 or more"),
+        (("--set", "workload.seq"), "must be PATH=VALUE"),
+        (("--out", "a.doc"), "--out is 'a.doc', but it must end in .csv"),
+        (("--plot", "no/a.png"), "the folder 'no' does not exist"),
+        (("--plot-kind", "parts"), "give --plot FILE"),
+        (("--outputs", "mfuu"), "unknown output 'mfuu': did you mean 'mfu'?"),
+        (("--zip", "tp,pp"), "zip names 'tp', but it is not a list"),
+        (("--sensitivity", "--micro-batch", "1,2"), "--sensitivity is for a single prediction"),
+        (("--on", "mars", "--micro-batch", "1,2"), "--on is 'mars'"),
+        (("--nothing",), "No such option: --nothing"),
+    ],
+)
+def test_bad_input_is_one_sentence(train, changes, says):
+    words = (*changes, *GPT[1:]) if not changes[0].startswith("--") else (*GPT, *changes)
+    status, out, err = train(*words)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1 and err.startswith("rooflm: ")
+    assert says in err
+
+
+def test_a_missing_batch_is_asked_for(train):
+    status, out, err = train(*GPT[:-2])
+    assert (status, out) == (2, "") and err == "rooflm: batch is missing: give the sequences of one step with --batch\n"
+
+
+def test_placement_by_the_order_of_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "gpt3-175b", "--gpu", "a100", "--gpus", "64", "--tp", "8", "--pp", "4", "--batch", "64", "--json"]
+    steps = []
+    for order in ("tp-cp-dp-pp", "dp-cp-pp-tp"):
+        assert main([*words, "--order", order]) == 0
+        steps.append(json.loads(capsys.readouterr().out)["step_time_s"])
+    assert steps[1] > 1.2 * steps[0]  # tensor groups across nodes
+    assert main([*words, "--order", "tp-dp"]) == 2
+    assert "must name tp, cp, dp and pp once each" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""Facts that a prediction must reproduce: cache sizes, fits, communication, launch-bound decoding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rooflm import infer, load_model
+from rooflm.catalogue.quant import PRESETS
+from rooflm.estimate.capacity import memory_use
+from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
+from rooflm.scenario.build_inference import build_inference
+from rooflm.scenario.mapping import Mapping
+
+BF16 = PRESETS["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_a_token"),
+    # KiB a token: 2 x layers x KV heads x head size x 2 B; DeepSeek-V3: (512 + 64) x 61 x 2 B
+    [("llama-2-7b", 512 * 1024), ("llama-3.1-8b", 128 * 1024), ("deepseek-v3", 70_272)],
+)
+def test_kv_cache_a_token(model: str, bytes_a_token: int) -> None:
+    assert float(kv_bytes_per_token(load_model(model), BF16)) == bytes_a_token
+
+
+def test_a_window_stops_growing() -> None:
+    model = load_model("mistral-7b-v0.1")
+    sizes = [float(kv_bytes_per_sequence(model, Mapping(), BF16, n)) for n in (2048, 4096, 8192, 32768)]
+    assert sizes[0] * 2 == sizes[1]
+    assert sizes[1] == sizes[2] == sizes[3]
+
+
+def test_a_windowed_decode_step_stops_growing() -> None:
+    times = infer("mistral-7b-v0.1", gpu="a100", prompt=[4096, 8192, 16384], output=2, efficiency="ideal").tpot_s.values
+    assert times[0] == times[1] == times[2]
+
+
+def test_llama_7b_does_not_fit_a_3090_at_batch_128() -> None:
+    # 0.5 MiB x 524 x 128 = 32.8 GiB of cache and 12.6 GiB of weights
+    e = infer("llama-7b", gpu="rtx-3090", batch=128, prompt=12, output=512, engine="hf-eager")
+    assert not e.fits
+    assert e.reason == "out of memory"
+    assert float(e.max_batch) < 128
+
+
+def test_13b_needs_three_3060() -> None:
+    assert not infer("llama-2-13b", gpu="rtx-3060-12gb").fits
+    assert infer("llama-2-13b", gpu="rtx-3060-12gb", pp=3).fits
+
+
+def test_the_largest_batch_is_the_largest() -> None:
+    for extra in ({}, {"tp": 2}, {"engine": "hf-eager"}, {"prompt": 40000, "output": 10}, {"dp": 2}):
+        arguments = {"prompt": 512, "output": 128, "gpu": "h100"} | extra
+        request = build_inference(model="llama-3.1-8b", batch=arguments.get("dp", 1), **arguments)
+        most = float(infer("llama-3.1-8b", batch=int(arguments.get("dp", 1)), **arguments).max_batch)
+        s = request.scenario
+        assert most > 0
+        assert memory_use(s, batch=np.asarray(most)).margin >= 0
+        if most < s.engine.max_sequences * s.mapping.dp:
+            more = memory_use(s, batch=np.asarray(most + s.mapping.dp))
+            assert more.margin < 0
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+@pytest.mark.parametrize("batch", [1, 16])
+def test_all_reduce_volume_of_a_decode_step(tp: int, batch: int) -> None:
+    # two all-reduces a layer of batch x hidden 16-bit values, each 2 (t - 1) / t of it sent
+    e = infer("llama-2-7b", gpu="a100", tp=tp, batch=batch)
+    assert e.comm_detail["decode"]["tp_all_reduce"] == pytest.approx(
+        32 * 2 * 2 * (tp - 1) / tp * batch * 4096 * 2, rel=1e-12
+    )
+
+
+def test_pipeline_sends_one_hidden_state_a_step() -> None:
+    e = infer("llama-2-7b", gpu="a100", pp=4, batch=16, engine="hf-eager")
+    assert e.comm_detail["decode"]["pp_send"] == 16 * 4096 * 2
+
+
+def test_eager_decoding_is_bound_by_the_host() -> None:
+    """About 14 ms a token on A100 and H100 alike (Shortened LLaMA); a quarter fewer layers helps, narrower does not."""
+    for gpu in ("a100-sxm-80gb", "h100-sxm-80gb"):
+        base, shallow, narrow = (
+            float(infer("llama-7b", gpu=gpu, engine="hf-eager", prompt=12, output=128, sets=sets).tpot)
+            for sets in ({}, {"model.depth_scale": 0.75}, {"model.width_scale": 0.75})
+        )
+        assert base == pytest.approx(14e-3, rel=0.12)
+        assert shallow / base == pytest.approx(0.75, abs=0.03)
+        assert narrow / base > 0.95
+
+
+def test_at_a_large_batch_both_prunings_help() -> None:
+    base, shallow, narrow = (
+        float(infer("llama-7b", gpu="a100", engine="hf-eager", prompt=12, output=128, batch=256, sets=sets).tpot)
+        for sets in ({}, {"model.depth_scale": 0.75}, {"model.width_scale": 0.75})
+    )
+    assert shallow < 0.85 * base
+    assert narrow < 0.92 * base
+
+
+def test_moe_reads_the_experts_that_tokens_touch() -> None:
+    few, many = infer("mixtral-8x7b", gpu="h200", batch=[1, 64], efficiency="ideal").tpot_s.values
+    dense = 46.7e9 * 2 / 4.8e12
+    assert few < 0.35 * dense  # 2 of 8 experts
+    assert many > 0.95 * dense  # nearly all of them
+
+
+def test_cached_prompt_tokens_are_not_computed_again() -> None:
+    cold, warm = infer("llama-3.1-8b", gpu="h100", prompt=4096, cached=[0, 3072], efficiency="ideal").ttft_s.values
+    assert 0.2 < warm / cold < 0.35
+
+
+def test_all_logits_cost_more_than_the_last() -> None:
+    last, every = (
+        float(infer("llama-3.1-8b", gpu="h100", prompt=2048, logits=k, efficiency="ideal").ttft)
+        for k in ("last", "all")
+    )
+    one_row = 4096 * 128256 * 2 / 3.35e12  # the last token's product is bound by reading the head
+    product = 2 * 2048 * 4096 * 128256 / 989e12 - one_row
+    log_softmax = 12 * 2047 * 128256 / 3.35e12  # fp32 logits read twice and written once
+    assert every - last == pytest.approx(product + log_softmax, rel=0.05)
+
+
+def test_a_width_that_the_device_lacks_is_only_stored_narrow() -> None:
+    narrow = infer("llama-3.1-8b", gpu="a100", quant="fp8", prompt=2048, efficiency="ideal")
+    wide = infer("llama-3.1-8b", gpu="a100", quant="bf16", prompt=2048, efficiency="ideal")
+    assert float(narrow.ttft) > 0.9 * float(wide.ttft)
+    assert float(narrow.tpot) < 0.65 * float(wide.tpot)
+
+
+def test_the_ideal_is_a_lower_bound() -> None:
+    for model in ("llama-3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-32b"):
+        for gpu in ("a100", "h200", "b200", "rtx-4090", "mi300x"):
+            best, real = infer(
+                model, gpu=gpu, batch=4, efficiency=["ideal", "calibrated"], engine="vllm"
+            ).latency_s.values
+            assert best < real
+
+
+def test_overheads_by_path() -> None:
+    e = infer("llama-3.1-8b", gpu="h100", sets={"engine.step": 5e-3, "engine.overlap": False})
+    base = infer("llama-3.1-8b", gpu="h100", sets={"engine.step": 0.0, "engine.overlap": False})
+    assert float(e.tpot - base.tpot) == pytest.approx(5e-3, rel=1e-6)
+
+
+def test_weights_split_over_everything() -> None:
+    one = float(infer("deepseek-v3", gpu="b200").memory.parts["weights"])
+    split = float(infer("deepseek-v3", gpu="b200", tp=8, batch=8).memory.parts["weights"])
+    spread = float(infer("deepseek-v3", gpu="b200", tp=1, dp=8, ep=8, batch=8).memory.parts["weights"])
+    assert one / split == pytest.approx(8, rel=0.03)  # the latent projections are held by every rank
+    assert split < spread < 0.2 * one  # attention data parallelism repeats the attention
+
+
+def test_scenarios_are_frozen() -> None:
+    s = build_inference(model="llama-2-7b", gpu="a100").scenario
+    with pytest.raises(AttributeError):
+        s.axes = 3  # type: ignore[misc]
+    assert replace(s, axes=1).axes == 1

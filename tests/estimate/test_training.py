@@ -1,0 +1,448 @@
+"""The training estimator against counts made by hand, published figures, and physics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
+from rooflm.errors import RooflmError
+from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training_results import TRAIN_KEYS, train_values
+from rooflm.scenario.build_training import build_training
+
+
+def run(**arguments: Any) -> TrainingEstimate:
+    asked = {"gpu": "a100-sxm-80gb", "efficiency": "0.6,0.8,0.8"} | arguments
+    request = build_training(**asked)
+    return train_scenario(request.scenario, request.assumed, request.warnings)
+
+
+def gpt3(**arguments: Any) -> TrainingEstimate:
+    asked: dict[str, Any] = {"model": "gpt3-175b", "gpus": 1024, "tp": 8, "pp": 8, "batch": 1536, "seq": 2048}
+    return run(**(asked | {"recompute": "selective"} | arguments))
+
+
+def llama(layers: int, hidden: int) -> Model:
+    """The shapes of llm-analysis' table: ungated MLP of 4h, tied embedding."""
+    heads = hidden // 104 if hidden == 6656 else hidden // 128  # 52 heads do not split in 8; FLOPs are the same
+    block = Block(layers, Attention(heads, heads, hidden // heads), MLP(4 * hidden, False))
+    return Model(f"llama-{layers}", hidden, 32000, (block,), tied=True)
+
+
+LLAMA = {
+    "7b": (32, 4096, 1e12, 50, 77_832, 82_432),
+    "13b": (40, 5120, 1e12, 25, 148_047, 135_168),
+    "33b": (60, 6656, 1.4e12, 10, 510_213, 530_432),
+    "65b": (80, 8192, 1.4e12, 8, 1_015_701, 1_022_362),
+}
+"""layers, hidden, tokens, micro-batch, GPU-hours of llm-analysis (0.5, 0.9), GPU-hours of Touvron et al. 2023."""
+
+
+def llama_hours(name: str, gpu: str = "a100-sxm-80gb", efficiency: str = "0.5,0.9", own: bool = False) -> float:
+    layers, hidden, tokens, micro, *_ = LLAMA[name]
+    e = run(
+        model=f"llama-{name}" if own else llama(layers, hidden), gpu=gpu, gpus=2048, tp=8, pp=8, batch=4_000_000,
+        seq=2048, micro_batch=micro, recompute="selective", sp=True, tokens=tokens, efficiency=efficiency,
+        engine="megatron-2022", zero=0,
+    )  # fmt: skip
+    return float(e.gpu_hours * e.flops_time / e.step_time)
+
+
+@pytest.mark.parametrize("name", LLAMA)
+def test_llama_gpu_hours_of_llm_analysis(name: str) -> None:
+    # llm-analysis (github.com/cli99/llm-analysis, May 2023) counts FLOPs only
+    printed = LLAMA[name][4]
+    assert llama_hours(name) == pytest.approx(printed, rel=0.01)
+    assert llama_hours(name, "h100-sxm-80gb") / printed == pytest.approx(1 - 0.684, abs=0.005)
+    assert llama_hours(name, efficiency="ideal") / printed == pytest.approx(0.5, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["7b", "13b", "65b"])
+def test_llama_gpu_hours_with_the_real_gated_shapes(name: str) -> None:
+    assert llama_hours(name, own=True) == pytest.approx(LLAMA[name][4], rel=0.05)
+
+
+@pytest.mark.parametrize("name", LLAMA)
+def test_llama_gpu_hours_of_the_paper(name: str) -> None:
+    # Touvron et al. 2023, table 15; the bound is that of llm-analysis' own table (-5.6 to +9.5 %)
+    assert llama_hours(name) == pytest.approx(LLAMA[name][5], rel=0.10)
+
+
+def test_published_model_flops() -> None:
+    # Korthikanti et al. 2022, appendix A: 72 B s l h^2 (1 + s/(6h) + V/(12 l h)); 175B, batch 64
+    e = gpt3(gpus=64, batch=64)
+    model = 72 * 64 * 2048 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (12 * 96 * 12288))
+    vocab = float(e.scenario.model.vocab)
+    model *= (1 + 2048 / (6 * 12288) + vocab / (12 * 96 * 12288)) / (1 + 2048 / (6 * 12288) + 51200 / (12 * 96 * 12288))
+    assert float(e.mfu * e.step_time * 64 * 312e12) == pytest.approx(model, rel=1e-9)
+    assert float(e.model_tflops_per_gpu) == pytest.approx(float(e.mfu) * 312)
+    assert e.mfu_causal < e.mfu
+
+
+def test_hardware_flops_with_full_recomputation() -> None:
+    # Narayanan et al. 2021, eq. 3: 96 B s l h^2 (1 + s/(6h) + V/(16 l h)), so HFU/MFU = 4/3 but for the logits
+    e = gpt3(recompute="full")
+    s, h, layers, vocab = 2048, 12288, 96, float(e.scenario.model.vocab)
+    hardware = 96 * (1 + s / (6 * h) + vocab / (16 * layers * h))
+    model = 72 * (1 + s / (6 * h) + vocab / (12 * layers * h))
+    assert float(e.hfu / e.mfu) == pytest.approx(hardware / model, rel=1e-9)
+    assert gpt3(recompute="none").hfu == pytest.approx(gpt3(recompute="none").mfu)
+
+
+def test_latent_attention_counts_all_pairs_too() -> None:
+    # DeepSeek-V3: 61 layers, 128 heads of 192 + 128; all pairs add s/2 keys a query to the causal count, thrice
+    e = run(model="deepseek-v3", gpu="h100-sxm-80gb", dp=8, ep=8, batch=8, seq=4096)
+    more = float((e.mfu - e.mfu_causal) * e.step_time * 8 * 989.4e12)
+    assert more == pytest.approx(3 * 8 * 4096 * 2 * 61 * 128 * (192 + 128) * (4096 - 1) / 2, rel=1e-3)
+
+
+def test_tensor_and_pipeline_bytes_by_hand() -> None:
+    b, s, h, layers, t, p = 1, 2048, 12288, 96, 8, 8
+    one = b * s * h * 2 * (t - 1) / t
+    e = gpt3(sp=False, zero=0)
+    m = float(e.micro_batches)
+    assert m == 96
+    # 4 all-reduces a layer and micro-batch, each 2 (t-1)/t of the activations; a rank has 1/p of the layers
+    sent = e.comm_bytes["tp_all_reduce"] + e.comm_bytes["tp_all_reduce_backward"]
+    assert sent == pytest.approx(4 * 2 * one * layers * m / p)
+    full = gpt3(sp=False, zero=0, recompute="full")
+    again = full.comm_bytes["tp_all_reduce"] + full.comm_bytes["tp_all_reduce_backward"]
+    assert again == pytest.approx(6 * 2 * one * layers * m / p)
+    # sequence parallelism: the same volume as reduce-scatters and all-gathers, and 2 gathers a layer for wgrad
+    sp = gpt3(sp=True, zero=0)
+    assert sp.comm_bytes["tp_reduce_scatter"] == pytest.approx(4 * one * layers * m / p)
+    assert sp.comm_bytes["tp_all_gather"] == pytest.approx((4 + 2) * one * layers * m / p)
+    # hidden states forward and gradients backward, a rank's share of them, (p-1) of p stages send each
+    assert sp.comm_bytes["pp_send"] == pytest.approx(2 * m * b * s * h * 2 / t * (p - 1) / p)
+
+
+def test_data_parallel_bytes_by_hand() -> None:
+    model = Model("m", 1024, 1000, (Block(8, Attention(8, 8, 128), MLP(4096)),))
+    layer = 4 * 1024**2 + 3 * 1024 * 4096 + 2 * 1024
+    params = 8 * layer + 2 * 1000 * 1024 + 1024
+    d, m = 4, 3
+    asked = {"model": model, "dp": d, "batch": d * m, "seq": 128}
+    plain = run(**asked, zero=0)
+    assert plain.comm_bytes["dp_all_reduce"] == pytest.approx(2 * (d - 1) / d * params * 4)
+    first = run(**asked, zero=1)
+    assert first.comm_bytes["dp_reduce_scatter"] == pytest.approx((d - 1) / d * params * 4)
+    assert first.comm_bytes["dp_all_gather"] == pytest.approx((d - 1) / d * params * 2)
+    # ZeRO-3: gathered for the forward and for the backward pass of every micro-batch, reduced after each
+    third = run(**asked, zero=3, engine="fsdp")
+    assert third.comm_bytes["dp_all_gather"] == pytest.approx(2 * m * (d - 1) / d * params * 2)
+    assert third.comm_bytes["dp_reduce_scatter"] == pytest.approx(m * (d - 1) / d * params * 4)
+
+
+def test_expert_bytes_by_hand() -> None:
+    model = Model("moe", 1024, 1000, (Block(4, Attention(8, 8, 128), MoE(16, 2, 512)),))
+    asked: dict[str, Any] = {"model": model, "dp": 8, "ep": 8, "batch": 16, "seq": 256, "zero": 0}
+    e = run(**asked, sets={"engine.dedup": False})
+    rows = 256 * 2 * 1024 * 2 * 7 / 8  # two copies a token, 7 of 8 leave
+    for name in ("ep_dispatch", "ep_combine"):
+        assert e.comm_bytes[name] + e.comm_bytes[f"{name}_backward"] == pytest.approx(2 * rows * 4 * 2)
+    # every rank holds 2 of 16 experts, on no other rank: nothing to reduce; the rest is reduced over all 8
+    assert e.comm_bytes.get("edp_all_reduce", 0.0) == 0.0
+    dense = 4 * (4 * 1024**2 + 16 * 1024 + 2 * 1024) + 2 * 1000 * 1024 + 1024
+    assert e.comm_bytes["dp_all_reduce"] == pytest.approx(2 * 7 / 8 * dense * 4)
+    both = run(**asked, sets={"engine.dedup": True})
+    assert both.comm_bytes["ep_dispatch"] < e.comm_bytes["ep_dispatch"]
+
+
+def test_parts_sum_to_the_step() -> None:
+    for e in (
+        gpt3(),
+        gpt3(vp=3, recompute="full"),
+        gpt3(schedule="zb-h1"),
+        run(model="mixtral-8x7b", dp=8, ep=8, batch=64),
+    ):
+        assert sum(e.parts.values()) == pytest.approx(float(e.step_time), rel=1e-12)
+        assert all(np.all(np.asarray(v) >= 0) for v in e.parts.values())
+        assert float(e.tokens_per_s_per_gpu) == pytest.approx(
+            float(e.scenario.workload.batch * e.scenario.workload.seq / e.step_time / e.gpus)
+        )
+
+
+def test_bubble_of_the_schedules() -> None:
+    assert float(gpt3().bubble_fraction) == pytest.approx(7 / 96)
+    assert float(gpt3(vp=3).bubble_fraction) == pytest.approx(7 / (96 * 3))
+    assert gpt3(schedule="zb-h1").bubble_fraction < gpt3().bubble_fraction
+    assert gpt3(pp=1, tp=8, gpus=1024).parts["bubble"] == 0
+
+
+def test_ideal_is_the_lower_bound_and_flat_scales() -> None:
+    ideal = gpt3(efficiency="ideal", engine="megatron-2022")
+    flat = gpt3(efficiency="0.5,0.5,0.5", engine="megatron-2022")
+    assert ideal.step_time < flat.step_time <= ideal.step_time * 2.0001
+    assert gpt3(engine="megatron-2022", efficiency="calibrated").step_time > ideal.step_time
+
+
+def test_overlap_hides_only_what_there_is_to_hide() -> None:
+    asked: dict[str, Any] = {"model": "llama-2-7b", "dp": 64, "zero": 1, "batch": 64}
+    on, off = run(**asked), run(**asked, sets={"engine.grad_overlap": False, "engine.param_overlap": False})
+    assert on.parts["dp_comm"] < off.parts["dp_comm"]
+    slow = run(**asked, sets={"cluster.tiers.1.bandwidth": 1e9})
+    hidden = off.parts["dp_comm"] - on.parts["dp_comm"]
+    compute = float(on.parts["forward"] + on.parts["backward"])
+    assert hidden <= compute
+    assert slow.parts["dp_comm"] > 5 * on.parts["dp_comm"]
+    asynchronous = run(model="llama-2-7b", tp=8, batch=8, sets={"engine.tp_overlap": 1.0})
+    assert asynchronous.parts["tp_comm"] < 0.3 * run(model="llama-2-7b", tp=8, batch=8).parts["tp_comm"]
+
+
+def test_more_of_anything_is_never_slower() -> None:
+    s = gpt3().scenario
+    factors = np.array([0.5, 1.0, 2.0, 4.0])
+    d = s.cluster.device
+    faster = replace(d, peak={k: v * factors for k, v in d.peak.items()})
+    wider = replace(d, dram=replace(d.dram, bandwidth=d.dram.bandwidth * factors))
+    tiers = tuple(replace(t, bandwidth=t.bandwidth * factors) for t in s.cluster.tiers)
+    for cluster in (
+        replace(s.cluster, device=faster), replace(s.cluster, device=wider), replace(s.cluster, tiers=tiers),
+    ):  # fmt: skip
+        grid = train_scenario(replace(s, cluster=cluster, axes=1))
+        assert np.all(np.diff(grid.step_time) <= 1e-9)
+
+
+def test_a_grid_is_its_points() -> None:
+    tp, pp, micro, zero = [1, 2, 8], [1, 4, 8], [1, 2], [0, 1, 3]
+    base = gpt3(dp=4, gpus=None).scenario
+    shaped = [
+        np.array(v, float).reshape([-1 if i == k else 1 for k in range(4)]) for i, v in enumerate((tp, pp, micro, zero))
+    ]
+    mapping = replace(base.mapping, tp=shaped[0], pp=shaped[1], micro_batch=shaped[2], zero=shaped[3], sp=True)
+    grid = train_scenario(replace(base, mapping=mapping, axes=4))
+    assert np.shape(grid.step_time) == (3, 3, 2, 3)
+    for at in ((0, 0, 0, 0), (1, 1, 0, 1), (2, 2, 1, 2), (0, 2, 1, 2)):
+        point = replace(base.mapping, tp=tp[at[0]], pp=pp[at[1]], micro_batch=micro[at[2]], zero=zero[at[3]], sp=True)
+        one = train_scenario(replace(base, mapping=point))
+        assert float(one.step_time) == pytest.approx(float(grid.step_time[at]), rel=1e-9)
+        memory = np.broadcast_to(grid.memory.total, (3, 3, 2, 3))
+        assert float(one.memory.total) == pytest.approx(float(memory[at]), rel=1e-9)
+        assert bool(one.fits) == bool(np.broadcast_to(grid.fits, (3, 3, 2, 3))[at])
+
+
+def test_frozen_layers_and_busy_experts() -> None:
+    whole = run(model="llama-2-7b", batch=8)
+    half = run(model="llama-2-7b", batch=8, sets={"training.trainable_layers": 0.5})
+    layers = float(whole.layer_backward)
+    assert float(half.layer_backward) == pytest.approx(layers / 2, rel=1e-9)
+    assert half.parts["forward"] == pytest.approx(whole.parts["forward"])
+    assert half.memory.parts["optimizer"] < 0.6 * whole.memory.parts["optimizer"]
+    asked: dict[str, Any] = {"model": "mixtral-8x7b", "dp": 8, "ep": 8, "batch": 64}
+    even, busy = run(**asked), run(**asked, sets={"training.imbalance": 1.5})
+    assert busy.parts["ep_comm"] == pytest.approx(1.5 * even.parts["ep_comm"])
+    assert 1.1 < float(busy.step_time / even.step_time) < 1.5
+
+
+def test_hybrid_sharding_shards_in_a_group_and_reduces_across() -> None:
+    asked: dict[str, Any] = {"model": "llama-2-7b", "dp": 32, "batch": 32, "zero": 3, "engine": "fsdp"}
+    flat, hybrid = run(**asked), run(**asked, fsdp_group=8)
+    params = 6_738_415_616
+    assert flat.memory.parts["optimizer"] == pytest.approx(12 * params / 32)
+    assert hybrid.memory.parts["optimizer"] == pytest.approx(12 * params / 8)
+    assert hybrid.comm_bytes["dp_all_gather"] == pytest.approx(2 * 7 / 8 * params * 2)
+    assert hybrid.comm_bytes["dp_replica_all_reduce"] == pytest.approx(2 * 3 / 4 * params / 8 * 4)
+
+
+def test_groups_are_placed_by_the_order() -> None:
+    near = gpt3(dp=16, gpus=None)
+    s = near.scenario
+    far = train_scenario(replace(s, mapping=replace(s.mapping, order=("dp", "cp", "tp", "pp"))))
+    assert far.parts["tp_comm"] > 3 * near.parts["tp_comm"]
+
+
+def test_packing_attends_within_documents() -> None:
+    asked: dict[str, Any] = {"model": "llama-2-7b", "batch": 8, "seq": 32768, "tp": 8}
+    whole = run(**asked)
+    packed = run(**asked, sets={"training.packed_mean": 2048, "training.packed_square": 2048.0**2})
+    assert packed.step_time < 0.8 * whole.step_time
+    same = run(**asked, sets={"training.packed_mean": 32768, "training.packed_square": 32768.0**2})
+    assert float(same.step_time) == pytest.approx(float(whole.step_time))
+
+
+def test_context_parallelism_splits_long_sequences() -> None:
+    one = run(model="llama-3.1-8b", tp=4, cp=1, seq=131072, batch=1, gpus=4)
+    two = run(model="llama-3.1-8b", tp=4, cp=2, seq=131072, batch=1, gpus=8)
+    assert 0.45 < float(two.step_time / one.step_time) < 0.65
+    assert two.memory.parts["activations"] == pytest.approx(one.memory.parts["activations"] / 2, rel=0.01)
+    assert two.comm_bytes["cp_ring"] > 0
+    gathered = run(model="llama-3.1-8b", tp=4, cp=2, seq=131072, batch=1, gpus=8, sets={"engine.ring": False})
+    assert gathered.comm_bytes["cp_all_gather"] > 0
+
+
+def test_ring_attention_sends_keys_and_values_of_one_rank_a_step() -> None:
+    """cp - 1 exchanges of 2 s/cp h_kv d values of 2 B a layer forward, twice that backward (gradients travel too)."""
+    e = run(model="llama-3.1-8b", tp=1, cp=8, seq=65536, batch=1, gpus=8)
+    share = 2 * 65536 / 8 * 8 * 128 * 2.0
+    assert e.comm_bytes["cp_ring"] == pytest.approx(32 * 7 * share)
+    assert e.comm_bytes["cp_ring_backward"] == pytest.approx(2 * 32 * 7 * share)
+
+
+def test_exchange_of_a_context_group_hides_behind_attention_only() -> None:
+    """Attention grows with the square of the sequence, the exchange with the sequence: short sequences show it."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "tp": 8, "cp": 4, "gpus": 32}
+    short, long = (run(seq=n, batch=1, **asked) for n in (4096, 262144))
+    assert float(short.parts["cp_comm"]) > 0.02 * float(short.step_time)
+    assert float(long.parts["cp_comm"]) == 0.0
+    exposed = run(seq=262144, batch=1, sets={"engine.ring": False, "engine.cp_overlap": 0.0}, **asked)
+    assert float(exposed.parts["cp_comm"]) > 0
+    # each exchange against the attention beside it: (cp - 1) max(0, t - core / cp)
+    ring = sum(float(t.total) for t in short.timed["forward.layers"] if t.node.name == "cp_ring")
+    core = sum(float(t.total) for t in short.timed["forward.layers"] if t.node.name == "attention")
+    back = sum(float(t.total) for t in short.timed["backward.layers"] if t.node.name == "cp_ring_backward")
+    after = sum(float(t.total) for t in short.timed["backward.layers"] if t.node.name == "attention_backward")
+    shown = max(0.0, ring - 0.75 * core) + max(0.0, back - 0.75 * after)
+    assert float(short.parts["cp_comm"]) == pytest.approx(shown * float(short.micro_batches))
+
+
+def test_chunks_of_a_context_group_lose_against_one_kernel_and_data_parallelism() -> None:
+    """Splitting a short sequence over ranks is slower than giving each rank its own sequence."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "seq": 4096, "batch": 64, "gpus": 32, "tp": 1, "zero": 1}
+    times = [float(run(cp=cp, micro_batch=cp, **asked).step_time) for cp in (1, 2, 4, 8)]
+    assert times == sorted(times) and times[-1] > 1.01 * times[0]
+
+
+def test_a_group_of_arrays_holds_the_single_points() -> None:
+    one = [float(run(model="llama-3.1-8b", tp=4, cp=n, dp=8 / n, seq=32768, batch=8).step_time) for n in (1, 2, 4, 8)]
+    s = run(model="llama-3.1-8b", tp=4, cp=2, dp=4, seq=32768, batch=8).scenario
+    ways = np.array([1.0, 2.0, 4.0, 8.0])
+    grid = train_scenario(replace(s, mapping=replace(s.mapping, cp=ways, dp=8 / ways), axes=1))
+    assert np.asarray(grid.step_time) == pytest.approx(one, rel=1e-12)
+
+
+def test_latent_attention_in_a_ring_sends_expanded_keys_and_values() -> None:
+    asked: dict[str, Any] = {"model": "deepseek-v3", "gpu": "h100-sxm-80gb", "cp": 2, "ep": 8, "batch": 4, "gpus": 8}
+    ring, gathered = (run(seq=8192, sets={"engine.ring": r}, **asked) for r in (True, False))
+    layers, rows = 61, 8192 / 2
+    assert ring.comm_bytes["cp_ring"] / ring.micro_batches == pytest.approx(layers * rows * 128 * (192 + 128) * 2)
+    twice = gathered.comm_bytes["cp_all_gather"] / gathered.micro_batches  # and gathered again in the backward pass
+    assert twice == pytest.approx(2 * layers * rows * 576 * 2)
+
+
+def test_fp8_is_faster_than_bf16_and_less_than_twice() -> None:
+    wide = run(model="llama-2-70b", gpu="h100-sxm-80gb", tp=8, batch=16, efficiency="ideal")
+    narrow = run(model="llama-2-70b", gpu="h100-sxm-80gb", tp=8, batch=16, efficiency="ideal", dtype="fp8")
+    assert 1.3 < float(wide.step_time / narrow.step_time) < 2.0
+
+
+def test_every_key_has_its_value() -> None:
+    assert list(train_values(gpt3())) == list(TRAIN_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"tp": 7, "gpus": 7 * 64}, "tp is 7, but it must divide the 96 attention heads"),
+        ({"recompute": "fill"}, "did you mean 'full'"),
+        ({"batch": 1000}, "must be a multiple of dp x micro_batch"),
+        ({"batch": None}, "batch is missing"),
+        ({"zero": 4}, "zero is 4"),
+        ({"dtype": "bf61"}, "did you mean 'bf16'"),
+        ({"ep": 2}, "has no experts"),
+        ({"pp": 128, "gpus": 8192}, "has only 96 layers"),
+        ({"schedule": "zigzag"}, "schedule is 'zigzag'"),
+        ({"base_bits": 4}, "give lora_rank"),
+        ({"tokens": -1}, "tokens is -1"),
+    ],
+)
+def test_bad_input_teaches(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(RooflmError) as caught:
+        gpt3(**arguments)
+    assert words in str(caught.value)
+
+
+def test_sharded_gradients_pay_for_what_runs_beside_compute() -> None:
+    """ZeRO 2 and 3 move parameters and gradients beside every micro-batch: an engine without a tax pays the prior."""
+    asked: dict[str, Any] = {"model": "llama-2-7b", "gpus": 16, "batch": 64, "engine": "megatron"}
+    for zero, taxed in ((1, False), (2, True), (3, True)):
+        e = run(zero=zero, efficiency="calibrated", **asked)
+        assert (float(e.parts["overlap_tax"]) > 0) == taxed
+        assert float(run(zero=zero, efficiency="ideal", **asked).parts["overlap_tax"]) == 0.0
+
+
+def test_layers_that_predict_ahead_add_a_layer_and_a_loss() -> None:
+    """DeepSeek-V3 (arXiv 2412.19437, section 2.2): a depth is one more layer, one more loss, and a product 2 h to h."""
+    asked: dict[str, Any] = {"model": "deepseek-v3", "dp": 64, "ep": 64, "batch": 64, "seq": 4096}
+    plain, ahead = run(**asked), run(**asked, sets={"training.mtp": 1})
+    layers = plain.scenario.model.layers
+    per_token = plain.model_tflops_per_gpu * plain.step_time * 64 / (64 * 4096) * 1e12 / 6
+    more = ahead.model_tflops_per_gpu * ahead.step_time * 64 / (64 * 4096) * 1e12 / 6 - per_token
+    head, join = 7168 * 129280, 2 * 7168**2
+    moe_layer = (per_token - head) / layers * 1.02  # three of the 61 are dense, and smaller
+    assert more == pytest.approx(moe_layer + head + join, rel=0.1)
+    assert ahead.memory.parts["weights"] > plain.memory.parts["weights"]
+    assert ahead.step_time > plain.step_time * (layers + 1) / layers
+    assert run(**asked, sets={"training.mtp": 0}).step_time == plain.step_time
+
+
+def test_experts_one_by_one_cost_their_launches() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 64, "seq": 4096}
+    asked |= {"micro_batch": 4, "efficiency": "calibrated"}
+    base = {"engine.moe_host": 0, "engine.expert_launch": 0}
+    none = run(**asked, sets=base)
+    some = run(**asked, sets=base | {"engine.expert_launch": 1e-5})
+    # 48 layers, 16 experts a rank, 6 products (2 forward, 4 backward), 2 micro-batches
+    assert some.step_time - none.step_time == pytest.approx(48 * 16 * 6 * 2 * 1e-5, rel=1e-6)
+    whole = {"engine.grouped": True, "engine.moe_host": 0}
+    assert run(**asked, sets=whole | {"engine.expert_launch": 1e-5}).step_time == run(**asked, sets=whole).step_time
+
+
+def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 8, "seq": 128}
+    asked |= {"efficiency": "calibrated"}
+    slow = run(**asked, sets={"engine.moe_host": 0.02})
+    # 48 layers of 20 ms; embedding, loss, gradients and update come on top
+    assert 48 * 0.02 < slow.step_time < 48 * 0.02 + 0.25
+    held = run(**asked, sets={"engine.moe_host": 0.02, "engine.graphed": 1})
+    assert held.step_time == pytest.approx(run(**asked, sets={"engine.moe_host": 0}).step_time)
+    dense = asked | {"model": "llama-2-7b", "ep": 1}
+    flat = asked | {"efficiency": "0.6,0.8,0.8"}
+    assert run(**flat, sets={"engine.moe_host": 0.02}).step_time == run(**flat).step_time
+    assert run(**dense, sets={"engine.moe_host": 0.02}).step_time == run(**dense).step_time
+
+
+def test_plans_of_virtual_stages_take_the_host_where_exchanges_run_beside_compute() -> None:
+    asked: dict[str, Any] = {
+        "model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 16, "pp": 2, "vp": 4, "ep": 8, "batch": 64, "seq": 128,
+        "schedule": "interleaved", "engine": "megatron-bridge", "efficiency": "calibrated",
+    }  # fmt: skip
+    host = {"engine.moe_host": 0.02}
+    alone = run(**asked, sets=host | {"engine.chunk_host": 0.1})
+    assert alone.step_time == run(**asked, sets=host | {"engine.chunk_host": 0}).step_time
+    beside = host | {"engine.ep_overlap": 0.7}
+    more = run(**asked, sets=beside | {"engine.chunk_host": 0.1}).parts["host"]
+    less = run(**asked, sets=beside | {"engine.chunk_host": 0}).parts["host"]
+    # 8 micro-batches, 4 chunks a stage; the host is slower than so short a micro-batch either way
+    assert more - less == pytest.approx(8 * 4 * 0.1, rel=1e-6)
+    held = {"engine.graphed": 1.0, "engine.ep_overlap": 0.7}
+    assert run(**asked, sets=held | {"engine.chunk_host": 0.1}).parts["host"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_sorting_tokens_by_dispatcher() -> None:
+    """All pairs three times to and fro where a token is sent for each expert; else once, and the arrived tokens."""
+    model = Model("moe", 1024, 1000, (Block(1, Attention(8, 8, 128), MoE(16, 4, 512)),))
+    asked: dict[str, Any] = {"model": model, "dp": 1, "batch": 1, "seq": 256}
+
+    def moved(dedup: bool) -> float:
+        nodes = run(**asked, sets={"engine.dedup": dedup}).timed["forward.layers"]
+        return next(float(t.node.bytes) for t in nodes if t.node.name == "permute")  # type: ignore[union-attr]
+
+    pairs, row = 256 * 4, 1024 * 2
+    assert moved(False) == pytest.approx(6 * pairs * row)
+    assert moved(True) == pytest.approx(2 * (pairs + 256) * row)
+
+
+def test_biases_of_experts_slow_their_products_unless_one_kernel_holds_them() -> None:
+    def products(bias: bool, grouped: bool) -> float:
+        model = Model("moe", 2048, 1000, (Block(4, Attention(16, 16, 128), MoE(16, 4, 2048, bias=bias)),))
+        sets = {"engine.grouped": grouped, "engine.expert_launch": 0}
+        asked: dict[str, Any] = {"model": model, "gpu": "h100", "dp": 1, "batch": 4, "micro_batch": 4, "seq": 4096}
+        nodes = run(**asked, efficiency="calibrated", sets=sets).timed["forward.layers"]
+        return sum(float(t.total) for t in nodes if t.node.name in ("experts_up", "experts_down"))
+
+    assert products(True, False) > 1.4 * products(False, False)
+    assert products(True, True) == pytest.approx(products(False, True))

@@ -1,0 +1,317 @@
+"""What frameworks do to a step: recomputation that stops early, narrow gathers, scales a row, blocked launches."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_backward import H, S, layer, products
+
+from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.rows import names
+from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.graph.backward import every_other, recomputed
+from rooflm.graph.ops import Comm, Op
+from rooflm.kernels.training_factors import sibling
+from rooflm.scenario.build_training import build_training
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.scenario import Scenario
+from rooflm.validation.readers.tables import TRAINING_COLUMNS, training_rows
+from rooflm.validation.readers.training_facts import GRAPHED, KNOWN, RUNS, inputs, release, run_facts
+from rooflm.validation.request import Request, Skip
+from rooflm.validation.score import training_scenario
+from rooflm_fit.training import read
+
+FOUNDRY: dict[str, str] = {
+    "id": "LLMF-1", "source": "llm-foundry", "model": "MPT-7b", "layers": "32", "hidden": "4096", "heads": "32",
+    "kv_heads": "32", "ffn": "16384", "vocab": "50368", "seq": "1024", "gpu": "A100-80GB", "gpus": "8", "tp": "1",
+    "pp": "1", "dp": "8", "zero_fsdp": "fsdp full_shard (zero3)", "recompute": "full", "precision": "amp_bf16",
+    "global_batch": "1024", "micro_batch": "64", "metric": "tokens_per_s_per_gpu", "value": "4357",
+    "note": "MP mode DEFAULT; grad accum 2",
+}  # fmt: skip
+
+
+def only(row: dict[str, str]) -> Request:
+    (outcome,) = training_rows([dict.fromkeys(TRAINING_COLUMNS, "") | row])
+    assert isinstance(outcome, Request), outcome
+    return outcome
+
+
+def step(**asked: Any) -> TrainingEstimate:
+    return train_scenario(build_training(**asked).scenario)
+
+
+def test_recomputation_that_stops_early_leaves_out_the_closing_product() -> None:
+    forward = layer(Mapping())
+    again = recomputed(forward, "full", early_stop=True)
+    assert products(forward) - products(again) == 8 * S * H**2  # down, 4 H by H
+    assert recomputed(forward, "selective", early_stop=True) == recomputed(forward, "selective")
+    names = [n.name for n in recomputed(layer(Mapping(tp=2, sp=True)), "full", early_stop=True) if isinstance(n, Comm)]
+    assert names.count("tp_reduce_scatter") == 1  # of attention's output; that of the closing product is left out
+    assert names.count("tp_all_gather") == 2
+
+
+def test_hardware_flops_follow_the_early_stop() -> None:
+    # 72 s h^2 a layer and token without recomputation; again 24 s h^2, or 16 without the closing product
+    asked: dict[str, Any] = {"model": "gpt3-175b", "gpu": "a100-sxm-80gb", "tp": 8, "pp": 8, "dp": 8, "batch": 64}
+    late, soon = (
+        step(**asked, recompute="full", engine="megatron", sets={"engine.early_stop": stop}) for stop in (False, True)
+    )
+    none = step(**asked, engine="megatron")
+    again = [float(e.hfu / e.mfu) - 1 for e in (late, soon)]
+    assert again[1] / again[0] == pytest.approx(1 - 8 / (24 + 4 * 2048 / 12288), rel=0.01)
+    assert float(none.step_time) < float(soon.step_time) < float(late.step_time)
+
+
+def test_every_other_product_runs_again_and_gathers_too() -> None:
+    s = build_training(
+        model="llama-3-8b", gpu="h100-sxm-80gb", engine="torchtitan", gpus=8, tp=8, batch=8, recompute="selective",
+        seq=8192,
+    ).scenario  # fmt: skip
+    assert s.mapping.recompute == "ops"
+    forward = [t.node for t in train_scenario(s).timed["forward.layers"]]
+    again = every_other(forward)
+    stored = {n.name for n in forward if isinstance(n, Op) and n.kind == "gemm"} - {n.name for n in again}
+    assert stored == {"q", "gate", "down"}  # and v, the other half of "kv"
+    assert [n.name for n in again if isinstance(n, Comm)] == ["tp_all_gather"] * 2
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("bf16", 1.0), ("fp8", 0.5), ("fp8-rowwise", 1.0)])
+def test_a_tensor_group_gathers_at_the_products_width(dtype: str, share: float) -> None:
+    asked: dict[str, Any] = {"model": "llama-3-70b", "gpu": "h100-sxm-80gb", "gpus": 64, "tp": 8, "batch": 64}
+    plain = step(**asked, engine="torchtitan").comm_bytes
+    found = step(**asked, engine="torchtitan", dtype=dtype).comm_bytes
+    assert float(found["tp_all_gather"]) == pytest.approx(share * float(plain["tp_all_gather"]))
+    assert float(found["tp_reduce_scatter"]) == pytest.approx(float(plain["tp_reduce_scatter"]))
+
+
+def test_rows_of_scales_cost_time() -> None:
+    # torchtitan, 70B on 256 H100 of 500 W: 809.8 tokens a second with one scale a tensor, 599.6 with one a row
+    asked: dict[str, Any] = {
+        "model": "llama-3.1-70b", "gpu": "h100-sxm-96gb", "gpus": 256, "tp": 8, "batch": 512, "micro_batch": 16,
+        "seq": 8192, "recompute": "full", "engine": "torchtitan",
+    }  # fmt: skip
+    ratio = float(step(**asked, dtype="fp8-rowwise").step_time / step(**asked, dtype="fp8").step_time)
+    assert ratio == pytest.approx(809.8 / 599.6, rel=0.1)
+
+
+def test_cards_of_one_die_share_kernels() -> None:
+    times = []
+    for gpu in ("a100-sxm-40gb", "a100-sxm-80gb"):
+        e = step(model="gpt3-13b", gpu=gpu, gpus=8, batch=8, engine="llm-foundry")
+        times.append({t.node.name: float(np.max(t.time)) for t in e.timed["forward.layers"]})
+    assert sibling("a100-sxm-40gb") == "a100-sxm-80gb"
+    assert times[0]["up"] == pytest.approx(times[1]["up"], rel=0.02)
+    assert times[0]["activation"] / times[1]["activation"] == pytest.approx(2.039 / 1.555, rel=0.01)
+
+
+def test_two_releases_of_llm_foundry() -> None:
+    new, old = only(FOUNDRY), only(FOUNDRY | {"precision": "bf16", "note": "MP mode PURE; grad accum 2"})
+    assert (new.engine, old.engine) == ("llm-foundry", "llm-foundry 0.0")
+    rates = [float(train_scenario(training_scenario(r)).tokens_per_s_per_gpu) for r in (new, old)]
+    # its table of torch 1.13 (before PR 543) has 4030 tokens a second for this run, that of torch 2 has 4357
+    assert rates[0] / rates[1] == pytest.approx(4357 / 4030, rel=0.03)
+    assert rates[0] == pytest.approx(4357, rel=0.12)
+
+
+def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
+    # BigScience, 72 layers of 14336 over TP 8, PP 12: 128.8 s with micro-batches of 2, 117.1 s with 4 (2022-02-25)
+    shape = {
+        "model.blocks.0.mixer.heads": 64,
+        "model.blocks.0.mixer.kv_heads": 64,
+        "model.hidden": 14336,
+        "model.blocks.0.mixer.head_dim": 224,
+        "model.blocks.0.count": 72,
+        "model.blocks.0.ffn.width": 57344,
+    }
+    times = [
+        float(step(model="gpt3-175b", gpu="a100-sxm-80gb", engine="megatron-deepspeed", gpus=384, tp=8, pp=12,
+                   batch=2048, micro_batch=b, recompute="full", dtype="fp16", sets=shape).step_time)
+        for b in (2, 4)
+    ]  # fmt: skip
+    assert times[0] / times[1] == pytest.approx(128.82 / 117.07, rel=0.06)
+    assert load_engine("gpt-neox").gap == 0
+
+
+def test_tokens_of_latent_experts_travel_in_the_latent_width() -> None:
+    e = step(model="nemotron-3-super-120b-a12b", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=128, seq=4096)
+    nodes = {t.node.name: t.node for t in e.timed["forward.layers"]}
+    (block, *_) = [b for b in e.scenario.model.blocks if getattr(b.ffn, "latent", 0)]
+    assert block.ffn is not None
+    inner = block.ffn.inner(e.scenario.model.hidden)  # type: ignore[union-attr]
+    assert inner < e.scenario.model.hidden
+    rows = nodes["ep_combine"].bytes / (2.0 * inner)
+    assert rows >= 4096
+    assert rows <= 2 * 4096 * block.ffn.top_k  # type: ignore[union-attr]
+
+
+def test_details_of_torchtitan_rows() -> None:
+    row = FOUNDRY | {
+        "id": "TT-1", "source": "torchtitan", "model": "Llama 3.1 8B", "layers": "32", "vocab": "128256",
+        "ffn": "14336", "kv_heads": "8", "seq": "8192", "gpus": "64", "dp": "64", "zero_fsdp": "fsdp2",
+        "global_batch": "64", "micro_batch": "1", "recompute": "selective (layer)",
+        "precision": "bf16", "note": "no compile stated",
+    }  # fmt: skip
+    s = training_scenario(only(row))
+    assert (s.mapping.recompute, s.mapping.recompute_layers, s.engine.fused) == ("block", 16, False)
+    compiled = training_scenario(
+        only(row | {"recompute": "full", "note": "torch.compile", "precision": "float8 rowwise"})
+    )
+    assert (compiled.mapping.recompute, compiled.quant.name, compiled.engine.fused) == ("full", "fp8-rowwise", True)
+
+
+def test_rows_that_contradict_their_repeats_are_not_fitted(tmp_path: Path) -> None:
+    rows = [FOUNDRY | {"id": f"LLMF-{i}", "value": str(value)} for i, value in enumerate((4000, 4100, 4200, 6000))]
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, TRAINING_COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    every = [r.measured for r in read(path, thin=False)]
+    assert len(every) >= 1
+    assert not any(isinstance(r, Skip) for r in every)
+    assert 6000 not in [r.measured for r in read(path)]
+
+
+def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() -> None:
+    rows = tomllib.loads(RUNS.read_text(encoding="utf-8"))["run"]
+    models, cards = names("model"), names("gpu")
+    for row in rows:
+        assert row["source"] and row["framework"] == load_engine(row["framework"]).name
+        assert set(row) <= {"framework", "models", "cards", "dtypes", "first", "last", "sharding", "source", *KNOWN}
+        assert set(row) & set(KNOWN)
+        known = [m for m in row["models"] if m not in ("deepseek-v4", "nemotron-8b")]  # rows print their own sizes
+        assert all(any(name.startswith(m) for name in models) for m in known), row
+        assert all(any(name.startswith(c) for name in cards) for c in row.get("cards", [])), row
+        assert row.get("dispatcher", "flex") in ("flex", "alltoall") and row.get("graphs", "none") in GRAPHED
+        assert release(row.get("first", "0")) <= release(row.get("last", "99"))
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "dtype", "version", "want"),
+    [
+        (
+            "qwen3-30b-a3b",
+            "h100-sxm-80gb",
+            "fp8",
+            "26.02",
+            {"dispatcher": "alltoall", "graphs": "none", "overlap": True},
+        ),
+        ("qwen3-30b-a3b", "h100-sxm-80gb", "fp8", "26.02.01", {"dispatcher": "flex", "graphs": "none"}),
+        ("qwen3-30b-a3b", "gb200", "mxfp8", "26.04", {"dispatcher": "flex", "graphs": "partial"}),
+        (
+            "nemotron-3-super-120b-a12b",
+            "gb300",
+            "nvfp4",
+            "26.08",
+            {"dispatcher": "flex", "graphs": "partial", "mtp": 2},
+        ),
+        ("llama-3.1-70b", "h100-sxm-80gb", "fp8", "26.02", {}),
+    ],
+)
+def test_published_runs_are_as_their_scripts_had_them(
+    model: str, gpu: str, dtype: str, version: str, want: dict[str, Any]
+) -> None:
+    engine = f"megatron-bridge {version}"
+    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": dtype}, (model, gpu), engine)
+    assert run_facts(asked) == want
+
+
+def test_what_runs_keep_elsewhere_or_in_16_bits_is_not_held() -> None:
+    split: dict[str, Any] = {"gpus": 64, "batch": 512, "seq": 8192, "dtype": "fp8", "micro_batch": 2, "dp": 64}
+    about: dict[str, Any] = {"source": "MBR", "task": "train", "metric": "tokens_per_s_per_gpu", "measured": 1.0}
+
+    def run(model: str, gpu: str, engine: str, **kwargs: Any) -> Scenario:
+        asked = {"model": model, "gpu": gpu, "recompute": "none", "framework": engine} | split | kwargs
+        return training_scenario(Request("x", kwargs=asked, group=(model, gpu), engine=engine, **about))
+
+    sharded = run("llama-3-70b", "gb200", "megatron-bridge 26.02", zero="fsdp")
+    assert sharded.training.offload_activations == 40 / 80
+    assert sharded.mapping.zero == 3
+    assert run("llama-3-70b", "gb200", "megatron-bridge 26.02", zero=1).training.offload_activations == 0
+    assert run("llama-3-70b", "h100-sxm-80gb", "megatron-bridge 26.02", zero="fsdp").training.offload_activations == 0
+    ultra = run("nemotron-3-ultra-550b-a55b", "gb300", "megatron-bridge 26.08", gpus=256, dp=256, ep=64, zero=1)
+    assert (ultra.mapping.zero, ultra.mapping.fsdp_group, ultra.mapping.recompute_modules) == (3, 64, ("moe_act",))
+    auto = run("qwen3-30b-a3b", "h100-sxm-80gb", "nemo-automodel", zero="fsdp")  # no release: entries without one
+    assert (auto.training.optimizer, auto.training.master) == ("adam-bf16", False)
+
+
+def test_full_graphs_hold_the_host_and_one_kernel_all_experts() -> None:
+    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": "mxfp8"}, ("qwen3-30b-a3b", "gb200"),
+                    "megatron-bridge 26.06")  # fmt: skip
+    found = inputs(asked)
+    assert found["engine.graphed"] == 1.0 and found["engine.grouped"] is True and found["engine.dedup"] is True
+    assert found["engine.ep_overlap"] == 0.7 and 0.5 < found["engine.attention_factor"] < 0.7
+
+
+def test_what_a_row_itself_says_counts_more_than_its_scripts() -> None:
+    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": "bf16"}, ("deepseek-v3", "gb200"),
+                    "megatron-bridge 25.11", facts={"mtp": 0.0})  # fmt: skip
+    assert "training.mtp" not in inputs(asked)
+    assert inputs(replace(asked, facts={}))["training.mtp"] == 1
+
+
+NEMO: dict[str, str] = {
+    "id": "NEMO-1", "source": "NVIDIA/NeMo", "model": "LLAMA2-70B", "layers": "80", "hidden": "8192", "heads": "64",
+    "kv_heads": "8", "ffn": "28672", "vocab": "32000", "seq": "4096", "gpu": "H100-80GB", "gpus": "64", "tp": "4",
+    "pp": "4", "vp": "20", "dp": "4", "precision": "FP8", "global_batch": "128", "micro_batch": "1",
+    "metric": "tokens_per_s_per_gpu", "value": "1728", "note": "container 24.07; FP8",
+}  # fmt: skip
+
+
+def test_nemo_keeps_remainders_until_its_optimizer_became_megatron_cores() -> None:
+    old, new = (training_scenario(only(NEMO | {"note": f"container {release}; FP8"})) for release in ("24.07", "25.04"))
+    assert (old.engine.name, old.training.remainders, new.training.remainders) == ("nemo", True, False)
+    assert old.engine.grad_bytes == 2
+    less = train_scenario(new).memory.parts["optimizer"] / train_scenario(old).memory.parts["optimizer"]
+    assert less == pytest.approx(12 / 10)  # two fp32 moments, and 4 or 2 bytes of the master copy
+    small = {"model": "Nemotron-8B", "layers": "", "hidden": "", "heads": "", "kv_heads": "", "ffn": "", "vocab": "",
+             "tp": "2", "pp": "1", "vp": "1", "dp": "32"}  # fmt: skip
+    assert training_scenario(only(NEMO | small)).training.grad_bytes == 4
+    assert only(NEMO | {"note": "FP8"}).engine == "nemo"  # no release: entries of releases do not hold
+
+
+def test_neighbouring_experts_need_fewer_sends() -> None:
+    asked: dict[str, Any] = {
+        "model": "qwen3-30b-a3b", "gpu": "h100-sxm-80gb", "gpus": 8, "ep": 8, "batch": 64, "seq": 4096,
+        "micro_batch": 4, "zero": "fsdp", "recompute": "full", "engine": "nemo-automodel",
+    }  # fmt: skip
+    drawn = step(**asked)
+    beside = step(**asked, sets={"training.consecutive": True})
+    # 8 experts of 128 over 8 ranks: on 8 (1 - (7/8)^8) = 5.25 of them where drawn, on 1 + 7 / 16 where neighbours
+    less = beside.parts["ep_comm"] / drawn.parts["ep_comm"]
+    assert less == pytest.approx(1.4375 / 5.2511, rel=0.1)
+    assert beside.step_time < drawn.step_time
+    counts = {"model.blocks.0.ffn.experts": np.array([64, 128])}
+    both = step(**asked, sets=counts | {"training.consecutive": True})
+    assert both.parts["ep_comm"][1] == pytest.approx(beside.parts["ep_comm"])
+    assert both.parts["ep_comm"][0] > both.parts["ep_comm"][1]  # neighbours among 64 span more ranks
+    assert step(**asked, sets=counts).parts["ep_comm"][1] == pytest.approx(drawn.parts["ep_comm"])
+
+
+def test_a_pipeline_that_drains_more_often_idles_more_and_holds_less() -> None:
+    asked: dict[str, Any] = {
+        "model": "llama-2-13b", "gpu": "h100-sxm-80gb", "gpus": 16, "pp": 4, "dp": 4, "vp": 2, "batch": 64,
+        "seq": 4096, "micro_batch": 1, "schedule": "interleaved", "engine": "nemo-automodel",
+    }  # fmt: skip
+    once, often = step(**asked), step(**asked, sets={"training.flushes": 4})
+    assert often.parts["bubble"] == pytest.approx(4 * once.parts["bubble"])
+    assert often.memory.parts["activations"] < once.memory.parts["activations"]
+    assert often.parts["forward"] == once.parts["forward"]
+    assert step(**asked, sets={"training.flushes": 16}).reason == "interleaving needs a multiple of pp micro-batches"
+    odd = step(**(asked | {"schedule": "1f1b"}), sets={"training.flushes": 3})
+    assert odd.reason == "flushes does not divide the micro-batches"
+
+
+def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:
+    row = NEMO | {"id": "AUTO-1", "source": "NVIDIA-NeMo/Automodel", "precision": "bf16", "zero_fsdp": "fsdp 4"}
+    note = "DGX-H100 BF16; local batch 8, grad accum 4; recompute not stated"
+    piped = training_scenario(only(row | {"note": note, "vp": "4"}))
+    assert (piped.training.flushes, piped.engine.regather) == (4, False)
+    flat = training_scenario(only(row | {"note": note, "pp": "1", "vp": "1", "dp": "16", "zero_fsdp": "fsdp 16"}))
+    assert flat.training.flushes == 1

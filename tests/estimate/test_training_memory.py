@@ -1,0 +1,217 @@
+"""Training memory against the formulas of Korthikanti et al. 2022 and ZeRO, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
+from rooflm.catalogue.models import load_model
+from rooflm.catalogue.quant import parse_quant
+from rooflm.errors import RooflmError
+from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training_memory import (
+    Setup,
+    korthikanti,
+    layer_activations,
+    model_states,
+    stage_layers,
+    zero_bytes,
+)
+from rooflm.graph.forward import Style
+from rooflm.scenario.build_training import build_training
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.training import Training
+
+BF16 = parse_quant("bf16")
+GPT = {
+    "22b": (48, 6144, 64, 4, 1),
+    "175b": (96, 12288, 96, 1, 8),
+    "530b": (105, 20480, 128, 1, 35),
+    "1t": (128, 25600, 160, 1, 64),
+}
+
+
+def gpt(layers: int, hidden: int, heads: int) -> Model:
+    block = Block(layers, Attention(heads, heads, hidden // heads, rope=False), MLP(4 * hidden, False))
+    return Model("gpt", hidden, 51200, (block,), positions=2048, tied=True, norm="layer")
+
+
+@pytest.mark.parametrize("name", GPT)
+@pytest.mark.parametrize("sp", [False, True])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_activations_of_a_layer_are_korthikanti_s(name: str, sp: bool, recompute: str) -> None:
+    layers, h, a, b, _ = GPT[name]
+    m = Mapping(tp=8, sp=sp, micro_batch=b, recompute=recompute)
+    style = Style(flash=False, training=True, dropout=True, sequence_parallel=sp)
+    model = gpt(layers, h, a)
+    got = layer_activations(model, model.blocks[0], m, style, BF16, 2048, 2048).kept
+    assert got == pytest.approx(korthikanti(2048, b, h, a, 8, sp, recompute), rel=1e-12)
+
+
+def test_korthikanti_by_hand() -> None:
+    # 175B, s 2048, b 1, t 8: sbh = 25,165,824; 10 + 3 + 5 x 96 x 2048 / (12288 x 8) = 13 + 10
+    assert korthikanti(2048, 1, 12288, 96, 8) == 25_165_824 * 23
+    assert korthikanti(2048, 1, 12288, 96, 8, True) == 25_165_824 / 8 * (34 + 80)
+    assert korthikanti(2048, 1, 12288, 96, 8, False, "full") == 50_331_648
+    assert korthikanti(2048, 1, 12288, 96, 8, True, "full") == 50_331_648 / 8
+
+
+def test_flash_attention_drops_the_score_term() -> None:
+    model = gpt(2, 1024, 16)
+    m = Mapping(micro_batch=1)
+    flash = layer_activations(model, model.blocks[0], m, Style(training=True, dropout=True), BF16, 4096, 4096).kept
+    selective = korthikanti(4096, 1, 1024, 16, 1, recompute="selective")
+    assert flash == pytest.approx(selective + 4096 * 16 * 4.0)  # one fp32 number a token and head
+
+
+@pytest.mark.parametrize(("zero", "want"), [(0, 16.0), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)])
+def test_zero_stages(zero: int, want: float) -> None:
+    assert float(sum(zero_bytes(zero, 64))) == want
+    stages = np.array([[0], [1], [2], [3]])
+    both = sum(zero_bytes(stages, np.array([1, 64])))
+    assert both.shape == (4, 2)
+    assert np.all(both[:, 0] == 16.0)
+    assert both[zero, 1] == want
+
+
+def test_model_states_of_a_whole_model() -> None:
+    model = gpt(4, 512, 8)
+    params = 4 * (12 * 512**2 + 4 * 512) + 51200 * 512 + 2048 * 512 + 2 * 512
+    for zero, each in ((0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 2.0)):
+        m = Mapping(dp=8, zero=zero)
+        setup = Setup(model, m, Style(training=True), BF16, Training(), 2048, 2048, 4, 2.0)
+        states = model_states(setup, 4, 51200 * 512 + 2048 * 512 + 2 * 512)
+        own = states["weights"] + states["gradients"] + states["optimizer"]
+        assert own == pytest.approx(params * each)
+
+
+def published(name: str, recompute: str, sp: bool) -> TrainingEstimate:
+    """The four configurations of Korthikanti et al. 2022, table 3."""
+    layers, hidden, heads, micro, pp = GPT[name]
+    batch = {"22b": 4, "175b": 64, "530b": 280, "1t": 512}[name]
+    request = build_training(
+        model=gpt(layers, hidden, heads), gpu="a100-sxm-80gb", tp=8, pp=pp, vp=3 if name in ("175b", "530b") else 1,
+        batch=batch, seq=2048, micro_batch=micro, recompute=recompute, sp=sp, dtype="fp16", zero=0,
+        engine="megatron-2022", efficiency="0.6,0.8",
+    )  # fmt: skip
+    return train_scenario(request.scenario)
+
+
+@pytest.mark.parametrize("name", GPT)
+def test_published_configurations_fit_where_the_paper_says(name: str) -> None:
+    # Figure 1: with tensor parallelism alone none fits 80 GB; with sequence parallelism and selective recomputation,
+    # and with full recomputation (both were run, table 5), all do.
+    assert not published(name, "none", False).fits
+    assert published(name, "none", False).reason == "out of memory"
+    assert published(name, "selective", True).fits
+    assert published(name, "full", False).fits
+
+
+def test_memory_parts_sum_and_more_memory_never_breaks_a_fit() -> None:
+    e = published("175b", "selective", True)
+    assert sum(e.memory.parts.values()) == pytest.approx(e.memory.total)
+    s = e.scenario
+    sizes = np.array([20e9, 40e9, 80e9, 160e9])
+    device = replace(s.cluster.device, dram=replace(s.cluster.device.dram, size=sizes))
+    grid = train_scenario(replace(s, cluster=replace(s.cluster, device=device), axes=1))
+    assert np.all(np.diff(np.asarray(grid.fits).astype(int)) >= 0)
+    assert not grid.fits[0]
+    assert grid.fits[-1]
+
+
+def test_largest_micro_batch_is_the_largest_that_fits() -> None:
+    for micro in (1, 2, 4, 8, 16, 32, 64):
+        r = build_training(
+            model="llama-2-7b", gpu="a100-sxm-80gb", dp=8, batch=512, micro_batch=micro, efficiency="0.6,0.8"
+        )
+        e = train_scenario(r.scenario)
+        assert bool(e.fits) == (micro <= e.max_micro_batch)
+
+
+def test_uneven_stages() -> None:
+    assert [float(x) for x in stage_layers(78, 12)] == [6.0, 7.0]
+    ends, between = stage_layers(np.array([126, 96]), np.array([16, 8]))
+    assert list(ends) == [7, 12]
+    assert list(between) == [8, 12]
+
+
+def test_adapters_train_little() -> None:
+    base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "batch": 8, "efficiency": "0.6,0.8"}
+    full = train_scenario(build_training(**base).scenario)
+    lora = train_scenario(build_training(**base, lora_rank=16, lora_modules="qkv,out").scenario)
+    qlora = train_scenario(build_training(**base, lora_rank=16, base_bits=4).scenario)
+    # 7B x 18 bytes do not fit; 7B x 2 do; rank 16 on qkv (4096 -> 12288) and out (4096 -> 4096): 16 x 6 x 4096 a layer
+    assert not full.fits
+    assert lora.fits
+    assert lora.memory.parts["gradients"] == pytest.approx(32 * 16 * 6 * 4096 * 4)
+    assert qlora.memory.parts["weights"] < 0.35 * lora.memory.parts["weights"]
+    assert lora.parts["backward"] < 0.6 * full.parts["backward"]
+
+
+def test_optimizers_and_offload() -> None:
+    base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "batch": 8, "efficiency": "0.6,0.8", "zero": 0}
+    params = load_model("llama-2-7b").published_params
+    for name, each in (("adam", 12), ("adam-bf16", 8), ("adam8bit", 6), ("sgd", 4), ("muon", 8)):
+        e = train_scenario(build_training(**base, optimizer=name).scenario)
+        assert e.memory.parts["optimizer"] == pytest.approx(each * params)
+    moved = train_scenario(build_training(**base, sets={"training.offload_optimizer": 1}).scenario)
+    assert moved.memory.parts["optimizer"] == 0
+    assert moved.parts["offload"] == pytest.approx(params * 6 / moved.scenario.cluster.host_bandwidth)
+
+
+def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
+    """Bytes kept of one layer for a micro-batch of 1024 tokens."""
+    m = Mapping(recompute_modules=modules, **mapping)
+    return float(layer_activations(model, model.blocks[0], m, Style(training=True), BF16, 1024, 1024).kept)
+
+
+def test_modules_that_run_again_are_not_kept() -> None:
+    """By hand, 16 bits: the output of a norm 2 h; gate, up and their product 6 w a token or pair; queries and keys of
+    192 and values of 128 a head."""
+    tokens, h, w = 1024, 512, 1408
+    dense = Model("dense", h, 1000, (Block(2, Attention(8, 8, 64), MLP(w)),))
+    whole = kept(dense)
+    assert whole - kept(dense, ("layernorm",)) == pytest.approx(tokens * 2 * h * 2)
+    assert whole - kept(dense, ("mlp",)) == pytest.approx(tokens * 6 * w)
+    assert kept(dense, ("moe", "moe_act", "mla_up_proj")) == whole
+    assert whole - kept(dense, ("mlp", "layernorm")) == pytest.approx(tokens * (6 * w + 4 * h))
+    experts = Model("moe", h, 1000, (Block(2, MLA(8, 256, 128, 128, 64, 128), MoE(16, 4, w, shared_width=w)),))
+    whole, pairs = kept(experts), tokens * 4
+    assert whole - kept(experts, ("moe_act",)) == pytest.approx(pairs * 2 * w)
+    assert whole - kept(experts, ("mla_up_proj",)) == pytest.approx(tokens * 8 * (192 + 192 + 128) * 2)
+    everything = tokens * (16 * 8 + 6 * w) + pairs * (4 * h + 6 * w)  # router, shared expert, permuted rows, experts
+    assert whole - kept(experts, ("moe",)) == pytest.approx(everything)
+    assert kept(experts, ("moe", "moe_act")) == kept(experts, ("moe",))
+    latent = replace(experts.blocks[0].ffn, latent=h // 4)
+    narrow = Model("latent", h, 1000, (replace(experts.blocks[0], ffn=latent),))
+    # inputs and outputs of the routed experts are latent; one more input: that of the projection out of the latent
+    assert whole - kept(narrow) == pytest.approx(pairs * 4 * (h - h // 4) - tokens * 2 * (h // 4))
+    assert kept(experts, ("layernorm",), recompute="selective") < kept(experts, recompute="selective")
+
+
+def test_modules_that_run_again_cost_their_forward_pass() -> None:
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 64, "seq": 4096}
+
+    def run(**more: Any) -> TrainingEstimate:
+        return train_scenario(build_training(**asked, **more).scenario)
+
+    plain, act, moe, full = (
+        run(),
+        run(recompute_modules="moe_act"),
+        run(recompute_modules="moe,layernorm"),
+        run(recompute="full"),
+    )
+    again = [float(np.max(e.parts["recompute"])) for e in (plain, act, moe, full)]
+    assert again[0] == 0 < again[1] < again[2] < again[3]
+    assert act.hfu == pytest.approx(plain.hfu * plain.step_time / act.step_time, rel=1e-12)  # no product runs again
+    assert moe.hfu > moe.mfu
+    assert moe.comm_bytes["ep_dispatch"] == pytest.approx(2 * plain.comm_bytes["ep_dispatch"])
+    assert run(recompute_modules="core_attn").scenario.mapping.recompute == "selective"
+    with pytest.raises(RooflmError, match="did you mean 'moe_act'"):
+        run(recompute_modules="moe_acts")
+    with pytest.raises(RooflmError, match="recompute_modules go with recompute none or selective"):
+        run(recompute="full", recompute_modules="moe")

@@ -1,0 +1,214 @@
+"""Collectives: volumes by hand, the ideal algorithms, the fitted form, groups over several tiers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflm.kernels.collectives import (
+    OPS,
+    CollectiveConstants,
+    Tier,
+    fitted,
+    hierarchical,
+    ideal,
+    library_hops,
+    ranks_in_tiers,
+    time,
+    volume,
+)
+from rooflm_fit.collectives import Table, interpolated
+
+NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 3.0, 0.66, 0.28, 0.2, 0.5e-6)
+NODE = Tier(8, 450e9, 0.5e-6, "nvlink")
+FABRIC = Tier(1024, 50e9, 5e-6, "infiniband")
+ranks = st.integers(1, 512)
+sizes = st.floats(0, 1e10)
+ops = st.sampled_from(OPS)
+
+
+@pytest.mark.parametrize(
+    ("op", "by_hand"),
+    [
+        ("all_reduce", 2 * 7 * 1e6),  # ring: 7 steps of V/8 to reduce, 7 to gather
+        ("reduce_scatter", 7 * 1e6),
+        ("all_gather", 7 * 1e6),
+        ("all_to_all", 7 * 1e6),  # its own eighth stays
+        ("broadcast", 8e6),
+        ("p2p", 8e6),
+    ],
+)
+def test_volume_by_counting_chunks(op: str, by_hand: float) -> None:
+    assert float(volume(op, 8e6, 8)) == pytest.approx(by_hand)
+
+
+@given(op=ops, size=sizes)
+def test_one_rank_is_free(op: str, size: float) -> None:
+    assert float(volume(op, size, 1)) == 0
+    assert float(ideal(op, size, 1, bandwidth=1e9, latency=1e-6, direct=True, in_switch=True)) == 0
+    assert float(time(op, size, 1, bandwidth=1e9, latency=1e-6, c=NCCL)) == 0
+    for constants in (None, (NCCL, NCCL)):
+        cost = hierarchical(op, size, 1, (NODE, FABRIC), constants=constants)
+        assert float(cost.time) == 0
+        assert float(cost.volume) == 0
+
+
+def test_ideal_all_reduce_by_hand() -> None:
+    # 2·7/8·1 GB / 450 GB/s = 3888.9 us; tree 2·3 hops; two-shot 3 hops; in-switch 1 GB / 450 GB/s + 2 hops
+    tree = ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6)
+    shot = ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6, direct=True)
+    switch = ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6, direct=True, in_switch=True)
+    assert float(tree) == pytest.approx(3888.889e-6 + 6e-6, rel=1e-6)
+    assert float(shot) == pytest.approx(3888.889e-6 + 3e-6, rel=1e-6)
+    assert float(switch) == pytest.approx(2222.222e-6 + 2e-6, rel=1e-6)
+
+
+def test_small_all_reduce_takes_one_shot() -> None:
+    assert float(ideal("all_reduce", 1e3, 8, bandwidth=1e12, latency=1e-6, direct=True)) == pytest.approx(2.007e-6)
+
+
+def test_two_regimes_by_hand() -> None:
+    # one regime alone (the other made hopeless): 4.4 + 1.7·7 us + 1.75·1e6 / (0.28·450e9) = 16.3 + 13.889 us
+    only_short = NCCL._replace(wait=1e6, grow=0.0)
+    expected = 16.3e-6 + 1.75e6 / (0.28 * 450e9)
+    assert float(time("all_reduce", 1e6, 8, bandwidth=450e9, latency=0.5e-6, c=only_short)) == pytest.approx(expected)
+    # a link with 1 us more latency adds the six hops of a tree of 8
+    slower = time("all_reduce", 1e6, 8, bandwidth=450e9, latency=1.5e-6, c=only_short)
+    assert float(slower) == pytest.approx(expected + 6e-6)
+    # a message of 16 KiB has half of the further latency: 16.3 (1 + 0.2 / 2) us, and its 28672 bytes
+    half = time("all_reduce", 16384, 8, bandwidth=450e9, latency=0.5e-6, c=only_short._replace(grow=0.2))
+    assert float(half) == pytest.approx(16.3e-6 * 1.1 + 1.75 * 16384 / (0.28 * 450e9))
+    # the other regime: three times the latency, 0.66 · 4^0.28 of the rate (far above the switch the short one is out)
+    large = time("all_reduce", 1e9, 8, bandwidth=450e9, latency=0.5e-6, c=NCCL)
+    assert float(large) == pytest.approx(3 * 16.3e-6 + 1.75e9 / (0.66 * 4**0.28 * 450e9), rel=1e-4)
+
+
+@given(op=ops, size=sizes, n=ranks, faster=st.floats(1, 10))
+def test_more_bandwidth_is_never_slower(op: str, size: float, n: int, faster: float) -> None:
+    for constants in (None, (NCCL, NCCL)):
+        slow = hierarchical(op, size, n, (NODE, FABRIC), constants=constants)
+        quick = tuple(tier._replace(bandwidth=tier.bandwidth * faster) for tier in (NODE, FABRIC))
+        assert float(hierarchical(op, size, n, quick, constants=constants).time) <= float(slow.time) * (1 + 1e-12)
+
+
+@given(op=ops, size=st.floats(1, 1e10), n=ranks, more=st.floats(1, 10))
+def test_more_bytes_are_never_quicker(op: str, size: float, n: int, more: float) -> None:
+    for constants in (None, (NCCL, NCCL)):
+        small = hierarchical(op, size, n, (NODE, FABRIC), constants=constants)
+        large = hierarchical(op, size * more, n, (NODE, FABRIC), constants=constants)
+        assert float(large.time) >= float(small.time) * (1 - 1e-12)
+
+
+@given(op=ops, size=sizes, n=st.integers(2, 8))
+def test_a_group_inside_a_node_is_flat(op: str, size: float, n: int) -> None:
+    flat = time(op, size, n, bandwidth=NODE.bandwidth, latency=NODE.latency, c=NCCL)
+    cost = hierarchical(op, size, n, (NODE, FABRIC), constants=(NCCL, NCCL))
+    assert float(cost.time) == pytest.approx(float(flat), rel=1e-9)
+    best = ideal(op, size, n, bandwidth=NODE.bandwidth, latency=NODE.latency, direct=True)
+    assert float(hierarchical(op, size, n, (NODE, FABRIC)).time) == pytest.approx(float(best), rel=1e-9)
+
+
+@given(op=ops.filter(lambda op: op not in ("p2p", "broadcast")), size=sizes, n=ranks, stride=st.integers(1, 64))
+def test_volume_over_the_tiers_is_the_flat_volume(op: str, size: float, n: int, stride: int) -> None:
+    cost = hierarchical(op, size, n, (NODE, FABRIC), stride=stride)
+    assert float(cost.volume) == pytest.approx(float(volume(op, size, n)), rel=1e-9, abs=1e-9)
+
+
+@given(op=ops, size=sizes, n=ranks, overlap=st.floats(0, 1))
+def test_parts_sum_to_the_time(op: str, size: float, n: int, overlap: float) -> None:
+    cost = hierarchical(op, size, n, (NODE, FABRIC), constants=(NCCL, NCCL), overlap=overlap)
+    assert float(sum(cost.parts)) == pytest.approx(float(cost.time), rel=1e-9, abs=1e-15)
+    assert float(sum(cost.volumes)) == pytest.approx(float(cost.volume), rel=1e-9)
+
+
+def test_arrays_equal_scalars() -> None:
+    n, size, stride = np.array([[1], [2], [16], [64]]), np.array([0.0, 1e3, 1e6, 1e9]), 4
+    for op in OPS:
+        for constants in (None, (NCCL, NCCL)):
+            grid = hierarchical(op, size, n, (NODE, FABRIC), constants=constants, stride=stride)
+            assert np.shape(grid.time) == (4, 4)
+            for i, j in np.ndindex(4, 4):
+                one = hierarchical(op, size[j], int(n[i, 0]), (NODE, FABRIC), constants=constants, stride=stride)
+                assert float(one.time) == pytest.approx(float(grid.time[i, j]), rel=1e-12)  # type: ignore[index]
+                assert int(one.bound) == int(np.broadcast_to(grid.bound, (4, 4))[i, j])
+
+
+def test_ranks_in_tiers_by_stride() -> None:
+    held = ranks_in_tiers(np.array([4, 16, 64]), (8, 1024), stride=np.array([1, 4, 8]))
+    assert np.asarray(held[0]).tolist() == [4, 2, 1]
+    assert np.asarray(held[1]).tolist() == [4, 16, 64]
+
+
+def test_groups_with_one_rank_a_node_pay_the_fabric_alone() -> None:
+    cost = hierarchical("all_reduce", 1e9, 4, (NODE, FABRIC), stride=8)
+    assert float(cost.time) == pytest.approx(1.5e9 / 50e9 + 2 * 2 * 5e-6)
+    assert float(cost.volumes[0]) == 0
+    assert int(cost.bound) == 1
+
+
+def test_hierarchical_all_reduce_by_hand() -> None:
+    # two nodes of 8, no pipelining: 1.75 GB over NVLink, then the eighth among 2 nodes, 0.125 GB over the NIC
+    cost = hierarchical("all_reduce", 1e9, 16, (NODE, FABRIC), overlap=0.0)
+    assert float(cost.time) == pytest.approx(1.75e9 / 450e9 + 3 * 0.5e-6 + 0.125e9 / 50e9 + 2 * 5e-6, rel=2e-3)
+
+
+def test_all_to_all_share_that_leaves_the_node() -> None:
+    cost = hierarchical("all_to_all", 16e6, 16, (NODE, FABRIC))
+    assert [float(v) for v in cost.volumes] == pytest.approx([7e6, 8e6])
+    assert int(cost.bound) == 1
+
+
+def test_p2p_pays_the_slowest_tier_it_crosses() -> None:
+    inside = hierarchical("p2p", 1e6, 4, (NODE, FABRIC), stride=2)
+    across = hierarchical("p2p", 1e6, 8, (NODE, FABRIC), stride=2)
+    assert float(inside.time) == pytest.approx(1e6 / 450e9 + 0.5e-6)
+    assert float(across.time) == pytest.approx(1e6 / 50e9 + 5e-6)
+    assert float(across.volume) == 1e6
+
+
+@pytest.mark.parametrize("library", ["nccl", "vllm", "trtllm", "sglang"])
+@pytest.mark.parametrize(("gpu", "architecture"), [("h200-sxm-141gb", "hopper"), ("h20", "hopper"), ("mi300x", "cdna")])
+def test_every_gpu_has_constants(gpu: str, architecture: str, library: str) -> None:
+    for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p"):
+        c, error = fitted(op, gpu=gpu, architecture=architecture, library=library, kind="nvswitch")
+        seconds = time(op, np.logspace(2, 9, 30), 8, bandwidth=450e9, latency=0.5e-6, c=c)
+        assert np.all(np.diff(np.asarray(seconds)) > 0)
+        assert 0 < error < 100
+
+
+def test_measured_all_reduce_of_h200() -> None:
+    # aiconfigurator 095f58a, NCCL 2.29.2, H200 SXM, 8 ranks: 64 MiB in 345 us; SGLang's kernel, 512 B in 3.0 us
+    link = {"bandwidth": 450e9, "latency": 0.5e-6}
+    c, _ = fitted("all_reduce", gpu="h200-sxm-141gb", architecture="hopper", library="nccl", kind="nvswitch")
+    assert float(time("all_reduce", 67108864, 8, **link, c=c)) == pytest.approx(345e-6, rel=0.15)
+    c, _ = fitted("all_reduce", gpu="h200-sxm-141gb", architecture="hopper", library="sglang", kind="nvswitch")
+    assert float(time("all_reduce", 512, 8, **link, c=c)) == pytest.approx(3.0e-6, rel=0.15)
+
+
+def test_hops_grow_as_measured() -> None:
+    # H200, NCCL 2.29.2, 512 B: 6.06, 9.45 and 16.0 us at 2, 4 and 8 ranks, so 1.7 us for each of 1, 3 and 7 hops
+    hops = np.asarray(library_hops(np.array([2.0, 4.0, 8.0])))
+    assert 4.4 + 1.66 * hops == pytest.approx([6.06, 9.45, 16.0], rel=0.01)
+
+
+def test_networks_are_slower_than_nvlink() -> None:
+    for op in ("all_reduce", "p2p", "all_gather", "all_to_all"):
+        fast, _ = fitted(op, gpu="h100-sxm-80gb", architecture="hopper", library="nccl", kind="nvswitch")
+        slow, _ = fitted(op, gpu="h100-sxm-80gb", architecture="hopper", library="nccl", kind="infiniband")
+        within = time(op, 1e6, 2, bandwidth=450e9, latency=0.5e-6, c=fast)
+        across = time(op, 1e6, 2, bandwidth=50e9, latency=2e-6, c=slow)
+        assert float(across) > float(within)
+
+
+def test_interpolation_misses_what_lies_off_the_line_between_neighbours() -> None:
+    sizes = 2.0 ** np.arange(10, 17)
+    third = np.arange(7) % 3
+    even = Table(np.full(7, 4.0), sizes, np.full(7, 1e9), volume("all_reduce", sizes, 4) / 1e9 / 0.5, third)
+    found = interpolated("all_reduce", even)
+    assert found.rows == 5  # the first and the last size have one neighbour
+    assert found.mape == pytest.approx(0.0, abs=1e-9)
+    bent = even._replace(seconds=np.where(np.arange(7) == 3, 2.0, 1.0) * even.seconds)
+    # size 3 is kept aside with 0 and 6: a line at 0.5 where 0.25 was measured; 2 and 4 see one half of its bend
+    assert interpolated("all_reduce", bent).mape == pytest.approx(100 * (0.5 + 2 * (2**0.5 - 1)) / 5, rel=0.02)

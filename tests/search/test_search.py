@@ -1,0 +1,248 @@
+"""Search: its best is the brute-force best, constraints hold, and what is not legal is said with by how much."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rooflm
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.models import load_model
+from rooflm.catalogue.quant import parse_quant
+from rooflm.cli import main
+from rooflm.errors import RooflmError
+from rooflm.search.inference import search_infer
+from rooflm.search.limits import Limit
+from rooflm.search.serve_command import serve_command
+from rooflm.search.splits import GOALS, degrees
+
+BATCHES = [1, 4, 16, 64, 256]
+SMALL = {
+    "gpu": ["rtx-3090", "a100-sxm-80gb"],
+    "gpus": [1, 2, 4],
+    "batch": BATCHES,
+    "prompt": 512,
+    "output": 64,
+    "quant": ["w16a16kv16", "w4a16"],
+    "efficiency": "0.7,0.9",
+    "engine": "vllm",
+}
+
+
+def brute_force(limits):
+    """Every point as a prediction of its own: (throughput per GPU, inputs) of those that are legal."""
+    found = []
+    model = load_model("llama-13b")
+    for gpu, quant, split, batch in itertools.product(
+        SMALL["gpu"], SMALL["quant"], degrees(model, SMALL["gpus"], {}), BATCHES
+    ):
+        tp, pp, dp, ep = split
+        e = rooflm.infer(
+            "llama-13b",
+            gpu=gpu,
+            quant=quant,
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            ep=ep,
+            batch=batch,
+            prompt=512,
+            output=64,
+            efficiency="0.7,0.9",
+            engine="vllm",
+        )
+        if e.fits and all(getattr(e, name) <= bound for name, bound in limits.items()):
+            told = (f"{e.ttft:.9g}", f"{e.tpot:.9g}")
+            found.append((float(e.output_tokens_per_s_per_gpu), (gpu, quant, tp, pp, dp, batch), told))
+    return sorted(found, key=lambda row: -row[0])
+
+
+@pytest.mark.parametrize("limits", [{}, {"tpot": 0.02}, {"ttft": 0.5, "tpot": 0.03}])
+def test_best_is_the_brute_force_best(limits):
+    found = search_infer("llama-13b", **SMALL, **limits)
+    expected = brute_force(limits)
+    assert found.feasible == len(expected)
+    assert found.points == 2 * 2 * len(list(degrees(load_model("llama-13b"), [1, 2, 4], {}))) * len(BATCHES)
+    answers, seen = [], set()
+    for rate, inputs, told in expected:  # ten different ones: of several batches the best, of replicas alike the first
+        if inputs[:-1] not in seen and (f"{rate:.9g}", *told) not in seen:
+            answers.append(rate)
+        seen |= {inputs[:-1], (f"{rate:.9g}", *told)}
+    assert [c.outputs["output_tokens_per_s_per_gpu"] for c in found.top] == pytest.approx(answers[:10], rel=1e-12)
+    best = found.best.inputs
+    assert tuple(best[k] for k in ("gpu", "quant", "tp", "pp", "dp", "batch")) == expected[0][1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(sorted(GOALS)), st.floats(0.005, 1.0), st.floats(0.002, 0.1), st.floats(0.0, 0.6), st.integers(1, 8)
+)
+def test_constraints_are_never_violated(objective, ttft, tpot, margin, gpus_max):
+    found = search_infer(
+        "llama-7b",
+        gpu="a100-sxm-80gb",
+        gpus_max=gpus_max,
+        objective=objective,
+        ttft=ttft,
+        tpot=tpot,
+        memory_margin=margin,
+        batch=[1, 8, 64, 300],
+        efficiency="0.7,0.9",
+    )
+    for c in (*found.top, *found.front):
+        o = c.outputs
+        assert o["ttft_s"] <= ttft and o["tpot_s"] <= tpot and o["memory_share"] <= 1 - margin and o["gpus"] <= gpus_max
+    scores = [found.goal.score(c.outputs) for c in found.top]
+    assert scores == sorted(scores)
+    for b in found.blocked:
+        assert found.goal.score(b.candidate.outputs) < scores[0] and b.why
+    assert (found.best is None) == (found.feasible == 0) == (found.nearest is not None)
+
+
+def test_front_is_not_beaten_by_any_legal_point():
+    found = search_infer("llama-13b", **SMALL)
+    everything = rooflm.infer(
+        "llama-13b",
+        **{k: v for k, v in SMALL.items() if k != "gpus"},
+        tp=[1, 2, 4],
+        outputs=["tpot_s", "output_tokens_per_s_per_gpu", "fits"],
+    )
+    ok = everything["fits"].values
+    speed, rate = everything["tpot_s"].values[ok], everything["output_tokens_per_s_per_gpu"].values[ok]
+    for s, r in zip(speed, rate, strict=True):
+        outputs = [(c.outputs["tpot_s"], c.outputs["output_tokens_per_s_per_gpu"]) for c in found.front]
+        assert any(slow <= s * (1 + 1e-12) and fast >= r * (1 - 1e-12) for slow, fast in outputs)
+
+
+def test_blocked_points_say_what_rules_them_out():
+    found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=0.02, efficiency="0.7,0.9")
+    first = found.blocked[0]
+    assert first.candidate.inputs["batch"] == found.best.inputs["batch"] + 1
+    assert "time per output token" in first.why[0] and "above 20.0 ms" in first.why[0]
+
+
+def test_ten_best_are_different_answers():
+    """Neither another batch of the same split, nor an option without effect, nor replicas that users cannot tell."""
+    found = search_infer(
+        "llama-7b", gpu="a100-sxm-80gb", gpus_max=4, tpot=0.02, sets={"engine.stage_tokens": [1e6, 2e6]}
+    )
+    rows = [tuple(v for k, v in c.inputs.items() if k != "batch") for c in found.top]
+    felt = [
+        tuple(f"{c.outputs[k]:.9g}" for k in ("output_tokens_per_s_per_gpu", "ttft_s", "tpot_s")) for c in found.top
+    ]
+    assert len(set(rows)) == len(set(felt)) == len(rows) > 5
+    own = {k: v for k, v in found.best.inputs.items() if k != "batch"}
+    first = found.blocked[0].candidate.inputs
+    assert {k: v for k, v in first.items() if k != "batch"} == own and first["batch"] > found.best.inputs["batch"]
+    named = [tuple(v for k, v in b.candidate.inputs.items() if k != "batch") for b in found.blocked]
+    assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("block", [7, 64, 1 << 17])
+def test_answers_do_not_depend_on_the_blocks(monkeypatch, block):
+    """Batches of one answer that fall into several blocks are one answer all the same."""
+    import rooflm.search.search as search_module
+
+    whole = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
+    monkeypatch.setattr(search_module.search, "__defaults__", ("local", block, ()))
+    parted = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
+    assert [c.inputs for c in parted.top] == [c.inputs for c in whole.top]
+    assert [b.candidate.inputs for b in parted.blocked] == [b.candidate.inputs for b in whole.blocked]
+    assert [c.inputs for c in parted.front] == [c.inputs for c in whole.front]
+
+
+def test_nothing_legal_names_the_nearest():
+    found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=1e-3, efficiency="0.7,0.9")
+    one = rooflm.infer("llama-7b", gpu="a100-sxm-80gb", batch=1, efficiency="0.7,0.9")
+    assert found.best is None and found.feasible == 0 and found.nearest.candidate.inputs["batch"] == 1
+    assert f"{100 * (one.tpot / 1e-3 - 1):.0f} % above" in found.nearest.why[0] and "no point at all" in found.alone[0]
+
+
+def test_two_limits_that_only_together_cannot_be_met():
+    """Each can be met by some point, not both by one: the nearest says which one misses and by how much."""
+    found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=0.0095, throughput=2000, efficiency="0.7,0.9")
+    assert found.best is None and not found.alone
+    broken = [
+        Limit("tpot_s", 0.0095, "t").excess(found.nearest.candidate.outputs["tpot_s"]),
+        Limit("x", 2000.0, "x", at_most=False).excess(found.nearest.candidate.outputs["output_tokens_per_s"]),
+    ]
+    assert max(broken) > 0 and len(found.nearest.why) == sum(b > 0 for b in broken)
+
+
+def test_degrees_are_legal_and_complete():
+    model = load_model("mixtral-8x7b")
+    got = set(degrees(model, [4], {}))
+    brute = {
+        (tp, pp, dp, ep)
+        for tp, pp, dp, ep in itertools.product(range(1, 5), repeat=4)
+        if tp * pp * dp == 4 and 32 % tp == 0 and 8 % ep == 0 and (tp * dp) % ep == 0
+    }
+    assert got == brute
+    assert {d[3] for d in degrees(load_model("llama-7b"), [8], {})} == {1}
+    assert set(degrees(model, [4], {"tp": [2], "ep": 1})) == {d for d in brute if d[0] == 2 and d[3] == 1}
+
+
+def test_the_answer_names_the_better_gpu_and_other_variables():
+    found = search_infer(
+        "llama-7b",
+        gpu=["rtx-3090", "h100-sxm-80gb"],
+        gpus=1,
+        objective="latency",
+        batch=[1, 2],
+        sets={"engine.token_budget": [512, 8192]},
+        efficiency="0.7,0.9",
+    )
+    assert found.best.inputs["gpu"] == "h100-sxm-80gb" and "engine.token_budget" in found.best.inputs
+    assert found.points == 2 * 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"objective": "speed"}, "objective"),
+        ({"ttft": -1}, "above 0"),
+        ({"memory_margin": 2}, "share kept free"),
+        ({"prompt": [1, 2]}, "use a sweep"),
+        ({"gpus": 4, "gpus_max": 2}, "gpus_max"),
+        ({"gpus": 4, "tp": [3]}, "no split"),
+        ({"sets": {"engine.nope": [1, 2]}}, "unknown path"),
+        ({"gpu": "a1000000"}, "unknown"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, words):
+    with pytest.raises(RooflmError, match=words):
+        search_infer("llama-7b", **{"gpu": "a100-sxm-80gb"} | arguments)
+
+
+def test_commands_of_engines():
+    chosen = {"tp": 4, "pp": 2, "dp": 2, "ep": 8, "batch": 65}
+    vllm = serve_command("m", load_engine("vllm"), parse_quant("fp8kv8"), chosen, 640)
+    assert vllm.startswith("vllm serve m --tensor-parallel-size 4 --pipeline-parallel-size 2 --data-parallel-size 2")
+    assert "--enable-expert-parallel" in vllm and "--max-num-seqs 33" in vllm
+    assert "--quantization fp8 --kv-cache-dtype fp8_e4m3" in vllm
+    sglang = serve_command("m", load_engine("sglang"), parse_quant("bf16"), chosen, 640)
+    assert "--tp-size 8" in sglang and "--enable-dp-attention" in sglang and "--ep-size 8" in sglang
+    trt = serve_command("m", load_engine("trtllm"), parse_quant("bf16"), chosen, 640)
+    assert trt.startswith("trtllm-serve m") and "--tp_size 4" in trt and "--max_batch_size 33" in trt
+    assert serve_command("m", Engine("ideal"), parse_quant("bf16"), chosen, 640) == ""
+
+
+def test_command_line(capsys):
+    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "20ms"]) == 0
+    text = capsys.readouterr().out
+    assert "Ten best" in text and "Better, but not legal" in text and "vllm serve llama-7b" in text
+    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "1us", "--json"]) == 0
+    import json
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["best"] is None and "above" in answer["nearest"]["why"][0]
+
+
+def test_what_is_not_finite_is_never_best():
+    found = search_infer(
+        "llama-7b", gpu="a100-sxm-80gb", gpus=1, batch=[1], output=1, objective="tpot", efficiency="ideal"
+    )
+    assert np.isfinite(found.best.outputs["tpot_s"])

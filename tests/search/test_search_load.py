@@ -1,0 +1,183 @@
+"""Search under load: exact by the steady state, limits never broken, the best simulated, and what parts said."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.models import load_model
+from rooflm.catalogue.quant import parse_quant
+from rooflm.cli import main
+from rooflm.errors import RooflmError
+from rooflm.search.inference import search_infer
+from rooflm.search.serve_command import serve_command
+from rooflm.search.splits import degrees
+from rooflm.search.under_load import amount, evaluate, search_load
+from rooflm.serving.deploy import serve
+
+CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "engine": "vllm"}
+
+
+@pytest.mark.parametrize("model", ["llama-2-13b", "mixtral-8x7b"])
+def test_best_is_the_brute_force_best(model):
+    loads, budgets = [1, 8, 64, 200], [512.0, 8192.0]
+    found = search_load(
+        model, gpus=[2], concurrency=loads, token_budget=budgets, ttft=0.4, tpot=0.03, confirm=0, **CASE
+    )
+    rows = []
+    for (tp, pp, dp, ep), load, budget in itertools.product(degrees(load_model(model), [2], {}), loads, budgets):
+        e = evaluate(model=model, tp=tp, pp=pp, dp=dp, ep=ep, concurrency=load, token_budget=budget, **CASE)
+        if e["memory_share"] <= 1 and e["ttft_s"] <= 0.4 and e["tpot_s"] <= 0.03:
+            rows.append((float(e["output_tokens_per_s_per_gpu"]), tp, pp, dp, ep, load, budget))
+    assert found.feasible == len(rows) > 8
+    best = max(rows)
+    assert found.best.outputs["output_tokens_per_s_per_gpu"] == pytest.approx(best[0], rel=1e-6)
+    assert tuple(found.best.inputs[k] for k in ("tp", "pp", "dp", "ep", "concurrency", "token_budget")) == best[1:]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.floats(0.03, 2.0), st.floats(0.004, 0.08), st.floats(0.0, 0.5), st.sampled_from(["concurrency", "rate"]))
+def test_constraints_are_never_violated(ttft, tpot, margin, kind):
+    found = search_load("llama-3.1-8b", gpus_max=2, ttft=ttft, tpot=tpot, memory_margin=margin, confirm=0,
+                        **{kind: [1, 4, 16, 64]}, **CASE)  # fmt: skip
+    for c in (*found.top, *found.front):
+        o = c.outputs
+        assert o["ttft_s"] <= ttft and o["tpot_s"] <= tpot and o["memory_share"] <= 1 - margin
+        assert o["gpus"] <= 2 and o["load_share"] <= 1
+    assert (found.best is None) == (found.feasible == 0) == (found.nearest is not None)
+    for b in found.blocked:
+        assert found.goal.score(b.candidate.outputs) < found.goal.score(found.best.outputs) and b.why
+
+
+def test_what_is_simulated_holds_its_limits():
+    """A limit on a percentile is decided by the simulation, which steps the load down to where it holds."""
+    found = search_load("llama-3.1-8b", gpus=1, slo="ttft:p95=120ms,tpot:p95=20ms", confirm=1, **CASE)
+    chosen = found.chosen
+    assert chosen.held and chosen.load <= found.best.inputs["concurrency"]
+    v = chosen.served.summary.values
+    assert v["ttft_s"]["p95"] <= 0.12 and v["tpot_s"]["p95"] <= 0.02
+    assert chosen.load < found.best.inputs["concurrency"] and "above" in chosen.broken[0]
+    again = serve("llama-3.1-8b", gpu="h100", tp=1, concurrency=chosen.load, requests=int(amount(chosen.load)),
+                  prompt=600, output=100, quant="w16a16kv16", engine="vllm", spread=(0.8, 1.2),
+                  options={"budget": int(found.best.inputs["token_budget"])})  # fmt: skip
+    assert again.ttft_s["mean"] == v["ttft_s"]["mean"]
+
+
+def test_estimate_and_simulation_agree_on_the_best():
+    found = search_load("llama-3.1-8b", gpus=1, concurrency=[4, 32], confirm=1, **CASE)
+    one = found.confirmed[0]
+    o, v = found.best.outputs, one.served.summary.values
+    assert one.held and one.agrees and one.load == found.best.inputs["concurrency"]
+    assert o["output_tokens_per_s"] == pytest.approx(v["output_tokens_per_s"], rel=0.1)
+    assert o["cost_usd_per_million_tokens"] == pytest.approx(v["cost_usd_per_million_tokens"], rel=0.1)
+    assert o["energy_j_per_token"] == pytest.approx(v["energy_j_per_token"], rel=0.15)
+    assert o["tpot_s"] == pytest.approx(v["tpot_s"]["mean"], rel=0.1)
+
+
+def test_rates_that_cannot_be_served():
+    found = search_load("llama-3.1-8b", gpus=1, rate=[5.0, 20.0, 5000.0], confirm=1, **CASE)
+    assert found.best.inputs["rate"] == 20.0 and found.chosen.served.queue_grows is False
+    assert "load is" in found.blocked[0].why[-1] and found.blocked[0].candidate.inputs["rate"] == 5000.0
+    none = search_load("llama-3.1-8b", gpus=1, rate=5000.0, confirm=1, **CASE)
+    assert none.best is None and "load" in none.alone[0] and "above 100.0 %" in none.nearest.why[0]
+
+
+def test_memory_that_does_not_suffice_says_by_how_much():
+    found = search_load("llama-3.1-70b", gpus=1, concurrency=8, confirm=0, **CASE)
+    assert found.best is None and "memory in use" in found.nearest.why[0]
+    assert found.nearest.candidate.outputs["memory_share"] == pytest.approx(
+        (2 * 70.55e9 / 2**30 + 2) / (80 * 0.9), rel=0.05
+    )
+
+
+def test_token_budgets_trade_the_first_token_against_the_next_ones():
+    """Small chunks keep decoding steps short; large ones bring the first token sooner under load."""
+    both = evaluate(axes=2, model="llama-3.1-8b", tp=1, pp=1, ep=1, concurrency=np.array([[1.0, 96.0]]),
+                    token_budget=np.array([[512.0], [2048.0], [math.inf]]), **CASE | {"prompt": 3000})  # fmt: skip
+    ttft, tpot = (np.broadcast_to(both[k], (3, 2)) for k in ("ttft_s", "tpot_s"))
+    assert ttft[0, 0] > 1.03 * ttft[1:, 0].max()  # one client: each further pass costs its overhead
+    assert tpot[0, 1] < tpot[1, 1] < tpot[2, 1] and ttft[0, 1] > ttft[1, 1]
+    whole = search_load(
+        "llama-3.1-8b", gpus=1, concurrency=4, token_budget=math.inf, confirm=1, **CASE | {"prompt": 9000}
+    )
+    assert whole.chosen.held and whole.best.inputs["token_budget"] == math.inf
+
+
+def test_batches_search_over_token_budgets_too():
+    found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, batch=[8, 64], token_budget=[512, 2048, math.inf],
+                         objective="ttft")  # fmt: skip
+    assert found.points == 6 and found.best.inputs["engine.token_budget"] == math.inf
+    passes = [c.outputs["ttft_s"] for c in found.top]
+    assert passes == sorted(passes) and passes[0] < passes[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"concurrency": 4, "rate": 2}, "one of them"),
+        ({"concurrency": 2.5}, "whole number"),
+        ({"rate": -1}, "above 0"),
+        ({"slo": "ttft=500ms,foo=1"}, "slo is"),
+        ({"under_load": True, "batch": 4}, "batch is of a search without load"),
+        ({"under_load": True, "engine": "hf-eager"}, "static batches"),
+        ({"concurrency": 4, "prompt": 10**6}, "beyond"),
+        ({"concurrency": 4, "spread": (2.0, 1.0)}, "spread"),
+        ({"concurrency": 4, "gpus": 4, "tp": [3]}, "no split"),
+        ({"concurrency": 4, "objective": "speed"}, "objective"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, words):
+    with pytest.raises(RooflmError, match=words):
+        search_infer("llama-7b", **{"gpu": "a100-sxm-80gb"} | arguments)
+
+
+def test_commands_carry_the_token_budget():
+    chosen = {"tp": 1, "pp": 1, "dp": 4, "ep": 4, "batch": 64}
+    quant = parse_quant("fp8kv8")
+    for budget, words in (
+        (512, "--max-num-batched-tokens 512"),
+        (math.inf, "--no-enable-chunked-prefill --max-num-batch"),
+    ):
+        assert words in serve_command("m", load_engine("vllm"), quant, chosen | {"token_budget": budget}, 640)
+    sglang = load_engine("sglang")
+    assert "--chunked-prefill-size 2048" in serve_command("m", sglang, quant, chosen | {"token_budget": 512}, 640)
+    assert "--chunked-prefill-size -1" in serve_command("m", sglang, quant, chosen | {"token_budget": math.inf}, 640)
+    assert "--max-running-requests" not in serve_command("m", sglang, quant, chosen | {"batch": 0}, 640)
+    trt = serve_command("m", load_engine("trtllm"), quant, chosen | {"token_budget": 512}, 640)
+    assert "--max_num_tokens 512 --enable_chunked_prefill" in trt and "--tp_size 4 --ep_size 4" in trt
+    assert "enable_attention_dp: true\\nkv_cache_config:\\n  dtype: fp8" in trt and trt.endswith("extra.yaml")
+    assert "chunked" not in serve_command("m", load_engine("trtllm"), quant, chosen | {"token_budget": 4096}, 640)
+
+
+def test_command_line(capsys):
+    words = [
+        "search",
+        "infer",
+        "llama-3.1-8b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "1",
+        "--slo",
+        "ttft:p95=200ms",
+        "--confirm",
+        "1",
+    ]
+    assert main([*words, "--concurrency", "4,16,64,256"]) == 0
+    text = capsys.readouterr().out
+    assert "Simulated (estimate)" in text and "ttft:p95" in text and "--max-num-seqs" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert main([*words, "--rate", "2,8", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["confirmed"][0]["held"] and answer["confirmed"][0]["simulated"]["ttft_s"]["p95"] <= 0.2
+    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--token-budget", "512,off"]) == 0
+    text = capsys.readouterr().out
+    assert "one batch that comes at once" in text and "whole prompts" in text
+    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--memory-margin", "30%"]) == 0
+    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--token-budget", "0.5"]) == 2
+    assert "token_budget" in capsys.readouterr().err

@@ -1,0 +1,335 @@
+"""The serving simulator: conservation, capacity, Little's law, agreement with single predictions, and its options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflm.estimate.capacity import capacity, style
+from rooflm.estimate.inference import infer_scenario, kernel_factor
+from rooflm.estimate.step import prompt_issue, step
+from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.kernels.rates import rates
+from rooflm.kernels.roofline import time_nodes
+from rooflm.scenario.build_inference import build_inference
+from rooflm.serving import metrics
+from rooflm.serving.deploy import serve
+from rooflm.serving.replica import FINISHED, REJECTED
+from rooflm.serving.schedulers import SCHEDULERS
+from rooflm.serving.server import Server
+from rooflm.serving.simulate import Pool, Run, simulate, visible
+from rooflm.serving.steps import Reach, StepTable, components
+from rooflm.serving.workload import Requests, closed_loop, open_loop
+
+SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
+PARTS = components(SCENARIO, Reach(8192 + 512, 512, 8192))
+TABLE = StepTable(PARTS)
+KV = capacity(SCENARIO, 8192, 8192)
+
+
+def run_of(
+    load: Requests, tokens: float | None = None, replicas: int = 1, router: str = "round-robin", **options: Any
+) -> Run:
+    kv = KV if tokens is None else KV._replace(tokens=tokens)
+    server = Server(**{"max_sequences": 512, **options})
+    return simulate(load, (Pool(TABLE, server, kv, replicas),), router)
+
+
+@pytest.mark.parametrize(
+    ("new", "past", "sequences", "context"), [(512, 0, 32, 1000), (2048, 0, 100, 2000), (64, 4096, 7, 300)]
+)
+def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: int, context: int) -> None:
+    s = replace(SCENARIO, engine=replace(SCENARIO.engine, prompt=1.0))
+    work = Pass(Prefill(1, new, past), Decode(sequences, context), 1 + sequences)
+    nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, style(s)))
+    timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in time_nodes(nodes, s)]
+    e = s.engine
+    whole = step(timed, e, s.cluster.device, rates(s), prompt_issue(e, new + sequences), sequences + 1)
+    table = StepTable(PARTS, s.engine)
+    assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
+
+
+def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
+    plain, slow = (StepTable(PARTS, replace(SCENARIO.engine, prompt=f, eager=0.0)) for f in (1.0, 2.0))
+    alone = plain.decode_time(32, 1000.0)
+    assert slow.decode_time(32, 1000.0) == alone
+    assert slow.mixed([(512, 0)], 0, 0.0) == pytest.approx(2 * plain.mixed([(512, 0)], 0, 0.0), rel=0.05)
+    added = plain.mixed([(512, 0)], 32, 1000.0) - alone
+    assert slow.mixed([(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
+
+
+def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
+    summed = sum(TABLE.decode_time(20, 700.0 + j) for j in range(400))
+    assert TABLE.decode_sum(20, 700.0, 400) == pytest.approx(summed, rel=1e-6)
+
+
+@pytest.mark.parametrize("prompt", [128, 2000, 7000])
+def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
+    e = infer_scenario(build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", prompt=prompt, output=200).scenario)
+    run = run_of(closed_loop(1, 3, prompt, 200), request=float(e.scenario.engine.request))
+    t = metrics.table(run)
+    assert t.ttft == pytest.approx(float(e.ttft), rel=0.01)
+    assert t.tpot == pytest.approx(float(e.tpot), rel=0.01)
+    out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=1, requests=3, prompt=prompt, output=200)
+    assert out.latency_s["mean"] == pytest.approx(float(e.latency), rel=0.01)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULERS))
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize(
+    "load", [closed_loop(48, 300, 500, 300, (0.3, 1.0), 1), open_loop(30, 300, 700, 200, (0.1, 1.0), 2)]
+)
+def test_requests_are_accounted_for_and_kv_stays_within_capacity(name: str, preemption: str, load: Requests) -> None:
+    run = run_of(load, tokens=9000.0, scheduler=name, preemption=preemption)
+    assert metrics.accounted(run)
+    assert run.records.status.count(FINISHED) == load.count
+    assert max(r.peak for r in run.replicas) <= 9000.0 * (1 + 1e-9)
+    assert all(abs(r.used) < 1e-3 and abs(r.stored) < 1e-3 and not r.heap for r in run.replicas)
+    made = sum(r.sequence_steps for r in run.replicas)
+    firsts = load.count + sum(r.preemptions for r in run.replicas) * (preemption == "recompute")
+    assert made + firsts >= int(load.output.sum())
+
+
+def test_no_eviction_never_preempts_and_utilisation_does() -> None:
+    load = closed_loop(64, 300, 400, 400, (0.5, 1.0), 3)
+    assert run_of(load, 12000.0, scheduler="no-evict").replicas[0].preemptions == 0
+    assert run_of(load, 12000.0, scheduler="in-flight").replicas[0].preemptions > 0
+
+
+def test_what_cannot_fit_is_rejected_and_the_rest_is_served() -> None:
+    load = Requests(np.array([100, 9000, 100]), np.array([10, 10, 10]), np.array([0.0, 0.1, 0.2]))
+    run = run_of(load, tokens=5000.0)
+    assert list(run.records.status) == [FINISHED, REJECTED, FINISHED]
+    assert metrics.summarise(run).values["rejected"] == 1
+
+
+def test_littles_law_on_a_long_run() -> None:
+    load = open_loop(20, 6000, 512, 128, (0.5, 1.0), seed=5)
+    run = run_of(load)
+    t = metrics.table(run)
+    events = np.concatenate(
+        [np.stack([t.arrival, np.ones(6000)]), np.stack([t.arrival + t.latency, -np.ones(6000)])], 1
+    )
+    order = np.argsort(events[0])
+    time, inside = events[0][order], np.cumsum(events[1][order])
+    mean_inside = float(np.sum(inside[:-1] * np.diff(time)) / time[-1])
+    rate = 6000 / time[-1]
+    assert mean_inside == pytest.approx(rate * float(t.latency.mean()), rel=1e-6)
+    r = run.replicas[0]
+    assert r.sequence_steps / r.steps == pytest.approx(rate * float((t.latency - t.ttft).mean()), rel=0.25)
+
+
+def test_same_seed_same_result_and_another_seed_another() -> None:
+    first, again, other = (run_of(open_loop(25, 400, seed=s)).records.end for s in (7, 7, 8))
+    assert list(first) == list(again)
+    assert list(first) != list(other)
+
+
+def test_more_replicas_never_raise_the_mean_latency() -> None:
+    load = open_loop(60, 1500, 512, 128, (0.5, 1.0), seed=11)
+    for router in ("round-robin", "least-loaded"):
+        means = [float(metrics.table(run_of(load, replicas=n, router=router)).latency.mean()) for n in (1, 2, 4)]
+        assert means == sorted(means, reverse=True)
+
+
+def test_more_bandwidth_never_raises_the_mean_latency() -> None:
+    means = []
+    for share in (0.5, 1.0, 2.0):
+        out = serve(
+            "llama-3.1-8b", gpu="h100-sxm-80gb", rate=20.0, requests=300, efficiency="ideal",
+            sets={"cluster.device.dram.bandwidth": share * 3.35e12},
+        )  # fmt: skip
+        means.append(out.latency_s["mean"])
+    assert means == sorted(means, reverse=True)
+
+
+def test_the_event_jump_is_the_same_as_stepping() -> None:
+    """Arrivals cut runs of decode steps at step boundaries: a trickle of no-op observers changes nothing."""
+    load = open_loop(15, 200, 512, 64, (0.5, 1.0), seed=3)
+    plain = run_of(load)
+    # requests that can never fit are rejected on arrival and must leave no trace in the others
+    noise = np.linspace(0.01, float(load.arrival[-1]), 500)
+    order = np.argsort(np.concatenate([load.arrival, noise]), kind="stable")
+    both = Requests(
+        np.concatenate([load.prompt, np.full(500, 10**9)])[order],
+        np.concatenate([load.output, np.ones(500, int)])[order],
+        np.concatenate([load.arrival, noise])[order],
+    )  # fmt: skip
+    mixed = metrics.table(run_of(both))
+    kept = mixed.status == "finished"
+    assert np.allclose(mixed.latency[kept], metrics.table(plain).latency)
+
+
+def test_chunks_hold_back_nothing_and_static_batches_wait() -> None:
+    load = closed_loop(32, 320, 1024, 128, (0.8, 1.0), 1)
+    mixed = metrics.summarise(run_of(load)).values
+    static = metrics.summarise(run_of(load, scheduler="static", max_sequences=32)).values
+    assert mixed["requests_per_s"] > static["requests_per_s"]
+
+
+def test_prefill_first_gives_sooner_first_tokens_and_longer_gaps() -> None:
+    load = open_loop(12, 500, 2048, 128, (0.8, 1.0), 1)
+    vllm, sglang = (metrics.summarise(run_of(load, scheduler=n)).values for n in ("continuous", "prefill-first"))
+    assert sglang["itl_s"]["p99"] > vllm["itl_s"]["p50"]
+    assert sglang["ttft_s"]["p50"] < 1.3 * vllm["ttft_s"]["p50"]
+
+
+def test_priority_goes_first_when_there_is_a_queue() -> None:
+    load = open_loop(80, 600, 1024, 64, seed=2)
+    load = replace(load, priority=np.arange(600) % 2.0)
+    t = metrics.table(run_of(load, policy="priority", max_sequences=16))
+    assert float(t.ttft[::2].mean()) < 0.5 * float(t.ttft[1::2].mean())
+    t = metrics.table(
+        run_of(replace(load, prompt=np.where(np.arange(600) % 2, 3000, 100)), policy="shortest", max_sequences=8)
+    )
+    assert float(np.median(t.ttft[::2])) < float(np.median(t.ttft[1::2]))
+
+
+def test_a_shared_prefix_is_found_again() -> None:
+    common = {"gpu": "h100-sxm-80gb", "rate": 5.0, "requests": 200, "prompt": 4096, "output": 32, "shared_prefix": 3584}
+    cold = serve("llama-3.1-8b", **common)
+    warm = serve("llama-3.1-8b", **common, options={"prefix_caching": True})
+    assert warm.cached_share == pytest.approx(3584 / 4096, rel=0.02)
+    assert warm.ttft_s["mean"] < 0.5 * cold.ttft_s["mean"]
+    assert max(r.peak for r in warm.run.replicas) <= warm.run.pools[0].capacity.tokens
+
+
+def test_prefix_aware_routing_keeps_conversations_together() -> None:
+    hashes = [[100 * (i % 4) + b for b in range(7)] + [10_000 + i] for i in range(400)]
+    load = replace(open_loop(40, 400, 4096, 16, seed=4), hashes=hashes)
+    hits = {}
+    for router in ("round-robin", "prefix-aware"):
+        out = serve(
+            "llama-3.1-8b", gpu="h100-sxm-80gb", trace=load, replicas=4, router=router, options={"prefix_caching": True}
+        )  # type: ignore[arg-type]
+        hits[router] = out.cached_share
+    assert hits["prefix-aware"] >= hits["round-robin"]
+
+
+def test_speculation_makes_fewer_steps() -> None:
+    out = {
+        n: serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, options={"speculative": n, "acceptance": 0.8})
+        for n in (0, 3)
+    }
+    assert out[3].tpot_s["mean"] < 0.6 * out[0].tpot_s["mean"]
+    assert out[3].finished == out[0].finished == 40
+
+
+def test_separate_prefill_and_decode_pools() -> None:
+    common = {"gpu": "h100-sxm-80gb", "rate": 6.0, "requests": 200, "prompt": 4096, "output": 128, "spread": (0.5, 1.0)}
+    joint = serve("llama-3.1-8b", **common, replicas=2)
+    apart = serve("llama-3.1-8b", **common, replicas=1, prefill_replicas=1)
+    assert apart.finished == 200 and apart.gpus == 2
+    assert apart.itl_s["p99"] < joint.itl_s["p99"]
+    loop = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, replicas=1, prefill_replicas=1)
+    assert loop.finished == 80 and metrics.accounted(loop.run)
+
+
+def test_attention_data_parallelism_of_experts() -> None:
+    common = {"gpu": "h200-sxm-141gb", "concurrency": 64, "prompt": 512, "output": 64, "quant": "fp8"}
+    wide = serve("deepseek-v3", **common, tp=1, dp=8, ep=8)
+    tensor = serve("deepseek-v3", **common, tp=8)
+    assert wide.finished == tensor.finished == 640
+    assert wide.kv_capacity_tokens > 3 * tensor.kv_capacity_tokens
+
+
+def test_dense_data_parallel_ranks_are_replicas() -> None:
+    assert serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, dp=2).replicas == 2
+
+
+def test_stream_and_receive_intervals_delay_the_first_token() -> None:
+    load = closed_loop(8, 80, 512, 128, (0.8, 1.0), 1)
+    plain, streamed, polled = (
+        float(metrics.table(run_of(load, **o)).ttft.mean())
+        for o in ({}, {"stream_interval": 10}, {"receive_interval": 30})
+    )
+    assert streamed > plain + 7 * TABLE.decode_time(8, 600.0)
+    assert polled > plain + 7 * TABLE.decode_time(8, 600.0)
+
+
+def two(gap: float, **options: Any) -> float:
+    """TTFT of a request that comes `gap` s after one that decodes."""
+    load = Requests(np.array([512, 512]), np.array([400, 100]), np.array([0.0, gap]))
+    records = run_of(load, **options).records
+    return float(records.first[1] - records.arrival[1])
+
+
+def test_a_pass_made_up_ahead_costs_a_newcomer_one_step() -> None:
+    step = TABLE.decode_time(1, 700.0)
+    for gap in (0.5, 0.5003, 0.777):
+        assert two(gap, lookahead=1) - two(gap) == pytest.approx(step, rel=0.02)
+    assert two(9.0, lookahead=1) == two(9.0)  # nothing runs: nothing is made up ahead
+
+
+def test_looks_at_the_queue_come_at_fixed_steps() -> None:
+    step = TABLE.decode_time(1, 700.0)
+    waits = [(two(0.5 + i * step / 3, receive_interval=10) - two(0.5 + i * step / 3)) / step for i in range(30)]
+    assert min(waits) < 1 and 8 < max(waits) < 10.2
+    assert np.mean(waits) == pytest.approx(4.5, abs=1.0)
+
+
+def test_prompts_wait_for_company_and_not_longer_than_told() -> None:
+    step = TABLE.decode_time(1, 700.0)
+    options = {"scheduler": "no-evict", "wait_steps": 20, "wait_share": 0.9}
+    assert (two(0.5, **options) - two(0.5, scheduler="no-evict")) / step == pytest.approx(20, abs=1.1)
+    assert two(0.5, **options, budget=560) == two(0.5, scheduler="no-evict", budget=560)  # enough tokens alone
+    load = Requests(np.array([512] * 3), np.array([400, 100, 100]), np.array([0.0, 0.5, 0.5 + 5 * step]))
+    records = run_of(load, **options, budget=1100).records
+    assert records.first[1] == records.first[2] and (records.first[1] - 0.5) / step < 12
+
+
+def test_a_serial_front_end_queues() -> None:
+    assert visible(np.array([0.0, 0.0, 0.0, 9.0]), 0.5).tolist() == [0.5, 1.0, 1.5, 9.5]
+    run = run_of(closed_loop(32, 32, 64, 4), front=0.1)
+    assert metrics.table(run).ttft.max() > 3.2
+
+
+def test_the_queue_that_grows_is_said() -> None:
+    out = serve("llama-3.1-70b", gpu="h100-sxm-80gb", tp=4, rate=60.0, requests=1500, prompt=1024)
+    assert out.queue_grows and out.queue_growth_per_s > 1 and out.queue_grows_from_s < 20
+    assert not serve("llama-3.1-70b", gpu="h100-sxm-80gb", tp=4, rate=2.0, requests=300).queue_grows
+
+
+def test_the_horizon_leaves_requests_inside() -> None:
+    out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", rate=40.0, requests=400, horizon=3.0)
+    v = out.summary.values
+    assert v["running"] + v["waiting"] > 0
+    assert v["finished"] + v["rejected"] + v["running"] + v["waiting"] == 400
+
+
+def test_an_interrupted_run_keeps_what_is_done() -> None:
+    calls = []
+
+    def stop(done: int, total: int, now: float) -> None:
+        calls.append(done)
+        if done > 2000:
+            raise KeyboardInterrupt
+
+    out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", rate=30.0, requests=20000, progress=stop)
+    assert out.interrupted and 2000 < out.finished < 20000 and len(calls) > 0
+
+
+def test_steady_state_is_near_the_simulation() -> None:
+    for load in ({"concurrency": 32, "spread": (0.6, 1.0)}, {"rate": 10.0, "requests": 2000}):
+        out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", prompt=1024, output=256, **load)
+        assert out.steady is not None and out.steady.stable
+        assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.12)
+        assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.4)
+    assert not serve("llama-3.1-8b", gpu="h100-sxm-80gb", rate=500.0, requests=2000).steady.stable  # type: ignore[union-attr]
+
+
+def test_summary_names_and_units() -> None:
+    out = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, slo="ttft:p95=1s")
+    v = out.values()
+    assert v["requests_per_s"] == pytest.approx(40 / v["duration_s"])
+    assert v["goodput_per_s"] == pytest.approx(v["requests_per_s"])
+    assert 0 < v["kv_occupancy"] <= v["kv_peak"] <= 1 and 0 < v["busy"] <= 1
+    assert v["energy_j_per_token"] * v["output_tokens_per_s"] <= 1.05 * 700 and v["cost_usd_per_request"] > 0
+    assert v["itl_s"]["mean"] == pytest.approx(v["tpot_s"]["mean"], rel=0.03)
+    assert math.isfinite(v["steady"]["ttft_s"])
+    guide = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, definitions="guidellm")
+    assert guide.tpot_s["mean"] == pytest.approx(guide.latency_s["mean"] / 128, rel=1e-6)

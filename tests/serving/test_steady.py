@@ -1,0 +1,100 @@
+"""The steady-state estimate: its arrays are the simulator's own step times, and it stays near the simulation."""
+
+import numpy as np
+import pytest
+
+from rooflm.scenario.build_inference import build_inference
+from rooflm.serving import workload
+from rooflm.serving.deploy import deploy, serve
+from rooflm.serving.steady import Load, states, steady
+
+CASES = [
+    ("llama-3.1-8b", "h100", "vllm", {}),
+    ("llama-3.1-70b", "h100", "sglang", {"tp": 8}),
+    ("llama-3.1-70b", "h200", "trtllm", {"tp": 2, "pp": 2}),
+    ("deepseek-v3", "h200", "vllm", {"tp": 1, "dp": 8, "ep": 8, "quant": "fp8"}),
+]
+
+
+def pool_of(model, gpu, engine, kw, clients=64, **options):
+    request = build_inference(model=model, gpu=gpu, engine=engine, batch=kw.get("dp", 1), prompt=1500, output=300, **kw)
+    load = workload.closed_loop(clients, prompt=1500, output=300)
+    return deploy(request, load, options=options).pools[0], load
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} {c[2]}")
+def test_arrays_of_passes_are_the_passes_of_the_simulator(case):
+    pool, _ = pool_of(*case)
+    table, rng = pool.table, np.random.default_rng(1)
+    for _ in range(40):
+        most = table.reach.sequences * table.ranks * table.flight
+        d, prompts, each = int(rng.integers(0, most + 1)), int(rng.integers(1, 5)), int(rng.integers(1, 1800))
+        context, past = float(rng.uniform(1, 1799)), float(rng.choice([0.0, 300.0, 1100.0]))
+        if d:
+            assert table.decode_times(np.array([d]), context)[0] == pytest.approx(
+                table.decode_time(d, context), rel=1e-12
+            )
+        expected = table.mixed([(each, past)] * prompts, d, context)
+        got = table.mixed_times(*(np.array([v]) for v in (prompts, each, past, d)), context)
+        assert got[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]} {c[2]}")
+def test_many_states_at_once_are_each_state_alone(case):
+    pool, load = pool_of(*case)
+    clients = np.array([1.0, 7.0, 64.0])
+    budgets = np.array([[1024.0], [8192.0]])
+    many = states(pool, Load(1500.0, 300.0, clients, 0.0, 0.1, budgets, pool.capacity.tokens))
+    for i, j in np.ndindex(2, 3):
+        budget = float(budgets[i, 0])
+        one = states(pool, Load(1500.0, 300.0, clients[j], 0.0, 0.1, budget, pool.capacity.tokens))
+        for name in ("ttft", "tpot", "latency", "requests_per_s", "running"):
+            assert np.broadcast_to(getattr(many, name), (2, 3))[i, j] == pytest.approx(
+                float(getattr(one, name)), rel=1e-6
+            )
+    assert steady(load, pool).tpot == pytest.approx(
+        float(states(pool, Load(1500.0, 300.0, 64.0, 0.0, 0.1, pool.server.budget, pool.capacity.tokens)).tpot),
+        rel=1e-9,
+    )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize(("prompt", "output"), [(2000, 200), (512, 128), (128, 512)])
+@pytest.mark.parametrize("clients", [4, 64, 256])
+def test_closed_loops_are_near_the_simulation(engine, prompt, output, clients):
+    out = serve("llama-3.1-8b", gpu="h100", engine=engine, prompt=prompt, output=output, concurrency=clients,
+                spread=(0.8, 1.2))  # fmt: skip
+    found = out.steady
+    assert found.requests_per_s == pytest.approx(out.requests_per_s, rel=0.12)
+    assert found.tpot == pytest.approx(out.tpot_s["mean"], rel=0.16)
+    assert found.ttft == pytest.approx(out.ttft_s["mean"], rel=0.36)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
+@pytest.mark.parametrize("clients", [64, 256])
+def test_passes_full_of_prompts_bound_the_throughput(engine, clients):
+    """Long prompts and short outputs: what limits is the token budget of the passes, and the prompts queue."""
+    out = serve("llama-3.1-8b", gpu="h100", engine=engine, prompt=8192, output=8, concurrency=clients,
+                spread=(0.8, 1.2))  # fmt: skip
+    assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.03)
+    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.1)
+    assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.05)
+
+
+def test_open_loops_queue_for_the_prompts_in_front():
+    for rate, close in ((1.0, 0.2), (2.0, 0.25), (3.0, 0.25)):
+        out = serve("llama-3.1-8b", gpu="h100", prompt=8192, output=8, rate=rate, spread=(0.8, 1.2), requests=500)
+        assert out.steady.stable and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=close)
+    out = serve("llama-3.1-8b", gpu="h100", prompt=8192, output=8, rate=8.0, spread=(0.8, 1.2), requests=400)
+    assert not out.steady.stable and out.queue_grows
+    assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.05)
+
+
+@pytest.mark.parametrize("budget", [512, 1024, 8192])
+def test_budgets_trade_as_the_simulation_says(budget):
+    """512 tokens a pass leave 496 beside 16 decoding sequences; large ones make every step as long as a full pass."""
+    out = serve("llama-3.1-8b", gpu="h100", prompt=1500, output=50, concurrency=256, requests=2560, spread=(0.8, 1.2),
+                options={"budget": budget})  # fmt: skip
+    assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.04)
+    assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.08)
+    assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.2)

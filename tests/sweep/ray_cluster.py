@@ -1,0 +1,66 @@
+"""Run by test_ray.py in a process of its own: a sweep and a search on a real local cluster, a worker killed on the way.
+
+Two worker nodes of one core each; the driver has none. One node is killed (not stopped) while its blocks run.
+"""
+
+import time
+
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+from rooflm import search_infer
+from rooflm.api import infer_flat
+from rooflm.sweep.axes import find_axes
+from rooflm.sweep.sweep import Job, Store, blocks, run
+from rooflm.sweep.workers import spread
+from rooflm.technology.explore import Space, grid, make_task
+
+REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": list(range(1, 65)),
+           "output": list(range(16, 513, 16)), "tp": [1, 2, 4]}  # fmt: skip
+OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "memory_bytes", "fits")
+
+
+def slow_infer_flat(**arguments):
+    """As infer_flat, slow enough that a node dies with blocks in hand."""
+    time.sleep(0.3)
+    return infer_flat(**arguments)
+
+
+def main() -> None:
+    axes, fixed = find_axes(REQUEST)
+    expected = run(infer_flat, axes, fixed, OUTPUTS, block=400)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    first, _ = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    assert ray.cluster_resources()["CPU"] == 2
+    store = Store(axes)
+    seen = 0
+    for block, values in spread(Job(slow_infer_flat, tuple(axes), fixed, OUTPUTS), blocks(axes, 400), "ray"):
+        store.put(block, values)
+        seen += 1
+        if seen == 3:  # both have blocks in hand
+            cluster.remove_node(first, allow_graceful=False)
+    for _ in range(120):  # a busy machine is slow to notice a death
+        if ray.cluster_resources()["CPU"] == 1:
+            break
+        time.sleep(1)
+    assert ray.cluster_resources()["CPU"] == 1, "the worker was not killed"
+    got = store.views()
+    assert seen == len(blocks(axes, 400)) > 20
+    for name in OUTPUTS:
+        assert np.array_equal(got[name], expected[name]), name
+    case = {"gpu": "a100-sxm-80gb", "gpus": 4, "batch": [1, 8, 64], "efficiency": "0.7,0.9"}
+    here, there = search_infer("llama-7b", **case), search_infer("llama-7b", on="ray", **case)
+    assert here == there
+    task = make_task("infer", "llama-2-13b", gpus=2, batch=8, prompt=256, output=32)
+    space = Space("a100", ("n7", "n5"), ("hbm2e", "hbm3e"), ("nvlink3+hdr", "nvlink5+ndr"))
+    near, far = grid(task, space), grid(task, space, on="ray")
+    assert all(np.array_equal(near[k], far[k]) for k in near), "exploration of hardware"
+    ray.shutdown()
+    cluster.shutdown()
+    print("the same to the bit")
+
+
+if __name__ == "__main__":
+    main()

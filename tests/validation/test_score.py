@@ -1,0 +1,220 @@
+"""Scoring of published rows: one evaluation a family, releases to engine rows, verdicts, reasons, the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rooflm.catalogue.engines import load_engine
+from rooflm.cli.app import main
+from rooflm.errors import RooflmError
+from rooflm.estimate.bands import Band, around, band, family
+from rooflm.estimate.inference import infer_scenario
+from rooflm.scenario.build_inference import build_inference
+from rooflm.validation import Request, published_tables, read_rows
+from rooflm.validation.score import BORDER, Scored, engine_of, engine_row, report, requests_of, score, verdicts, why
+
+KWARGS = {
+    "model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "batch": 4,
+    "prompt": 128, "output": 32, "quant": "w16a16kv16", "engine": "trtllm", "engine_version": "0.9.0",
+}  # fmt: skip
+
+
+def request(metric: str = "latency_s", measured: float = 1.0, **kwargs: object) -> Request:
+    given = KWARGS | kwargs
+    group = (str(given["model"]), str(given["gpu"]))
+    return Request("x-1", "x", "infer", metric, measured, given, group, f"{given['engine']} {given['engine_version']}")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "row"),
+    [
+        ("trtllm", "0.5.0", "trtllm-0.5"),
+        ("trtllm", "nemo", "trtllm-nemo"),
+        ("vllm", "2024", "vllm-2024"),
+        ("vllm", "0.18.0", "vllm"),
+        ("llama.cpp", "2024-05", "llama.cpp-2024-05"),
+        ("tinychat", "1.0", "tinychat"),
+        ("fastertransformer", "2022", "fastertransformer"),
+    ],
+)
+def test_release_to_engine_row(name: str, version: str, row: str) -> None:
+    assert engine_row(name, version) == row
+
+
+def test_an_unknown_engine_is_a_reason() -> None:
+    with pytest.raises(RooflmError, match="no engine row for nobody"):
+        engine_row("nobody", "1")
+    (x,) = score([request(engine="nobody", engine_version="1")])
+    assert np.isnan(x.predicted)
+    assert x.reason == "no engine row for nobody 1"
+
+
+def test_amd_takes_the_rocm_build() -> None:
+    assert engine_of(request(gpu="mi300x", engine="vllm", engine_version="2024")) == "vllm-2024-rocm"
+    assert engine_of(request(gpu="h100-sxm-80gb", engine="vllm", engine_version="2024")) == "vllm-2024"
+
+
+def test_rows_predicted_together_are_predicted_alike() -> None:
+    rows = [request(batch=b, prompt=p, tp=t, gpus=t) for b in (1, 7, 64) for p in (32, 2000) for t in (1, 2, 8)]
+    together = score(rows)
+    for row, x in zip(rows, together, strict=True):
+        k = row.kwargs
+        made = build_inference(model="llama-2-7b", gpu="a100-sxm-80gb", quant="w16a16kv16", engine="trtllm-0.9",
+                               tp=k["tp"], pp=1, dp=1, batch=k["batch"], prompt=k["prompt"], output=32)  # fmt: skip
+        assert x.predicted == pytest.approx(float(infer_scenario(made.scenario).latency), rel=1e-12)
+
+
+def test_one_odd_row_does_not_take_the_others_with_it() -> None:
+    good, odd = score([request(), request(tp=3, gpus=3)])
+    assert np.isfinite(good.predicted)
+    assert odd.reason == "tp does not divide the heads"
+
+
+def test_metrics_of_one_run_agree() -> None:
+    names = ("latency_s", "output_tokens_per_s", "ttft", "tpot", "prefill_tokens_per_s", "decode_tokens_per_s")
+    latency, rate, ttft, tpot, prefill, decode = (x.predicted for x in score([request(m) for m in names]))
+    assert rate == pytest.approx(4 * 32 / latency)
+    assert latency == pytest.approx(ttft + 31 * tpot)
+    assert prefill == pytest.approx(4 * 128 / ttft)
+    assert decode == pytest.approx(4 / tpot)
+
+
+def test_verdicts() -> None:
+    def row(metric: str, margin: float, name: str) -> Scored:
+        return Scored(replace(request(metric), id=name), 1.0, "", margin)
+
+    found = verdicts([row("oom", -0.3, "a"), row("ttft", 0.2, "b"), row("ttft", -0.04, "c"), row("oom", 0.2, "d")])
+    assert found["right"] == 2
+    assert found["borderline"] == {"c": -0.04}
+    assert found["wrong"] == {"d": 0.2}
+    assert BORDER == 0.05
+
+
+def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
+    # Llama-2-7B at 4096 tokens: 2 GiB a sequence, so 256 of them take several rounds of one A100's 80 GiB
+    small, large = score([request(batch=b, prompt=2048, output=2048, engine="vllm", engine_version="2024")
+                          for b in (8, 256)])  # fmt: skip
+    assert small.waves == 1
+    assert large.waves > 8
+    assert large.predicted > 8 * small.predicted
+    assert "rounds" in why(large)
+
+
+def test_rounds_change_nothing_where_all_fits() -> None:
+    made = build_inference(model="llama-2-7b", gpu="a100", batch=8, engine="vllm-2024").scenario
+    off = replace(made, engine=replace(made.engine, waves=False))
+    assert float(infer_scenario(made).latency) == float(infer_scenario(off).latency)
+    e = infer_scenario(replace(made, workload=replace(made.workload, batch=4000)))
+    assert sum(float(v) for v in e.parts.values()) == pytest.approx(float(e.latency), rel=1e-9)
+
+
+def test_own_tables_meet_the_marks() -> None:
+    outcomes = [o for p in published_tables() for o in read_rows(p)]
+    rows = [r for r in requests_of(outcomes) if r.task == "infer"]
+    result = report(rows, score(rows))
+    marks = {"optimus": 0.06, "nemo-infer": 0.05, "ft": 0.08, "ft-megatron": 0.09, "llamacpp": 0.09, "tinychat": 0.10}
+    for source, mark in marks.items():
+        assert result["by_source"][source]["mape"] < mark, source
+    worst = max(abs(x.ratio - 1) for x in score([r for r in rows if r.source == "optimus"]))
+    assert worst < 0.12
+
+
+def test_bands_cover_about_eight_of_ten() -> None:
+    outcomes = [o for p in published_tables() for o in read_rows(p)]
+    result = report(outcomes, score([r for r in requests_of(outcomes) if r.task == "infer"]))
+    assert 0.7 < result["all"]["coverage"] <= 1.0
+
+
+def test_bands_widen_where_less_is_known() -> None:
+    near, far = band("request", "vllm-2024", "hopper"), band("request", "nobody", "nowhere")
+    assert near is not None
+    assert far is not None
+    assert far.high / far.low > near.high / near.low
+    assert far.level == "all rows"
+    assert family("trtllm-0.9") == "trtllm"
+    assert around(2.0, Band(0.5, 2.0, 1, ""), rate=True) == (1.0, 4.0)
+
+
+def table(path: Path, *rows: dict[str, str]) -> Path:
+    names = (
+        "id",
+        "source",
+        "model",
+        "params_b",
+        "gpu",
+        "gpus",
+        "tp",
+        "pp",
+        "engine",
+        "precision_weights",
+        "precision_activations",
+        "precision_kv",
+        "batch",
+        "input_len",
+        "output_len",
+        "metric",
+        "value",
+        "note",
+    )
+    plain = {"id": "t-1", "source": "a table", "model": "llama-2-7b", "gpu": "A100-80GB", "gpus": "1", "tp": "1",
+             "pp": "1", "engine": "TensorRT-LLM v0.9.0", "precision_weights": "fp16", "precision_activations": "fp16",
+             "precision_kv": "fp16", "batch": "1", "input_len": "128", "output_len": "128", "metric": "latency_s",
+             "value": "2", "note": "trust=A"}  # fmt: skip
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.DictWriter(handle, names)
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(plain | row)
+    return path
+
+
+def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path / "t.csv", {}, {"id": "t-2", "model": "nobody-9b"}, {"id": "t-3", "batch": ""})
+    out = tmp_path / "out.csv"
+    assert main(["validate", str(path), "--json", "--out", str(out)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rows"], result["scored"]) == (3, 1)
+    assert result["skipped"] == {"batch not stated": 1, "unknown model nobody-9b": 1}
+    for key in ("all", "by_source", "by_gpu", "by_engine", "by_model", "by_metric"):
+        assert key in result
+    assert set(result["all"]) == {"rows", "mape", "median_ape", "p90_ape", "bias", "coverage"}
+    with out.open(encoding="utf-8") as handle:
+        written = list(csv.DictReader(handle))
+    assert [w["id"] for w in written] == ["t-1", "t-2", "t-3"]
+    assert float(written[0]["low"]) < float(written[0]["predicted"]) < float(written[0]["high"])
+    assert float(written[0]["ratio"]) == pytest.approx(float(written[0]["predicted"]) / 2, rel=1e-4)
+    assert written[1]["skipped"] == "unknown model nobody-9b"
+
+
+def test_the_text_is_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "f.png"
+    assert main(["validate", str(table(tmp_path / "t.csv", {}, {"id": "t-2", "gpu": "x"})), "--plot", str(figure)]) == 0
+    text = capsys.readouterr().out
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "by engine" in text
+    assert "Worst rows" in text
+    assert figure.stat().st_size > 5000
+
+
+def test_bad_files_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in (
+        (["validate", str(tmp_path / "none.csv")], "cannot be read"),
+        (["validate", "--out", str(tmp_path / "x.txt")], "must end in .csv"),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+def test_every_row_says_where_its_numbers_come_from() -> None:
+    for name in ("vllm-2024", "trtllm-0.9", "fastertransformer", "llama.cpp-2024-05", "tinychat"):
+        engine = load_engine(name)
+        assert engine.date
+        assert engine.version
