@@ -1,4 +1,4 @@
-"""scripts/fit says what changed: constants by the row they are of, never dates; and wrong input is told in a sentence."""
+"""scripts/fit says what changed: constants by the row they are of, never dates; wrong input is told in a sentence."""
 
 import pytest
 
