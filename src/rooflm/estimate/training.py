@@ -160,8 +160,8 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
     v = schedule.chunks(m.schedule, m.vp)
     crossings = np.where(np.asarray(m.pp) > 1, 2.0 * v, 0.0)
-    hides = e.pp_overlap and m.schedule != "gpipe" and not (isinstance(v, int | float) and v == 1)
-    passed = 2.0 * (m.pp - 1) * s.training.flushes + (0.0 if hides else micro_count * crossings)
+    hides = np.where(np.asarray(v) > 1, 1.0 * (e.pp_overlap and m.schedule != "gpipe"), 0.0)
+    passed = 2.0 * (m.pp - 1) * s.training.flushes + (1.0 - hides) * micro_count * crossings
     parts = {k: micro_count * x for k, x in micro.parts.items()}
     parts["imbalance"] = micro_count * (micro.slowest - micro.mean)
     parts["bubble"] = bubble
@@ -294,7 +294,7 @@ def _estimate(
         memory=memory,
         fits=~illegal,
         limits=limits,
-        max_micro_batch=np.maximum(np.floor(room / variable * s.mapping.micro_batch), 0),
+        max_micro_batch=np.maximum(np.floor(room / np.maximum(variable, 1.0) * s.mapping.micro_batch), 0),
         micro_batches=m,
         comm_bytes=volumes(s, groups, m, crossings, sync),
         parts=parts,

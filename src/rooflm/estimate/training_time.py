@@ -18,7 +18,7 @@ from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 PLACES = ("embedding", "layers", "head")
 PHASES = ("forward", "backward", "recompute")
@@ -186,11 +186,11 @@ def experts_host(s: Scenario) -> Num:
     """Host seconds of all layers of experts, and of virtual stages whose exchanges run beside another micro-batch, for
     one micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
-    if s.efficiency.mode != "calibrated" or (isinstance(layers, int) and layers == 0):
+    if s.efficiency.mode != "calibrated" or is_plain(layers, 0):
         return 0.0
     e, m = s.engine, s.mapping
     plans: Num = 0.0
-    if not (isinstance(e.ep_overlap, int | float) and e.ep_overlap == 0):
+    if not is_plain(e.ep_overlap, 0):
         plans = m.pp * m.vp * e.chunk_host * (np.asarray(e.ep_overlap) > 0)
     return (layers * e.moe_host + plans) * (1.0 - e.graphed)
 
@@ -295,7 +295,7 @@ def offload_time(s: Scenario, own: Held, c: Context, m: Num, compute: Num) -> Nu
     """
     t, bandwidth = s.training, s.cluster.host_bandwidth
     shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
-    if all(isinstance(x, int | float) and x == 0 for x in shares):
+    if all(is_plain(x, 0) for x in shares):
         return 0.0
     d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
     optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth

@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
@@ -97,7 +97,7 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate, op.launches)
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
-    if isinstance(rules.weights, int | float) and rules.weights == 0:
+    if is_plain(rules.weights, 0):
         return [dgrad]
     return [dgrad, wgrad]
 
@@ -160,7 +160,7 @@ def recomputed(
     chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE or in_module(n, modules)]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
-    plain = isinstance(share, int | float) and share == 1
+    plain = is_plain(share, 1)
     return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
 
 
