@@ -217,7 +217,7 @@ def largest_micro_batch(s: Scenario, memory: Memory) -> Num:
     """The largest micro-batch that fits: activations and logits grow with it, all else stays."""
     growing = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.fragmentation
     left = memory.capacity - (memory.total - growing)
-    return np.maximum(np.floor(left / growing * s.mapping.micro_batch), 0)
+    return np.maximum(np.floor(left / np.maximum(growing, 1.0) * s.mapping.micro_batch), 0)
 
 
 def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:

@@ -21,7 +21,7 @@ from rooflm.graph.forward import Context, Pass, Prefill, Style
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 Nodes = list[Op | Comm]
 Node = TypeVar("Node")
@@ -119,7 +119,7 @@ def trained_model(s: Scenario) -> Model:
 
 def multi_token(s: Scenario) -> bool:
     """Whether layers predict tokens further ahead (MTP; structural: an array of depths means yes)."""
-    return not (isinstance(s.training.mtp, int | float) and s.training.mtp == 0)
+    return not is_plain(s.training.mtp, 0)
 
 
 def micro_batches(s: Scenario) -> Num:
@@ -159,7 +159,7 @@ def of_experts(node: Op | Comm) -> bool:
 
 def scaled(node: Op | Comm, share: Num) -> Op | Comm:
     """The node executed `share` times as often."""
-    if isinstance(share, int | float) and share == 1:
+    if is_plain(share, 1):
         return node
     return node._replace(count=node.count * share)
 

@@ -31,7 +31,7 @@ from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
@@ -185,11 +185,11 @@ def experts_host(s: Scenario) -> Num:
     """Host seconds of all layers of experts, and of virtual stages whose exchanges run beside another micro-batch, for
     one micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
-    if s.efficiency.mode != "calibrated" or (isinstance(layers, int) and layers == 0):
+    if s.efficiency.mode != "calibrated" or is_plain(layers, 0):
         return 0.0
     e, m = s.engine, s.mapping
     plans: Num = 0.0
-    if not (isinstance(e.ep_overlap, int | float) and e.ep_overlap == 0):
+    if not is_plain(e.ep_overlap, 0):
         plans = m.pp * m.vp * e.chunk_host * (np.asarray(e.ep_overlap) > 0)
     return (layers * e.moe_host + plans) * (1.0 - e.graphed)
 
@@ -302,7 +302,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     """
     t, bandwidth = s.training, s.cluster.host_bandwidth
     shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
-    if all(isinstance(x, int | float) and x == 0 for x in shares):
+    if all(is_plain(x, 0) for x in shares):
         return 0.0
     own = held(s, c)
     d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
@@ -364,8 +364,8 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
     chunks = schedule.chunks(m.schedule, m.vp)
     crossings = np.where(np.asarray(m.pp) > 1, 2.0 * chunks, 0.0)
-    hides = e.pp_overlap and m.schedule != "gpipe" and not (isinstance(chunks, int | float) and chunks == 1)
-    sends = 2.0 * (m.pp - 1) * s.training.flushes + (0.0 if hides else count * crossings)
+    hides = np.where(np.asarray(chunks) > 1, 1.0 * (e.pp_overlap and m.schedule != "gpipe"), 0.0)
+    sends = 2.0 * (m.pp - 1) * s.training.flushes + (1.0 - hides) * count * crossings
     parts = {name: count * x for name, x in micro.parts.items()}
     parts |= {
         "imbalance": count * (micro.slowest - micro.mean),

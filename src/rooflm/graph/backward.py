@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
@@ -93,7 +93,7 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     wgrad = wgrad._replace(role="wgrad")
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
-    if isinstance(rules.weights, int | float) and rules.weights == 0:
+    if is_plain(rules.weights, 0):
         return [dgrad]
     return [dgrad, wgrad]
 
@@ -164,7 +164,7 @@ def recomputed(
     chosen = [n for n in nodes if policy in ("full", "block") or in_core(n) or in_module(n, modules)]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
-    plain = isinstance(share, int | float) and share == 1
+    plain = is_plain(share, 1)
     return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
 
 

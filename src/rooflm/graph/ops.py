@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 class Op(NamedTuple):
@@ -186,7 +186,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
     (0.0, 1.17, 0.64)
     """
-    if isinstance(skew, int | float) and skew == 0:
+    if is_plain(skew, 0):
         return 0.0
     return np.sqrt(np.expm1(np.square(skew) * np.log(experts / np.minimum(top_k, experts))))
 
@@ -200,6 +200,6 @@ def distinct_ranks(ranks: Num, top_k: Num, row: Num = 0) -> Num:
     >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2), float(distinct_ranks(8, 9, 128))
     (1.0, 5.25, 1.5)
     """
-    if not (isinstance(row, int | float) and row == 0):
+    if not is_plain(row, 0):
         return np.minimum(1.0 + (top_k - 1.0) * ranks / row, ranks)
     return ranks * -np.expm1(top_k * np.log1p(-np.minimum(1.0 / ranks, 1 - 1e-12)))
