@@ -18,18 +18,18 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
     widths, rate = c.widths(piece), c.rate(piece)
     nodes: list[Op | Comm] = []
     if f.gated and not c.style.merged:
-        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate))
-        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate))
+        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate, of="gate"))
+        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate, of="up"))
     else:
-        nodes.append(gemm(f"{name}gate_up" if f.gated else f"{name}up", part, count, tokens, width * (1 + f.gated), h,
-                          widths, rate))  # fmt: skip
+        own = "gate_up" if f.gated else "up"
+        nodes.append(gemm(name + own, part, count, tokens, width * (1 + f.gated), h, widths, rate, of=own))
     values = (3 if f.gated else 2) * tokens * width * b
     if c.style.fused and not c.style.epilogue:
         nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
     elif not c.style.fused:
         extra = 2 * tokens * width * b * f.gated
         nodes.append(stream(f"{name}activation", part, "activation", count, values + extra, 1 + f.gated))
-    nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate))
+    nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate, of="down"))
     return nodes
 
 
@@ -120,10 +120,10 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     moved, sorts = (2 * (pairs + arrived), 2) if c.style.dedup else (6 * pairs, 3)
     launches = 1 if c.style.grouped else local
     return [
-        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs),
-        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches),
-        stream("experts_activation", "moe", "activation", count, values, rows=pairs),
-        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches),
+        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
+        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
+        stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
+        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches, of="experts"),
     ]
 
 

@@ -125,8 +125,8 @@ def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> l
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
-    softmax = stream("softmax", part, "softmax", count, scores * 2 * b)
-    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1))
+    softmax = stream("softmax", part, "softmax", count, scores * 2 * b, of="core")
+    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1), of="core")
     return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
 
 
