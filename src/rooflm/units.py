@@ -104,18 +104,19 @@ def larger(a: Num, b: Num) -> Num:
     return a if a > b else b
 
 
-def neutral(value: object, one: float) -> bool:
-    """True for a plain number that changes nothing (1 of a factor, 0 of a share): its work may be left out.
-
-    >>> neutral(1, 1.0), neutral(1.5, 1.0), neutral(np.ones(2), 1.0)
-    (True, False, False)
-    """
-    return isinstance(value, int | float) and value == one
-
-
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def is_plain(value: object, number: float) -> bool:
+    """True for the plain number itself, never for an array: what a choice of ops may hang on (a degree of 1, a width
+    of 0). A list of such a number either falls out of the formulas or loops outside (`sweep.axes.CHOOSING`).
+
+    >>> is_plain(1, 1), is_plain(2.0, 1), is_plain(np.array([1.0]), 1)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and value == number
 
 
 def quantity_of_any_unit(text_: str, field: str) -> float:
