@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.capacity import Limits, Memory
+from rooflm.estimate.capacity import Limits, Memory, check
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
@@ -26,7 +25,6 @@ from rooflm.estimate.training_step import (
     forward_flops,
     grad_bytes,
     held,
-    micro_batches,
     optimizer_nodes,
     phase_nodes,
     recomputed_flops,
@@ -47,7 +45,8 @@ from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.rules import TRAINING
+from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num
 
 
@@ -222,37 +221,6 @@ def volumes(s: Scenario, groups: dict[str, Nodes], m: Num, crossings: Num, sync:
     return sent
 
 
-def check(s: Scenario, c: Context, fits: Num) -> Limits:
-    """The rules of a legal training mapping, and memory, each a flag with its reason."""
-    m, model, w = s.mapping, c.model, s.workload
-    flags: dict[str, Num] = {}
-    wrong: Any = np.zeros((), dtype=bool)
-    for block in model.blocks:
-        if block.mixer is not None:
-            wrong = wrong | np.asarray(block.mixer.heads % m.tp != 0)
-    flags["tp does not divide the heads"] = wrong
-    flags["the degrees do not divide the GPUs"] = m.uneven
-    flags["the degrees make another number of GPUs"] = m.misfit
-    flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
-    flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
-    flushes = s.training.flushes
-    if not (isinstance(flushes, int) and flushes == 1):
-        flags["flushes does not divide the micro-batches"] = np.asarray(micro_batches(s) % flushes != 0)
-    if m.schedule == "interleaved":
-        each = micro_batches(s) / flushes
-        short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (each % m.pp != 0)
-        flags["interleaving needs a multiple of pp micro-batches"] = short
-    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
-    wrong = np.zeros((), dtype=bool)
-    for count in experts:
-        wrong = wrong | np.asarray(count % m.ep != 0) | np.asarray((m.tp * m.cp * m.dp) % m.ep != 0)
-    flags["ep does not divide the experts or tp x cp x dp"] = wrong
-    if not experts:
-        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
-    flags["out of memory"] = ~np.asarray(fits)
-    return Limits(flags)
-
-
 def products_dtype_peak(s: Scenario) -> Num:
     """FLOP/s of the device in the data type of the products."""
     return s.cluster.device.peak[rates(s).dtype["quant"]]
@@ -272,16 +240,13 @@ def _estimate(
     again = recomputed_flops(s, layers) * w.batch
     memory = memory_use(s, c)
     fits = memory.total <= memory.capacity
-    limits = check(s, c, fits)
+    limits = check(s, fits, TRAINING)
     body = {k: v for k, v in timed.items() if not k.startswith("step.")}
     r = rates(s)
     dynamic = sum(dynamic_energy(v, device, r) for v in body.values()) * m / s.mapping.pp
     dynamic = dynamic + dynamic_energy(timed["step.optimizer"], device, r)
     energy = gpus * (device.idle * step_time + dynamic)
     executed = sum(flops_seconds(groups[k], r.peak) for k in body) * m / s.mapping.pp
-    illegal: Any = np.zeros((), dtype=bool)
-    for flag in limits.flags.values():
-        illegal = illegal | flag
     variable = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.fragmentation
     room = memory.capacity - (memory.total - variable)
     return TrainingEstimate(
@@ -292,7 +257,7 @@ def _estimate(
         mfu_causal=3.0 * causal * w.batch / (step_time * gpus * peak),
         hfu=(model_flops + again) / (step_time * gpus * peak),
         memory=memory,
-        fits=~illegal,
+        fits=~limits.broken,
         limits=limits,
         max_micro_batch=np.maximum(np.floor(room / np.maximum(variable, 1.0) * s.mapping.micro_batch), 0),
         micro_batches=m,

@@ -72,14 +72,6 @@ def ahead(s: Scenario) -> bool:
     return not is_plain(s.training.mtp, 0)
 
 
-def micro_batches(s: Scenario) -> Num:
-    """Micro-batches of a step on one data-parallel rank.
-
-    A batch that does not divide leaves the last one partly empty.
-    """
-    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
-
-
 def grad_bytes(s: Scenario) -> Num:
     """Bytes a gradient value: as asked, else as the engine accumulates them."""
     return np.where(np.asarray(s.training.grad_bytes) > 0, s.training.grad_bytes, s.engine.grad_bytes)
