@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rooflm import __version__
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
 from rooflm.scenario.build_inference import build_inference
 from rooflm.sweep.axes import Axis, Point, find_axes
 from rooflm.sweep.sweep import Job, dataset, run
+from rooflm.version import __version__
 
 if TYPE_CHECKING:
     import xarray

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import typer
 
-from rooflm import __version__
 from rooflm.cli import calibrate as calibrate_command
 from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
@@ -20,6 +19,7 @@ from rooflm.cli import serve as serve_command
 from rooflm.cli import train as train_command
 from rooflm.cli import validate as validate_command
 from rooflm.errors import RooflmError
+from rooflm.version import __version__
 
 app = typer.Typer(
     name="rooflm", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,

@@ -154,7 +154,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
         kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
         c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
         if s.engine.phase == "training":
-            c = trained(c, op.name == "attention_backward")
+            c = trained(c, op.role == "dgrad")
         call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                        sms=s.cluster.device.sms)  # fmt: skip
