@@ -32,6 +32,7 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.readers.distrust import distrusted
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
+from rooflm_fit.engine_rows import VERSIONS, updated, write
 from rooflm_fit.jobs import FREE, JOBS, Job
 
 FOLDS = 3
@@ -40,8 +41,6 @@ SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
 KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
-
-ENGINES = CALIBRATION.parent / "engines" / "inference-versions.toml"
 
 
 @dataclass
@@ -272,33 +271,7 @@ def write_engines(path: Path, results: Mapping[str, Fitted]) -> None:
             own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
             shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
             text = updated(text, engine, shared | own)
-    path.write_text(text, encoding="utf-8")
-
-
-def updated(text: str, section: str, values: Mapping[str, float]) -> str:
-    """A TOML text with `values` set in a section, each on its own line (times as text with a unit).
-
-    >>> updated('[a]\\nx = 1\\n\\n[b]\\nx = 2\\n', "a", {"x": 3.0, "gap": 2e-6})
-    '[a]\\nx = 3\\ngap = "2 us"\\n\\n[b]\\nx = 2\\n'
-    """
-    lines = text.split("\n")
-    start = next((i for i, line in enumerate(lines) if line in (f"[{section}]", f'["{section}"]')), None)
-    if start is None:
-        return text
-    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
-    body = lines[start + 1 : end]
-    for key, value in values.items():
-        unit = f'"{float(f"{value * 1e6:.4g}"):.10g} us"' if key in SECONDS else f"{value:.4g}"
-        place = next((i for i, line in enumerate(body) if line.startswith(f"{key} = ")), None)
-        if place is None:
-            body.insert(max((i for i, line in enumerate(body) if line.strip()), default=-1) + 1, f"{key} = {unit}")
-        else:
-            body[place] = f"{key} = {unit}"
-    return "\n".join([*lines[: start + 1], *body, *lines[end:]])
-
-
-SECONDS = ("step", "sequence", "request", "gap", "issue_prefill", "issue_decode", "expert_launch", "moe_host",
-           "chunk_host")  # fmt: skip
+    write(path, text)
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
@@ -351,7 +324,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.rows:
         write_rows(args.rows, results)
     if args.write:
-        write_engines(ENGINES, results)
+        write_engines(VERSIONS, results)
         write_cards(CALIBRATION / "devices.toml", results)
 
 

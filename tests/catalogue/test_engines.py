@@ -15,7 +15,7 @@ from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.derating import Reach, card, few_rows_time, forced
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
-from rooflm_fit.engines import updated
+from rooflm_fit.engine_rows import updated
 from rooflm_fit.jobs import JOBS
 
 
@@ -127,7 +127,7 @@ def test_mechanisms_may_be_switched_off_by_path() -> None:
     for name in ("eager", "captured", "skew", "shared_aside", "alike"):
         off = infer("deepseek-v3", sets={f"engine.{name}": 0}, **given)
         assert float(getattr(off.scenario.engine, name)) == 0.0
-    with pytest.raises(RooflmError, match="has the value -5, but it must be 0 or more"):
+    with pytest.raises(RooflmError, match=r"engine\.captured is -5, but it must be a whole number of at least 0"):
         infer("deepseek-v3", sets={"engine.captured": -5}, **given)
 
 

@@ -70,7 +70,9 @@ def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
 @pytest.mark.parametrize("prompt", [128, 2000, 7000])
 def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
     e = infer_scenario(build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", prompt=prompt, output=200).scenario)
-    run = run_of(closed_loop(1, 3, prompt, 200), request=float(e.scenario.engine.request))
+    run = run_of(
+        closed_loop(1, 3, prompt, 200), request=float(e.scenario.engine.request), front=float(e.scenario.engine.front)
+    )
     t = metrics.table(run)
     assert t.ttft == pytest.approx(float(e.ttft), rel=0.01)
     assert t.tpot == pytest.approx(float(e.tpot), rel=0.01)

@@ -31,7 +31,7 @@ from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.products import products
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, larger
+from rooflm.units import Num, larger, neutral
 
 STREAMS = {
     "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
@@ -257,7 +257,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         ep = experts / local
         spread = popularity(experts, top_k, s.engine.skew)
         routing = routed(tokens, top_k, experts, ep, spread)
-        if s.engine.alike is not NEUTRAL_ALIKE:
+        if not neutral(s.engine.alike, 0.0):
             touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
             routing = routing._replace(experts=np.minimum(routing.experts, touched))
         times.append(
@@ -324,7 +324,3 @@ EVALUATE: dict[str, Any] = {
 
 ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
 """Families whose ops are evaluated one after the other, so that an op equal to another is worth finding."""
-
-
-NEUTRAL_ALIKE = Engine("").alike
-"""The default of an engine whose benchmarks send different prompts."""

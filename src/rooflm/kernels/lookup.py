@@ -54,7 +54,7 @@ def where(s: Scenario, r: Any) -> Where:
     kv = "fp8" if float(np.max(s.quant.kv_bits)) <= 8 else r.dtype["half"]
     name = sibling(device.name) if s.engine.phase == "training" else device.name
     return Where(name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
-                 r.dtype["half"], kv, s.engine.name)  # fmt: skip
+                 r.dtype["half"], kv, s.engine.runs)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

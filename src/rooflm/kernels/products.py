@@ -41,8 +41,7 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     own = s.engine.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
     c = constants("gemm", GemmConstants, w, dtype)
-    if dtype == "fp8" and w.engine == "trtllm" and s.engine.phase == "inference":
-        # its table finds scales and quantises (10 us); served checkpoints hold scales, and the kernel before quantises
+    if dtype == "fp8" and s.engine.ready_scales:  # the measured products find scales and quantise (10 us)
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
     return c
 

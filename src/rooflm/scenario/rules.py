@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.fields import shown
 from rooflm.catalogue.model import Attention, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -76,30 +77,20 @@ def expert_ways(model: Model) -> int:
     return math.gcd(*(int(x) for x in experts_of(model)))
 
 
-def text(value: Any) -> str:
-    """A number as a person writes it.
-
-    >>> text(8.0), text(0.5)
-    ('8', '0.5')
-    """
-    number = float(value)
-    return str(int(number)) if math.isfinite(number) and number == int(number) else f"{number:g}"
-
-
 def _uneven(s: Scenario) -> str:
     m = s.mapping
-    given = " x ".join(f"{k} {text(getattr(m, k))}" for k in ("tp", "pp", "dp", "cp")
+    given = " x ".join(f"{k} {shown(getattr(m, k))}" for k in ("tp", "pp", "dp", "cp")
                        if getattr(m, k) != 1 and float(getattr(m, k)).is_integer())  # fmt: skip
-    return f"gpus is {text(round(float(m.devices), 6))}, but {given} must divide it"
+    return f"gpus is {shown(round(float(m.devices), 6))}, but {given} must divide it"
 
 
 def _misfit(s: Scenario) -> str:
     m = s.mapping
-    return f"gpus is {text(m.gpus)}, but tp x pp x dp x cp is {text(m.devices)}: leave one of them out"
+    return f"gpus is {shown(m.gpus)}, but tp x pp x dp x cp is {shown(m.devices)}: leave one of them out"
 
 
 def _heads(s: Scenario) -> str:
-    tp, heads = text(s.mapping.tp), text(next(h for h in heads_of(s.model) if h % s.mapping.tp))
+    tp, heads = shown(s.mapping.tp), shown(next(h for h in heads_of(s.model) if h % s.mapping.tp))
     near = nearest(divisors(tensor_ways(s.model)), s.mapping.tp)
     return f"tp is {tp}, but it must divide the {heads} attention heads of {s.model.name}: try {near}"
 
@@ -107,7 +98,7 @@ def _heads(s: Scenario) -> str:
 def _experts(s: Scenario) -> str:
     experts = next(x for x in experts_of(s.model) if x % s.mapping.ep)
     near = nearest(divisors(expert_ways(s.model)), s.mapping.ep)
-    return f"ep is {text(s.mapping.ep)}, but it must divide the {text(experts)} experts of {s.model.name}: try {near}"
+    return f"ep is {shown(s.mapping.ep)}, but it must divide the {shown(experts)} experts of {s.model.name}: try {near}"
 
 
 def broken_by(members: Iterable[Num], ways: Num) -> Num:
@@ -123,61 +114,61 @@ def expert_rules(names: tuple[str, ...]) -> tuple[Rule, ...]:
 
     def told(s: Scenario) -> str:
         near = nearest(divisors(math.gcd(int(ranks(s)), expert_ways(s.model))), s.mapping.ep)
-        return f"ep is {text(s.mapping.ep)}, but it must divide {' x '.join(names)} = {text(ranks(s))}: try {near}"
+        return f"ep is {shown(s.mapping.ep)}, but it must divide {' x '.join(names)} = {shown(ranks(s))}: try {near}"
 
     return (
         Rule("ep needs a mixture of experts", lambda s: not experts_of(s.model) and s.mapping.ep > 1,
-             lambda s: f"ep is {text(s.mapping.ep)}, but {s.model.name} has no experts: leave ep at 1"),
+             lambda s: f"ep is {shown(s.mapping.ep)}, but {s.model.name} has no experts: leave ep at 1"),
         Rule("ep does not divide the experts", lambda s: broken_by(experts_of(s.model), s.mapping.ep), _experts),
         Rule(f"ep does not divide {' x '.join(names)}", lambda s: ranks(s) % s.mapping.ep != 0, told),
     )  # fmt: skip
 
 
 def _layers(s: Scenario) -> str:
-    layers = text(s.model.layers)
-    return f"pp is {text(s.mapping.pp)}, but {s.model.name} has only {layers} layers: use at most {layers}"
+    layers = shown(s.model.layers)
+    return f"pp is {shown(s.mapping.pp)}, but {s.model.name} has only {layers} layers: use at most {layers}"
 
 
 def _stages(s: Scenario) -> str:
     m, layers = s.mapping, s.model.layers
     most = max(math.floor((layers + 2) / m.pp), 1)
-    return f"pp x vp is {text(m.pp * m.vp)}, but {s.model.name} has only {text(layers)} layers: try vp {most}"
+    return f"pp x vp is {shown(m.pp * m.vp)}, but {s.model.name} has only {shown(layers)} layers: try vp {most}"
 
 
 def _ranks(s: Scenario) -> str:
-    return f"dp is {text(s.mapping.dp)}, but the batch has {text(s.workload.batch)} sequences: use at most as many"
+    return f"dp is {shown(s.mapping.dp)}, but the batch has {shown(s.workload.batch)} sequences: use at most as many"
 
 
 def _cached(s: Scenario) -> str:
     w = s.workload
-    return f"cached is {text(w.cached)}, but it must be below prompt ({text(w.prompt)}): at least one token is new"
+    return f"cached is {shown(w.cached)}, but it must be below prompt ({shown(w.prompt)}): at least one token is new"
 
 
 def _share(s: Scenario) -> str:
     batch, share = s.workload.batch, s.mapping.dp * s.mapping.micro_batch
     near = share * max(round(float(batch / share)), 1)
-    rule = f"it must be a multiple of dp x micro_batch = {text(share)}"
-    return f"batch is {text(batch)}, but {rule}: try {text(near)}"
+    rule = f"it must be a multiple of dp x micro_batch = {shown(share)}"
+    return f"batch is {shown(batch)}, but {rule}: try {shown(near)}"
 
 
 def _flushes(s: Scenario) -> str:
     m = int(micro_batches(s))
     near = nearest(divisors(m), s.training.flushes)
-    return f"training.flushes is {text(s.training.flushes)}, but it must divide the {m} micro-batches: try {near}"
+    return f"training.flushes is {shown(s.training.flushes)}, but it must divide the {m} micro-batches: try {near}"
 
 
 def _interleaved(s: Scenario) -> str:
     m, pp = micro_batches(s) / s.training.flushes, s.mapping.pp
-    batch = text(s.mapping.dp * s.mapping.micro_batch * pp * s.training.flushes)
+    batch = shown(s.mapping.dp * s.mapping.micro_batch * pp * s.training.flushes)
     return (
-        f"a step has {text(m)} micro-batches, but schedule interleaved needs a multiple of pp {text(pp)}: "
+        f"a step has {shown(m)} micro-batches, but schedule interleaved needs a multiple of pp {shown(pp)}: "
         f"make batch a multiple of {batch}"
     )
 
 
 def _context(s: Scenario) -> str:
     seq, cp = s.workload.seq, s.mapping.cp
-    return f"cp is {text(cp)}, but it must divide seq {text(seq)}: try {nearest(divisors(int(seq)), cp)}"
+    return f"cp is {shown(cp)}, but it must divide seq {shown(seq)}: try {nearest(divisors(int(seq)), cp)}"
 
 
 def _short(s: Scenario) -> Num:

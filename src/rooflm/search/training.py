@@ -140,7 +140,7 @@ def search_train(
     seq: int = 2048,
     tokens: float = 0,
     objective: str = "time",
-    memory_margin: float = MARGIN,
+    memory_margin: float | None = None,
     step_time: float | None = None,
     days: float | None = None,
     gpu_hours: float | None = None,
@@ -180,7 +180,8 @@ def search_train(
     if not counts:
         raise RooflmError("a training search needs GPUs: give --gpus or --gpus-max")
     seq = int(np.max(whole("seq", seq)))
-    assumed = [f"{100 * MARGIN:g} % of memory free"] if memory_margin is MARGIN else []
+    assumed = [f"{100 * MARGIN:g} % of memory free"] if memory_margin is None else []
+    memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
         assumed.append(f"engine {'ideal' if more.get('efficiency') == 'ideal' else 'megatron'}")
