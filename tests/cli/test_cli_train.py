@@ -167,7 +167,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
     ("changes", "says"),
     [
         (("gpt3-175x",), "did you mean 'gpt3-175b'"),
-        (("--gpu", "a101"), "unknown GPU 'a101': did you mean 'a10' or 'a100-sxm-80gb'?"),
+        (("--gpu", "a101"), "unknown GPU 'a101': did you mean 'a10' or 'a100-sxm-80gb'"),
         (("--cluster", "dgx-x"), "unknown cluster 'dgx-x'"),
         (("--engine", "megatrn"), "did you mean 'megatron'"),
         (("--tp", "7"), "gpus is 64, but tp 7 x pp 8 must divide it"),

@@ -180,25 +180,22 @@ def _short(s: Scenario) -> Num:
     return (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (np.asarray(each) % m.pp != 0)
 
 
-GPUS = (
+SPLIT = (
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven, _uneven),
+    Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp), _heads),
     Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit, _misfit),
+    Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers, _layers),
 )
-TENSOR = Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp), _heads)
-LAYERS = Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers, _layers)
+"""Rules of any split."""
 INFERENCE = (
-    *GPUS,
-    TENSOR,
-    LAYERS,
+    *SPLIT,
     *expert_rules(("tp", "dp")),
     Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch, _ranks),
     Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt, _cached),
 )
 """Rules of serving."""
 TRAINING = (
-    *GPUS,
-    TENSOR,
-    LAYERS,
+    *SPLIT,
     *expert_rules(("tp", "cp", "dp")),
     Rule("pp x vp exceeds the layers", lambda s: s.mapping.pp * s.mapping.vp > s.model.layers + 2, _stages),
     Rule("dp x micro_batch does not divide the batch",
