@@ -113,7 +113,7 @@ class Served:
     """A simulated deployment: summary (numbers of --json), per-request table, timeline, steady-state estimate."""
 
     run: Run
-    limits: tuple[metrics.Limit, ...]
+    limits: tuple[metrics.Slo, ...]
     definitions: str
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -124,7 +124,7 @@ class Served:
         return metrics.summarise(self.run, self.limits, self.definitions)
 
     @cached_property
-    def table(self) -> metrics.Table:
+    def table(self) -> metrics.RequestTable:
         """One row a request."""
         return metrics.table(self.run, self.definitions)
 
