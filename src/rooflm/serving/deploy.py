@@ -25,7 +25,7 @@ from rooflm.serving.schedulers import POLICIES, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steady import Steady, steady
-from rooflm.serving.steps import TableSize, StepTable, components
+from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 
