@@ -22,7 +22,7 @@ from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
-from rooflm.serving.steps import TableSize, StepTable, components
+from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.workload import Requests, closed_loop, open_loop, shared_prefix
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
