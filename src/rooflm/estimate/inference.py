@@ -140,8 +140,8 @@ class InferenceEstimate:
         return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
 
-THIRDS = np.array([0.0, 0.5, 1.0])
-"""Where in the output the decode step is evaluated: its first, middle and last step."""
+OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
+"""Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
 def prefill_passes(s: Scenario) -> Num:
@@ -161,7 +161,7 @@ def graphs(s: Scenario) -> tuple[Context, Context]:
     prefill = Pass(Prefill(sequences / passes, new, w.cached), None, rows)
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
-    contexts = first + (last - first) * THIRDS.reshape((3,) + (1,) * s.axes)
+    contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     flight = np.minimum(m.in_flight, m.pp)
     micro = np.ceil(sequences / flight)
     decode = Pass(None, Decode(micro, contexts), micro)
