@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
+from rooflm.estimate.capacity import Running, running
 from rooflm.estimate.inference import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
@@ -55,6 +57,11 @@ class Family:
     empty: dict[tuple[int, int], Any] | None = None
     last: dict[tuple[Engine, Reach], Array] = field(default_factory=dict)
 
+    @cached_property
+    def running(self) -> Running:
+        """What runs at once of each row: no fitted constant moves it."""
+        return running(self.scenario)
+
     @property
     def gpu(self) -> str:
         """The card's name."""
@@ -69,9 +76,11 @@ class Family:
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
             plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
             with forced(reach._replace(network=1.0)):
-                self.cache[key] = timed_passes(replace(self.scenario, engine=plain))
+                self.cache[key] = timed_passes(replace(self.scenario, engine=plain), self.running)
                 if self.empty is None:
-                    twice = timed_passes(replace(self.scenario, engine=replace(plain, collective_floor=2.0)))
+                    twice = timed_passes(
+                        replace(self.scenario, engine=replace(plain, collective_floor=2.0)), self.running
+                    )
                     self.empty = {
                         (i, j): t.time - u.time
                         for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
@@ -96,7 +105,7 @@ class Family:
               for i, part in enumerate(passes))
         )  # fmt: skip
         s = replace(self.scenario, engine=engine)
-        return metrics(self.requests, s, speed(s, scaled, rates(s)))
+        return metrics(self.requests, s, speed(s, scaled, rates(s), self.running))
 
 
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
