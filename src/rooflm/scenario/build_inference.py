@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as Dict
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,8 +170,6 @@ def build_inference(
     if logits not in ("last", "all"):
         raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
     mapping = Mapping(**degrees)
-    if runner.pipelined:
-        mapping = replace(mapping, in_flight=mapping.pp)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
     if alone:
         refuse(scenario, INFERENCE)
