@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rooflm.catalogue import checkpoints
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE, checked
@@ -83,6 +84,16 @@ def _packaged(canonical: str) -> Model:
     return from_row(catalogue.raw_row("model", canonical)[0], canonical, f"model {canonical!r}")
 
 
+def _released(name: str, checkpoint: checkpoints.Checkpoint) -> Model:
+    """The row's model as a checkpoint of it was released: its own name, scheme, context and page."""
+    row = _packaged(checkpoint.model)
+    return replace(
+        row, name=catalogue.normalise(name).rpartition("/")[2], quant=checkpoint.quant or row.quant,
+        max_context=checkpoint.max_context or row.max_context,
+        source=checkpoint.source or (f"https://huggingface.co/{name}" if "/" in name else row.source),
+    )  # fmt: skip
+
+
 def model_names() -> list[str]:
     """The names of every model in the catalogue, sorted.
 
@@ -108,4 +119,5 @@ def load_model(name: str | os.PathLike[str]) -> Model:
     is_config = text.lower().endswith(".json") or text.startswith((".", "/", "~"))
     if is_config or (catalogue.normalise(text) not in catalogue.aliases("model") and Path(text).is_dir()):
         return read_config(Path(text).expanduser())
-    return _packaged(catalogue.resolve("model", text))
+    checkpoint = checkpoints.find(text)
+    return _packaged(catalogue.resolve("model", text)) if checkpoint is None else _released(text, checkpoint)
