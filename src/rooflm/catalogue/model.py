@@ -28,7 +28,9 @@ class Attention:
 
     head_dim: of queries and keys; value_dim: of values (0 = head_dim). bias: on Q, K, V; out_bias: on the output.
     qk_norm: a norm weight on Q and K of head_dim each. gate: an output gate as wide as the queries (Qwen3-Next).
-    shared_kv_layers are not modelled. rope: rotary embedding is applied.
+    rope: rotary embedding is applied. shared_kv: reads keys and values that an earlier layer wrote and has neither
+    projections nor a cache for them (Gemma 3n, Gemma 4). index_topk > 0: of its whole cache, a query reads index_topk
+    tokens, picked in blocks by an indexer of index_heads x index_dim (MiniMax-M3).
     """
 
     heads: Num
@@ -41,6 +43,10 @@ class Attention:
     qk_norm: bool = False
     gate: bool = False
     rope: bool = True
+    shared_kv: bool = False
+    index_topk: Num = 0
+    index_heads: Num = 0
+    index_dim: Num = 0
 
     @property
     def v_dim(self) -> Num:
@@ -69,10 +75,12 @@ class MLA:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1.
+    """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1,
+    lightning attention (MiniMax-01, arXiv 2501.08313), or a gated short convolution alone (LFM2).
 
-    kind: "mamba2", "gated-delta", "kda" or "mamba1". heads x head_dim is the value width; key_heads x state the key
-    width (Mamba: groups x state size). conv: kernel width of the short convolution.
+    kind: "mamba2", "gated-delta", "kda", "mamba1", "lightning" or "conv". heads x head_dim is the value width;
+    key_heads x state the key width (Mamba: groups x state size; "conv": none). conv: kernel width of the short
+    convolution, 0 where there is none.
     """
 
     kind: str
@@ -144,8 +152,11 @@ class Model:
     positions: learned position embeddings (0 with rotary or ALiBi). norm: "rms" (one weight) or "layer" (weight and
     bias). tied: the head shares the embedding. softcap/other pointwise details that cost next to nothing are left out.
     extra_params: what no block holds (an embedding norm, projections beside the embedding). quant: how the released
-    weights are stored ("fp8", "mxfp4", ...; empty: in dtype). published_params: the count in `source`, params_kind
-    "exact" or "rounded"; published_active: the count that one token uses, as published.
+    weights are stored ("fp8", "mxfp4", ...; empty: in dtype). tower_params: of vision and audio encoders with their
+    projectors, which stay at 16 bits; their images and sounds come in as tokens of the prompt. mtp_params: of
+    multi-token-prediction layers that the checkpoint holds beside the model, loaded only to speculate or to train with
+    them. published_params: the count in `source`, params_kind "exact" or "rounded"; published_active: the count that
+    one token uses, as published.
     width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
     width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
     size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
@@ -161,6 +172,8 @@ class Model:
     norm: str = "rms"
     head_bias: bool = False
     extra_params: Num = 0
+    tower_params: Num = 0
+    mtp_params: Num = 0
     dtype: str = "bf16"
     quant: str = ""
     published_params: float = 0.0
@@ -235,10 +248,14 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
     if mixer is None:
         return 0
     if isinstance(mixer, Attention):
-        q, k, val = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim, mixer.kv_heads * mixer.v_dim
+        own = not mixer.shared_kv
+        q, k, val = mixer.heads * mixer.head_dim, own * mixer.kv_heads * mixer.head_dim, own * mixer.kv_heads * mixer.v_dim
         out = mixer.heads * mixer.v_dim
         biases = mixer.bias * (q + k + val) + mixer.out_bias * h
-        return h * (q * (1 + mixer.gate) + k + val) + out * h + biases + mixer.qk_norm * 2 * mixer.head_dim
+        # the indexer (MiniMax-M3): its queries and one key a token from the hidden state, a norm on each
+        index = (mixer.index_heads + (mixer.index_heads > 0)) * mixer.index_dim * h + 2 * mixer.index_dim
+        norms = mixer.qk_norm * (1 + own) * mixer.head_dim
+        return h * (q * (1 + mixer.gate) + k + val) + out * h + biases + norms + index
     if isinstance(mixer, MLA):
         qk = mixer.nope_dim + mixer.rope_dim
         low_rank = mixer.q_rank * (h + mixer.heads * qk + 1)
@@ -270,6 +287,12 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
             + (rank + 1) * inner
             + (inner * mixer.state + inner + inner * h)
         )
+    if mixer.kind == "lightning":
+        # q, k, v, output gate; norm; out
+        return h * (2 * inner + 2 * keys) + inner + inner * h
+    if mixer.kind == "conv":
+        # two gates and the value; convolution; out
+        return 3 * h * inner + mixer.conv * inner + inner * h
     if mixer.kind == "gated-delta":
         # q, k, v, output gate z; beta and decay a head; conv over q, k, v; A and dt bias; norm of head_dim; out
         return (
@@ -326,7 +349,8 @@ def parameters(model: Model, active: bool = False) -> Num:
         for b in m.blocks
     )
     head = (0 if m.tied else m.vocab * m.hidden) + m.head_bias * m.vocab
-    return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params
+    tower = 0 if active else m.tower_params
+    return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
 
 
 _LARGEST = 2.0**50

@@ -20,7 +20,8 @@ from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE, checked
 
 _MIXERS = {"attention": Attention, "mla": MLA, "mamba2": LinearAttention, "mamba1": LinearAttention,
-           "gated-delta": LinearAttention, "kda": LinearAttention}  # fmt: skip
+           "gated-delta": LinearAttention, "kda": LinearAttention, "lightning": LinearAttention,
+           "conv": LinearAttention}  # fmt: skip
 _FFNS = {"mlp": MLP, "moe": MoE}
 _TYPES: dict[str, Any] = {"Num": int | float, "bool": bool, "str": str, "float": int | float}
 
