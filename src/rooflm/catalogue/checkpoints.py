@@ -1,7 +1,7 @@
-"""Checkpoints of catalogue models under ids of their own, with their scheme and context (`data/models/_checkpoints.toml`).
+"""Checkpoints of catalogue models under ids of their own: scheme and context (`data/models/_checkpoints.toml`).
 
-Two tables serve them: ids that are listed, and the ends of publishers' ids ("-AWQ", "-quantized.w4a16") whose rest is the
-name of a model or of a listed checkpoint.
+Two tables serve them: ids that are listed, and the ends of publishers' ids ("-AWQ", "-quantized.w4a16") whose rest is
+the name of a model or of a listed checkpoint.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rooflm.catalogue.rows import DATA, FOLDERS, aliases, convert, normalise
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What sets a checkpoint apart from its model's row.
 
-    model: the row; quant: its scheme ("": the row's); max_context: tokens (0: the row's); bytes: of its weight files and
-    size_source: where that is published; source: page of its config ("": the hub's, made from the id).
+    model: the row; quant: its scheme ("": the row's); max_context: tokens (0: the row's); bytes: of its weight files
+    and size_source: where that is published; source: page of its config ("": the hub's, made from the id).
     """
 
     model: str

@@ -249,7 +249,8 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
         return 0
     if isinstance(mixer, Attention):
         own = not mixer.shared_kv
-        q, k, val = mixer.heads * mixer.head_dim, own * mixer.kv_heads * mixer.head_dim, own * mixer.kv_heads * mixer.v_dim
+        kv_heads = own * mixer.kv_heads
+        q, k, val = mixer.heads * mixer.head_dim, kv_heads * mixer.head_dim, kv_heads * mixer.v_dim
         out = mixer.heads * mixer.v_dim
         biases = mixer.bias * (q + k + val) + mixer.out_bias * h
         # the indexer (MiniMax-M3): its queries and one key a token from the hidden state, a norm on each

@@ -122,4 +122,6 @@ def language_part(config: dict[str, Any], label: str) -> dict[str, Any]:
     if any(isinstance(nested.get(k), dict) for k in _NESTED):
         return language_part(nested, label)
     outer = ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings", "model_type", "_name_or_path")
-    return {**{k: config[k] for k in outer if k in config}, **nested}
+    joined = {**{k: config[k] for k in outer if k in config}, **nested}
+    tied = config.get("tie_word_embeddings")  # the outer model's word holds where it says one
+    return joined | ({"tie_word_embeddings": tied} if isinstance(tied, bool) else {})

@@ -21,8 +21,8 @@ class Family(NamedTuple):
     config has no width. `out_bias` None: as `bias`. `norms`: norm weights a layer; `window`: the rule by which layers
     get the window when there is no `layer_types`: "never", "all", "even", "period" (all but each n-th), "late"
     (from max_window_layers on) or "chunked". `tied`: when the config does not say. `extra`: named corrections.
-    `layers`: the builder of layers that are not one mixer and one feed-forward (`unusual.BUILDERS`). `note`: what of its
-    physics is approximate, told with each answer.
+    `layers`: the builder of layers that are not one mixer and one feed-forward (`unusual.BUILDERS`). `note`: what of
+    its physics is approximate, told with each answer.
     """
 
     names: dict[str, str] = {}  # noqa: RUF012 - never changed
@@ -96,9 +96,8 @@ _LLAMA4 = Family(
 _MAMBA = Family(norms=1, rope=False, window="never", layers="mamba")
 _OLMO_NORMS = ("no_norm_weights",)
 _LFM2 = Family(qk_norm=True, tied=True, window="never", extra=("adjusted_width",))
-_PER_LAYER = ("its embeddings a layer, and what mixes streams of the residual, are counted as parameters and not timed")
-_GEMMA4 = Family(norms=4, qk_norm=True, tied=True, layers="gemma4", defaults={"max_position_embeddings": 131072},
-                 names={"width": "intermediate_size"})
+_PER_LAYER = "its embeddings a layer, and what mixes streams of the residual, are counted as parameters and not timed"
+_GEMMA4 = Family(norms=4, qk_norm=True, tied=True, layers="gemma4", defaults={"max_position_embeddings": 131072})
 _FALCON = _GPT._replace(bias="bias", ffn_bias="bias", parallel="parallel_attn?",
                         defaults={"max_position_embeddings": 2048}, extra=("falcon",))  # fmt: skip
 
@@ -226,12 +225,14 @@ FAMILIES: dict[str, Family] = {
 FAMILIES |= {
     same: FAMILIES[as_]
     for same, as_ in {
-        "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe", "olmoe": "olmo2", "granitemoe": "granite", "granitemoeshared": "granite", "glm4v_moe": "glm4_moe",
-        "glm4_moe_lite": "deepseek_v3", "ernie4_5": "llama", "ernie4_5_moe": "llama",
-        "hunyuan": "hunyuan_v1_moe", "minimax_m1": "minimax", "axk1": "deepseek_v3", "aria": "llama", "youtu": "minicpm3",
-        "fuyu": "persimmon", "mimo_v2": "mimo_v2_flash", "minimax_m3": "minimax_m3_vl", "phi4_multimodal": "phi3",
-        "qwen2_5_omni": "qwen2", "qwen3_omni_moe": "qwen3_moe", "granite_swa": "granite", "gpt-sw3": "gpt2",
-        "yi": "llama", "baichuan": "llama",
+        "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe",
+        "olmoe": "olmo2", "granitemoe": "granite", "granitemoeshared": "granite", "glm4v_moe": "glm4_moe",
+        "glm4_moe_lite": "deepseek_v3", "ernie4_5": "llama", "ernie4_5_moe": "llama", "qwen3_5_vl": "qwen3_5",
+        "hunyuan": "hunyuan_v1_moe", "glm4v": "glm4", "glm_ocr": "glm4", "paddleocr_vl": "llama",
+        "minimax_m1": "minimax", "axk1": "deepseek_v3", "aria": "llama", "youtu": "minicpm3", "fuyu": "persimmon",
+        "mimo_v2": "mimo_v2_flash", "minimax_m3": "minimax_m3_vl", "phi4_multimodal": "phi3", "qwen2_5_omni": "qwen2",
+        "qwen3_omni_moe": "qwen3_moe", "granite_swa": "granite", "gpt-sw3": "gpt2", "yi": "llama",
+        "baichuan": "llama",
     }.items()
 }  # fmt: skip
 
@@ -243,21 +244,21 @@ REFUSED = {
     "deepseek_v4": "its compressed attention is not modelled",
     "minimax_text_01": "its lightning attention is not modelled",
     "gemma4_assistant": "it is a draft model that reads another model's cache",
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "distilbert", "camembert", "electra", "deberta",
-                     "deberta-v2", "albert", "ernie", "mpnet", "modernbert", "nomic_bert", "big_bird", "data2vec-text",
-                     "megatron-bert", "mobilebert", "rembert", "roberta-prelayernorm", "roc_bert", "roformer", "xmod",
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "distilbert", "camembert", "electra",
+                     "deberta", "deberta-v2", "albert", "ernie", "mpnet", "modernbert", "nomic_bert", "big_bird",
+                     "data2vec-text", "megatron-bert", "mobilebert", "rembert", "roberta-prelayernorm", "roc_bert", "roformer", "xmod",
                      "xlm", "flaubert", "funnel", "longformer", "nystromformer", "squeezebert", "esm", "dpr", "luke",
                      "layoutlm", "layoutlmv3", "bert-generation", "eurobert", "clip", "clip_vision_model",
-                     "clip_text_model", "siglip", "siglip2", "siglip_vision_model", "vit", "dinov2", "dinov3_vit", "swin",
-                     "beit", "deit", "convnext", "wav2vec2", "wav2vec2-bert", "wavlm", "hubert", "data2vec-audio",
-                     "unispeech", "sew", "clap", "align", "altclip", "blip_vision_model"), _ENCODER),
+                     "clip_text_model", "siglip", "siglip2", "siglip_vision_model", "vit", "dinov2", "dinov3_vit",
+                     "swin", "beit", "deit", "convnext", "wav2vec2", "wav2vec2-bert", "wavlm", "hubert",
+                     "data2vec-audio", "unispeech", "sew", "clap", "align", "altclip", "blip_vision_model"), _ENCODER),
     **dict.fromkeys(("t5", "mt5", "umt5", "t5gemma", "t5gemma2", "longt5", "switch_transformers", "bart", "mbart",
                      "marian", "m2m_100", "pegasus", "pegasus_x", "bigbird_pegasus", "blenderbot", "blenderbot-small",
                      "fsmt", "led", "mvp", "plbart", "prophetnet", "nllb-moe", "encoder-decoder",
                      "vision-encoder-decoder", "speech-encoder-decoder", "trocr", "whisper", "speech_to_text",
                      "moonshine", "pix2struct", "udop", "florence2", "seamless_m4t", "speecht5"), _PAIR),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "recurrent_gemma", "jetmoe", "blt", "cpmant", "xlnet",
-                     "transfo-xl", "reformer", "zamba", "zaya", "hrm_text", "moshi", "musicgen", "musicgen_melody", "git",
-                     "mllama", "mllama_text_model", "emu3", "nemotron-nas", "inkling", "inkling2"), _OWN),
+                     "transfo-xl", "reformer", "zamba", "zaya", "hrm_text", "moshi", "musicgen", "musicgen_melody",
+                     "git", "mllama", "mllama_text_model", "emu3", "nemotron-nas", "inkling", "inkling2"), _OWN),
 }  # fmt: skip
 """model_type -> why a config of that type is not read."""

@@ -1,4 +1,4 @@
-"""Layers of a config: each gets its mixer and feed-forward from what the config says; equal ones are counted to blocks."""
+"""Layers of a config: each gets its mixer and feed-forward from what the config says; equal ones make a block."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rooflm.errors import RooflmError
 
 MOST_LAYERS = 10_000
 _ENDLESS = 2**40
-_KINDS = {"full_attention": "full", "global": "full", "attention": "full", "sliding_attention": "window", "local": "window",
-          "chunked_attention": "window", "indexed_attention": "indexed", "deepseek_sparse_attention": "indexed",
-          "minimax_m3_sparse": "blocks", "linear_attention": "recurrent", "mamba": "recurrent", "conv": "conv",
+_KINDS = {"full_attention": "full", "global": "full", "attention": "full", "sliding_attention": "window",
+          "local": "window", "chunked_attention": "window", "indexed_attention": "indexed",
+          "deepseek_sparse_attention": "indexed", "minimax_m3_sparse": "blocks", "linear_attention": "recurrent", "mamba": "recurrent", "conv": "conv",
           "mlp": "mlp", "moe": "moe", "hybrid": "hybrid",
           "*": "full", "M": "recurrent", "-": "mlp", "E": "moe"}  # fmt: skip
 _NUMBERED: dict[str, tuple[str, str]] = {

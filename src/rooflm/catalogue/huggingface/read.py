@@ -15,15 +15,16 @@ from rooflm.catalogue.huggingface import layers
 from rooflm.catalogue.huggingface.config import Config, language_part, read_json
 from rooflm.catalogue.huggingface.families import FAMILIES, REFUSED, Family
 from rooflm.catalogue.huggingface.quantisation import scheme
+from rooflm.catalogue.huggingface.towers import tower_params
 from rooflm.catalogue.huggingface.unusual import BUILDERS
 from rooflm.catalogue.model import INF, Block, Model, MoE, checked
 from rooflm.errors import RooflmError, RooflmWarning
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _STRANGE = ("mamba", "ssm_", "linear_num", "linear_attn", "rwkv", "lru_", "attn_type_list", "block_configs",
-            "compress_r", "sparse_attention", "hc_mult", "altup_", "laurel_", "num_kv_shared", "cla_share", "cross_attention",
-            "H_cycles", "moba_", "nsa_", "engram", "conv_kernel_size", "depth_decoder", "index_topk_blocks",
-            "gated_norm_rank")  # fmt: skip
+            "compress_r", "sparse_attention", "hc_mult", "altup_", "laurel_", "num_kv_shared", "cla_share",
+            "cross_attention", "H_cycles", "moba_", "nsa_", "engram", "conv_kernel_size", "depth_decoder",
+            "index_topk_blocks", "gated_norm_rank", "cross_layer_interval")  # fmt: skip
 """Beginnings of fields that change what a layer is: an unknown family that sets one is refused."""
 _DECODER = ("CausalLM", "LMHead", "ConditionalGeneration", "ForGeneration", "Chat")
 _TWO_MATRICES = ("relu2", "xielu")
@@ -112,6 +113,11 @@ def read_config(path: str | Path) -> Model:
         extra = layers.extra_params(c, blocks)
     if "mpt" in family.extra and c.flag("no_bias"):
         family = family._replace(norm="layer-no-bias")
+    tower = tower_params(whole, c.number("hidden"))
+    if tower:
+        warnings.warn(f"{label}: with its vision or audio towers, about {tower / 1e6:.0f} M parameters, in memory; "
+                      "images and sounds count as tokens of the prompt, and the time of the towers is not counted",
+                      RooflmWarning, stacklevel=2)  # fmt: skip
     tied = c.flag("tie_word_embeddings" + "?" * family.tied)
     given = config.get("dtype") or config.get("torch_dtype")
     name = config.get("_name_or_path")
@@ -119,7 +125,8 @@ def read_config(path: str | Path) -> Model:
         name=name if isinstance(name, str) and name else (file.parent.name or file.stem),
         hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
         max_context=c.number("context", 0, 0) or INF, tied=tied, norm=family.norm, head_bias=c.flag(family.head_bias),
-        extra_params=extra, mtp_params=layers.mtp_params(c, blocks), dtype=_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16",
+        extra_params=extra, tower_params=tower, mtp_params=layers.mtp_params(c, blocks),
+        dtype=_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16",
         quant=_quant(config, file, label, blocks), source=label,
     )  # fmt: skip
     return checked(model, label)

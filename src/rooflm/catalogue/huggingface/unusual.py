@@ -42,8 +42,8 @@ def _falcon_h1(c: Config) -> Built:
 
 
 def _zamba2(c: Config) -> Built:
-    """Mamba-2 layers; some apply a shared transformer block first, to the state beside the embedding, and a projection of
-    their own (arXiv 2411.15242; modeling_zamba2.py). Each application is a block; what they share is taken off again."""
+    """Mamba-2 layers; some apply a shared transformer block first, to the state beside the embedding, and a projection
+    of their own (arXiv 2411.15242; modeling_zamba2.py). Each application is a block; what is shared is taken off."""
     kinds, hidden = layers.kinds(c), c.number("hidden")
     mixer, used = layers.mamba2(c), kinds.count("hybrid")
     heads = c.number("heads")
@@ -89,7 +89,7 @@ def _per_layer_embeddings(c: Config, count: int) -> int:
 
 
 def _gemma3n(c: Config) -> Built:
-    """Attention whose last layers share keys and values; AltUp's four streams and LAuReL beside (modeling_gemma3n.py)."""
+    """Attention whose last layers share keys and values; AltUp's streams and LAuReL beside (modeling_gemma3n.py)."""
     kinds, hidden = layers.kinds(c), c.number("hidden")
     count, first = len(kinds), _shared_from(c, len(kinds))
     pairs: list[tuple[Mixer | None, FeedForward | None]] = []
