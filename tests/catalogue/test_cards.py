@@ -8,7 +8,9 @@ from collections import defaultdict
 
 import pytest
 
-from rooflm import catalogue, infer, rows
+from rooflm import infer
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows
 from rooflm.cli import main
 from rooflm.errors import UnknownNameError
 
