@@ -39,6 +39,9 @@ NEXT = {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim":
         "attention_bias": False, "tie_word_embeddings": False, "dtype": "bfloat16"}  # fmt: skip
 HYBRID = {"model_type": "nemotron_h", "attention_bias": False, "mlp_bias": False, "n_groups": 8, "ssm_state_size": 128,
           "mamba_head_dim": 64, "conv_kernel": 4, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}  # fmt: skip
+VISION = {"model_type": "qwen3_5_moe", "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16,
+          "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "num_position_embeddings": 2304,
+          "deepstack_visual_indexes": [], "hidden_act": "gelu_pytorch_tanh"}  # fmt: skip
 QWEN2 = {"use_sliding_window": False, "sliding_window": 131072, "torch_dtype": "bfloat16", "tie_word_embeddings": False}
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -85,7 +88,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"model_type": "qwen3_next", "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
        "shared_expert_intermediate_size": 512, "linear_num_value_heads": 32},
     "qwen3.5-397b-a17b": {
-        "model_type": "qwen3_5_moe", "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
+        "model_type": "qwen3_5_moe", "tie_word_embeddings": False, "vision_config": VISION | {"out_hidden_size": 4096},
         "text_config": shape(4096, 60, 32, 2, None, 248320, 262144) | NEXT
         | {"model_type": "qwen3_5_moe_text", "num_experts": 512, "num_experts_per_tok": 10,
            "moe_intermediate_size": 1024, "shared_expert_intermediate_size": 1024, "linear_num_value_heads": 64,

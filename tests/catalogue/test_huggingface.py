@@ -29,7 +29,9 @@ def read(config: Any, folder: Path) -> Model:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_published_config_gives_the_catalogue_row(name: str, tmp_path: Path) -> None:
-    found = read(CONFIGS[name], tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if "vision_config" in CONFIGS[name] else "error", RooflmWarning)
+        found = read(CONFIGS[name], tmp_path)
     assert replace(found, **HEARSAY) == replace(load_model(name), **HEARSAY)
 
 

@@ -195,7 +195,7 @@ def resolve(kind: str, name: str) -> str:
         from rooflm.catalogue.checkpoints import find  # its table names rows of this module
 
         checkpoint = find(name)
-        found = checkpoint and checkpoint.model
+        found = checkpoint.model if checkpoint is not None else None
     if found is None:
         known = aliases(kind)
         near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))

@@ -80,16 +80,16 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
     b, kv_b, part = c.style.half_bytes, c.quant.kv_bytes, "attention"
     per_key = heads * (a.head_dim + a.v_dim)
     kv_row = kv * (a.head_dim + a.v_dim) * kv_b
+    reach = a.index_topk if _indexed(a) else a.window  # tokens that a query reads
     nodes: list[Op | Comm] = []
     if c.work.prefill:
         p = c.work.prefill
-        keys = attended(p.new, p.past, a.window)
-        keys = np.minimum(keys, a.index_topk) if _indexed(a) else keys
+        keys = attended(p.new, p.past, reach)
         rows = p.sequences * p.new / c.mapping.cp
         in_out = rows * heads * (a.head_dim + a.v_dim) * b
         seen = np.minimum(p.past + p.new, a.window + p.new)
         kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
-        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, a.window)
+        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach)
         nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
         if c.style.training and not c.style.flash:
             nodes += score_ops(c, count, p, heads, a)
@@ -110,13 +110,13 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
             nodes.append(stream("softmax", part, "softmax", count, scores * (4 * b + 2 * b + 8.0), 4, 5.0 * scores))
     if c.work.decode:
         d = c.work.decode
-        keys = np.minimum(d.context, a.index_topk if _indexed(a) else a.window) / c.mapping.cp
+        keys = np.minimum(d.context, reach) / c.mapping.cp
         rows = d.sequences
         traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
         launches = 1 if c.style.decode_flash else 2
         nodes.append(
             Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
-               (rows, keys, heads, kv, a.head_dim, a.v_dim, a.window), (b, kv_b, b), launches=launches)
+               (rows, keys, heads, kv, a.head_dim, a.v_dim, reach), (b, kv_b, b), launches=launches)
         )  # fmt: skip
         if not c.style.decode_flash:
             scores = rows * keys * heads
@@ -226,11 +226,14 @@ def _indexed(a: Attention) -> bool:
 
 
 def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
-    """The indexer beside plain attention: queries and one key a token from the hidden state, every past key scored in
-    16 bits, the largest score of each block kept (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
-    width, part = (a.index_heads + 1) * a.index_dim, "attention"
-    project = gemm("index_qk", part, count, c.tokens, width, c.model.hidden, c.widths("attention"), c.rate("attention"))
-    return [project, _scored(c, count, a.index_heads * a.index_dim, 2.0 * a.index_dim, (2.0, 2.0, 4.0))]
+    """The indexer beside plain attention, a head of it a KV head: queries and one key a token from the hidden state,
+    every past key scored in 16 bits and only the largest of each block kept, so that no scores are written
+    (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
+    heads = split(a.index_heads, c.mapping.tp)
+    width = (heads + 1) * a.index_dim
+    widths, rate = c.widths("attention"), c.rate("attention")
+    project = gemm("index_qk", "attention", count, c.tokens, width, c.model.hidden, widths, rate)
+    return [project, _scored(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
@@ -250,12 +253,13 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
             c.rate("attention"),
         ),
     ]
-    nodes.append(_scored(c, count, width, a.index_dim + 4.0, (1.0, 1.0, 4.0)))
+    nodes.append(_scored(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)))
     return nodes
 
 
-def _scored(c: Context, count: Num, width: Num, key_bytes: Num, widths: tuple[Num, Num, Num]) -> Op:
-    """Every query against every past key of an indexer: `width` products a pair, `key_bytes` read a key."""
+def _scored(c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num]) -> Op:
+    """Every query against every past key of an indexer: `width` products and `score_bytes` a pair (written in fp32 and
+    read by the top-k: 8), `key_bytes` read a key."""
     scored: Num = 0.0
     keys_read: Num = 0.0
     if c.work.prefill:
@@ -265,8 +269,7 @@ def _scored(c: Context, count: Num, width: Num, key_bytes: Num, widths: tuple[Nu
     if c.work.decode:
         scored = scored + c.work.decode.sequences * c.work.decode.context
         keys_read = keys_read + c.work.decode.sequences * c.work.decode.context
-    # scores are written in fp32, then read by the top-k
-    traffic = keys_read * key_bytes + 2 * scored * 4.0
+    traffic = keys_read * key_bytes + scored * score_bytes
     return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
 
 

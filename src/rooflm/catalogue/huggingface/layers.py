@@ -24,7 +24,8 @@ MOST_LAYERS = 10_000
 _ENDLESS = 2**40
 _KINDS = {"full_attention": "full", "global": "full", "attention": "full", "sliding_attention": "window",
           "local": "window", "chunked_attention": "window", "indexed_attention": "indexed",
-          "deepseek_sparse_attention": "indexed", "minimax_m3_sparse": "blocks", "linear_attention": "recurrent", "mamba": "recurrent", "conv": "conv",
+          "deepseek_sparse_attention": "indexed", "minimax_m3_sparse": "blocks",
+          "linear_attention": "recurrent", "mamba": "recurrent", "conv": "conv",
           "mlp": "mlp", "moe": "moe", "hybrid": "hybrid",
           "*": "full", "M": "recurrent", "-": "mlp", "E": "moe"}  # fmt: skip
 _NUMBERED: dict[str, tuple[str, str]] = {
