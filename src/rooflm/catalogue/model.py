@@ -150,8 +150,9 @@ class Model:
     weights are stored ("fp8", "mxfp4", ...; empty: in dtype). tower_params: of vision and audio encoders with their
     projectors, which stay at 16 bits; their images and sounds come in as tokens of the prompt. mtp_params: of
     multi-token-prediction layers that the checkpoint holds beside the model, loaded only to speculate or to train with
-    them. published_params: the count in `source`, params_kind "exact" or "rounded"; published_active: the count that
-    one token uses, as published.
+    them. lora_rank, lora_modules: of the low-rank adapters that it comes with (counted in extra_params); training takes
+    them over. published_params: the count in `source`, params_kind "exact" or "rounded"; published_active: the count
+    that one token uses, as published.
     width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
     width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
     size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
@@ -169,6 +170,8 @@ class Model:
     extra_params: Num = 0
     tower_params: Num = 0
     mtp_params: Num = 0
+    lora_rank: Num = 0
+    lora_modules: tuple[str, ...] = ()
     dtype: str = "bf16"
     quant: str = ""
     published_params: float = 0.0
@@ -368,7 +371,7 @@ def _walk(part: Any, at: str) -> list[str]:
             wrong += _walk(value, f"{name}.")
         elif f.name == "blocks":
             wrong += [w for i, b in enumerate(value) for w in _walk(b, f"{name}[{i}].")]
-        elif not isinstance(value, str | bool | None):
+        elif not isinstance(value, str | bool | tuple | None):
             needed = f.default is MISSING and f.name != "q_rank"
             share = f.name.startswith(("width_", "depth_", "published_"))
             least = -_LARGEST if f.name == "extra_params" else int(needed or f.name in ("window", "max_context"))

@@ -17,7 +17,7 @@ from rooflm.catalogue.huggingface.families import FAMILIES, REFUSED, Family
 from rooflm.catalogue.huggingface.quantisation import scheme
 from rooflm.catalogue.huggingface.towers import tower_params
 from rooflm.catalogue.huggingface.unusual import BUILDERS
-from rooflm.catalogue.model import INF, Block, Model, MoE, checked
+from rooflm.catalogue.model import INF, Model, MoE, checked
 from rooflm.errors import RooflmError, RooflmWarning
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -65,14 +65,6 @@ def _required(c: Config) -> None:
         raise RooflmError(f"{c.label}: missing field{'s' * (len(missing) > 1)} {', '.join(missing)}")
 
 
-def _quant(config: dict[str, Any], file: Path, label: str, blocks: tuple[Block, ...]) -> str:
-    """The scheme of the checkpoint, by its config and ModelOpt's hf_quant_config.json beside it; "" for 16 bits."""
-    other = file.parent / "hf_quant_config.json"
-    beside = read_json(other) if other.is_file() else {}
-    experts = any(isinstance(b.ffn, MoE) for b in blocks)
-    return scheme(config, beside, label, int(sum(b.count for b in blocks)), experts)
-
-
 def _positions(c: Config) -> int:
     """Learned position embeddings: GPT-2 and its like have them, rotary and ALiBi models none."""
     if "mpt" in c.family.extra:
@@ -82,7 +74,7 @@ def _positions(c: Config) -> int:
 
 
 def read_config(path: str | Path) -> Model:
-    """The model that a config.json (or the folder that holds it) describes.
+    """The model that a config.json (or the folder that holds it) describes, named after its folder or file.
 
     An unknown model_type is read as a Llama-like decoder, with a RooflmWarning that says so; RooflmError names the
     field, its value and the rule when the config is damaged or lacks what is needed.
@@ -90,7 +82,29 @@ def read_config(path: str | Path) -> Model:
     path = Path(path)
     file = path / "config.json" if path.is_dir() else path
     whole = read_json(file)
-    label = str(file)
+    beside = file.parent / "hf_quant_config.json"
+    return from_fields(whole, str(file), name_of(file), beside=read_json(beside) if beside.is_file() else {})
+
+
+def name_of(file: Path) -> str:
+    """What a config's model is called: the folder of a config.json, any other file's own name; in the hub's cache the
+    repository's.
+
+    >>> name_of(Path("/models/llama-tiny/config.json")), name_of(Path("configs/mine.json"))
+    ('llama-tiny', 'mine')
+    >>> name_of(Path("/cache/hub/models--Qwen--Qwen3-8B/snapshots/b968/config.json"))
+    'qwen3-8b'
+    """
+    if file.name != "config.json":
+        return file.stem
+    folder = file.absolute().parent
+    if folder.parent.name == "snapshots":
+        return folder.parent.parent.name.rpartition("--")[2].lower()
+    return folder.name or file.stem
+
+
+def _read_part(whole: dict[str, Any], label: str) -> tuple[dict[str, Any], Config, bool]:
+    """The language part's fields, as a checked config, and whether its model_type is known."""
     config = language_part(whole, label)
     family, known = _family(config, label)
     c = Config(config, family, label)
@@ -100,12 +114,35 @@ def read_config(path: str | Path) -> Model:
             raise RooflmError(f"{label}: model_type {config['model_type']!r} is unknown, and {strange[0]} says that "
                               "its layers are not those of a plain decoder")  # fmt: skip
     _required(c)
+    return config, c, known
+
+
+def _tell(c: Config, config: dict[str, Any], known: bool, tower: int) -> None:
+    """Warnings of what the answer rests on: an unknown family, an approximation, towers."""
+    said = []
     if not known:
-        feed = "gated" if family.gated else "two-matrix"
-        warnings.warn(f"{label}: unknown model_type {config['model_type']!r}, read as a Llama-like decoder "
-                      f"({feed} feed-forward, RMS norms, rotary embedding)", RooflmWarning, stacklevel=2)  # fmt: skip
-    if family.note:
-        warnings.warn(f"{label}: {config['model_type']}: {family.note}", RooflmWarning, stacklevel=2)
+        feed = "gated" if c.family.gated else "two-matrix"
+        said.append(f"unknown model_type {config['model_type']!r}, read as a Llama-like decoder "
+                    f"({feed} feed-forward, RMS norms, rotary embedding)")  # fmt: skip
+    if c.family.note:
+        said.append(f"{config['model_type']}: {c.family.note}")
+    if tower:
+        said.append(f"with its vision or audio towers, about {tower / 1e6:.0f} M parameters, in memory; images and "
+                    "sounds count as tokens of the prompt, and the time of the towers is not counted")  # fmt: skip
+    for text in said:
+        warnings.warn(f"{c.label}: {text}", RooflmWarning, stacklevel=4)
+
+
+def from_fields(
+    whole: dict[str, Any], label: str, name: str, quant: str | None = None, dtype: str = "",
+    beside: dict[str, Any] | None = None,
+) -> Model:  # fmt: skip
+    """The model that the fields of a config describe. `quant` and `dtype`: its scheme and 16-bit type where they are
+    known otherwise; `beside`: ModelOpt's hf_quant_config.json."""
+    config, c, known = _read_part(whole, label)
+    tower = tower_params(whole, c.number("hidden"))
+    _tell(c, config, known, tower)
+    family = c.family
     if family.layers:
         blocks, extra = BUILDERS[family.layers](c)
     else:
@@ -113,20 +150,15 @@ def read_config(path: str | Path) -> Model:
         extra = layers.extra_params(c, blocks)
     if "mpt" in family.extra and c.flag("no_bias"):
         family = family._replace(norm="layer-no-bias")
-    tower = tower_params(whole, c.number("hidden"))
-    if tower:
-        warnings.warn(f"{label}: with its vision or audio towers, about {tower / 1e6:.0f} M parameters, in memory; "
-                      "images and sounds count as tokens of the prompt, and the time of the towers is not counted",
-                      RooflmWarning, stacklevel=2)  # fmt: skip
-    tied = c.flag("tie_word_embeddings" + "?" * family.tied)
     given = config.get("dtype") or config.get("torch_dtype")
-    name = config.get("_name_or_path")
+    if quant is None:
+        experts = any(isinstance(b.ffn, MoE) for b in blocks)
+        quant = scheme(config, beside or {}, label, int(sum(b.count for b in blocks)), experts)
     model = Model(
-        name=name if isinstance(name, str) and name else (file.parent.name or file.stem),
-        hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
-        max_context=c.number("context", 0, 0) or INF, tied=tied, norm=family.norm, head_bias=c.flag(family.head_bias),
-        extra_params=extra, tower_params=tower, mtp_params=layers.mtp_params(c, blocks),
-        dtype=_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16",
-        quant=_quant(config, file, label, blocks), source=label,
+        name=name, hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
+        max_context=c.number("context", 0, 0) or INF, tied=c.flag("tie_word_embeddings" + "?" * family.tied),
+        norm=family.norm, head_bias=c.flag(family.head_bias), extra_params=extra, tower_params=tower,
+        mtp_params=layers.mtp_params(c, blocks),
+        dtype=dtype or (_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16"), quant=quant, source=label,
     )  # fmt: skip
     return checked(model, label)
