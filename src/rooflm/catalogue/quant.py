@@ -186,7 +186,9 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
     whole = isinstance(weight, int)
     scale = 16 / group if group else 16 / 128 if whole and weight < 8 and act > weight else 0.0
-    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=float(match[4] or 0))
+    table = float(match[4] or 0)
+    table = int(table) if table.is_integer() else table
+    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
 
 
 def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16") -> tuple[str, bool]:
