@@ -13,7 +13,7 @@ from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import PRESETS, Quant
+from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import (
@@ -160,6 +160,12 @@ def build_training(
         many = shown(np.max(mapping.vp))
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
     quant = training_quant(dtype, machine, warnings)
+    if found.lora_rank and options is None and not is_array(lora_rank) and not lora_rank:  # of an adapter's folder
+        lora_rank, lora_modules = found.lora_rank, lora_modules or ",".join(found.lora_modules)
+        assumed.append(f"lora_rank {lora_rank}")
+        if found.quant and not is_array(base_bits) and base_bits == 16:
+            base_bits = max(int(parse_quant(found.quant).weight_bits), 2)
+            assumed.append(f"base_bits {base_bits}")
     start = options or Training()
     modules = (
         start.lora_modules if lora_modules is None else _names("lora_modules", lora_modules, Training.lora_modules)
