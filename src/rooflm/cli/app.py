@@ -12,12 +12,9 @@ from rooflm import __version__
 from rooflm.cli import calibrate as calibrate_command
 from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
-from rooflm.cli import infer as infer_command
-from rooflm.cli import lists
+from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
-from rooflm.cli import serve as serve_command
-from rooflm.cli import train as train_command
 from rooflm.cli import validate as validate_command
 from rooflm.errors import RooflmError
 
@@ -25,15 +22,15 @@ app = typer.Typer(
     name="rooflm", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Predict and measure the performance of large language models.",
 )  # fmt: skip
-app.command("infer")(infer_command.infer)
-app.command("train")(train_command.train)
+app.command("infer")(predict.infer_command)
+app.command("train")(predict.train_command)
 app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
 app.add_typer(search_command.app, name="search")
 app.command("measure")(measure_command.measure)
 app.command("compare")(compare_command.compare)
 app.command("calibrate")(calibrate_command.calibrate)
-app.command("serve")(serve_command.serve)
+app.command("serve")(serve.serve_command)
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 

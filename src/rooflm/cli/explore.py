@@ -74,7 +74,7 @@ def _space(die: str, node: str | None, dram: str | None, network: str, sets: lis
 def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, text: list[str]) -> None:
     """Write, then print."""
     from rooflm.cli.render import dumps
-    from rooflm.estimate.inference_results import plain
+    from rooflm.estimate.results import plain
     from rooflm.sweep.files import check_target, write_whole
     from rooflm.sweep.files import table as csv_text
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.estimate.inference import InferenceEstimate
-from rooflm.estimate.inference_results import error_band, infer_values, plain
+from rooflm.estimate.results import plain
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.units import gib, text
@@ -96,7 +96,7 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
         *wrap("assumed", e.assumed),
         "",
     ]
-    bands = error_band(e)
+    bands = e.error_band
     speed = [
         ("time to first token", seconds(e.ttft), banded(e.ttft, bands["ttft_s"])),
         ("time per output token", seconds(e.tpot), banded(e.tpot, bands["tpot_s"])),
@@ -200,7 +200,7 @@ def op_lines(e: InferenceEstimate) -> list[str]:
 
 def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
     """The object of --json: the contract's keys, and what was asked and assumed."""
-    values = infer_values(e)
+    values = e.values()
     s = e.scenario
     asked = {
         "model": s.model.name, "gpu": s.cluster.device.name, "cluster": s.cluster.name, "engine": s.engine.name,

@@ -3,31 +3,18 @@ split."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
+from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
 from rooflm.graph.forward import Style
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
-
-    parts: dict[str, Num]
-    total: Num
-    capacity: Num
-
-    @property
-    def margin(self) -> Num:
-        """Bytes left (negative: missing)."""
-        return self.capacity - self.total
 
 
 class Limits(NamedTuple):

@@ -6,6 +6,7 @@ Bad input raises RooflmError with one sentence: the field, the value, the rule, 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -18,12 +19,15 @@ from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
-from rooflm.errors import RooflmError, near_matches
+from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.arguments import fields_at, filled
+from rooflm.scenario.checks import choice, whole
+from rooflm.scenario.checks import plain as _plain
 from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES, Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.training import OPTIMIZERS
-from rooflm.units import Num, is_array
+from rooflm.units import is_array
 
 
 class Request(NamedTuple):
@@ -32,34 +36,6 @@ class Request(NamedTuple):
     scenario: Scenario
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
-
-
-def whole(name: str, value: Any, least: int = 1) -> Num:
-    """A whole number of at least `least` (or an array of them); RooflmError otherwise.
-
-    >>> whole("tp", 8)
-    8
-    """
-    if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float | np.number)):
-        raise RooflmError(f"{name} is {value!r}, but it must be a whole number of at least {least}")
-    flat = np.asarray(value, dtype=float)
-    bad = flat[~(np.isfinite(flat) & (flat == np.floor(flat)) & (flat >= least))] if flat.ndim else None
-    if bad is None:
-        number = float(flat)
-        if not (math.isfinite(number) and number == math.floor(number) and number >= least):
-            raise RooflmError(f"{name} is {_plain(value)}, but it must be a whole number of at least {least}")
-        return int(number)
-    if bad.size:
-        raise RooflmError(
-            f"{name} has the value {_plain(bad.flat[0])}, but it must be a whole number of at least {least}"
-        )
-    return flat
-
-
-def _plain(value: Any) -> str:
-    """A number as a person writes it."""
-    number = float(value)
-    return str(int(number)) if math.isfinite(number) and number == int(number) else str(number)
 
 
 def divisors(value: int, near: int) -> str:
@@ -82,7 +58,11 @@ def find_cluster(gpu: str | None, cluster: str | None) -> tuple[Cluster, list[st
 
 def find_model(model: str | Model) -> Model:
     """A model given by name or path, or a Model as it is."""
-    return model if isinstance(model, Model) else load_model(model)
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
+    return load_model(str(model))
 
 
 def node_size(cluster: Cluster) -> int:
@@ -166,20 +146,6 @@ def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
     chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
     assumed.append(f"quant {chosen}")
     return parse_quant(chosen)
-
-
-def choice(name: str, value: Any, known: tuple[str, ...] | dict[str, Any]) -> str:
-    """A text out of a list; RooflmError with the nearest names otherwise.
-
-    >>> choice("recompute", "Full", ("none", "full"))
-    'full'
-    """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
-    raise RooflmError(f"{name} is {value!r}: {tail}")
 
 
 CHOICES = {
@@ -277,46 +243,40 @@ def _positive(path: str, value: Any) -> None:
         whole(path, value, _COUNTS[field])
 
 
-def build_inference(
-    *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
-    ep: Any = None, cp: Any = None, batch: Any = 1, prompt: Any = 512, output: Any = 128, cached: Any = 0,
-    logits: str = "last", quant: str | None = None, engine: str | None = None,
-    efficiency: str | Efficiency | None = None,
-    cluster: str | None = None, sets: Dict[str, Any] | None = None,
-) -> Request:  # fmt: skip
-    """A Scenario for inference. Numbers may be arrays. Raises RooflmError for bad input."""
+def build_inference(model: str | Model, **arguments: Any) -> Request:
+    """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
+
+    Raises RooflmError for bad input.
+    """
+    given = filled("infer", arguments)
     assumed: list[str] = []
     warnings: list[str] = []
     found = find_model(model)
-    machine, said = find_cluster(gpu, cluster)
+    machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
+    efficiency, engine = given["efficiency"], given["engine"]
     mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        own = catalogue.own_row("engine", gpu)
+        own = catalogue.own_row("engine", given["gpu"])
         engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = load_engine(engine)
-    degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
-    scheme = quant_for(found, quant, assumed)
+    degrees = split_degrees(found, machine, given, assumed)
+    scheme = quant_for(found, given["quant"], assumed)
     if mode.mode == "calibrated":
         runner = tuned(runner, machine.device.name)
-    work = Workload(
-        batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
-        cached=whole("cached", cached, 0), logits=logits,
-    )  # fmt: skip
-    if logits not in ("last", "all"):
-        raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
+    work = Workload(**fields_at("workload", "infer", given))
     if np.any(np.asarray(work.cached) >= np.asarray(work.prompt)):
         raise RooflmError(
             f"cached is {_plain(np.max(work.cached))}, but it must be below prompt "
             f"({_plain(np.min(work.prompt))}): at least one token is new"
         )
-    mapping = Mapping(**degrees)
+    mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     if runner.pipelined:
         mapping = replace(mapping, in_flight=mapping.pp)
-    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
+    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})
     check_degrees(scenario.model, scenario.mapping)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
     if np.any(longest > np.asarray(found.max_context)):

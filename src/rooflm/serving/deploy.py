@@ -15,7 +15,7 @@ from rooflm.catalogue.engines import front_end, settings
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
-from rooflm.estimate.inference_results import bands_around
+from rooflm.estimate.results import bands_around
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload

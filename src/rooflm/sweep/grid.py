@@ -1,0 +1,57 @@
+"""A grid of predictions that is worked out: every output over its axes, with labels, units and long names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.results import Outputs, unflatten
+from rooflm.sweep.axes import Axis, Point, column_name
+from rooflm.version import __version__
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Grid(NamedTuple):
+    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
+
+    outputs: meaning and unit of each.
+    """
+
+    axes: list[Axis]
+    fixed: Point
+    arrays: dict[str, np.ndarray[Any, Any]]
+    outputs: Outputs = INFER_OUTPUTS
+
+    def dataset(self) -> xarray.Dataset:
+        """The grid with labels, units, long names, and the scenario in its attributes."""
+        scenario = ", ".join(f"{k}={v}" for k, v in self.fixed.items() if v is not None)
+        return dataset(self.arrays, self.axes, self.outputs, {"rooflm": __version__, "scenario": scenario})
+
+    def values(self) -> dict[str, Any]:
+        """The grid as nested names and arrays, the axes first (the shape of --json)."""
+        return {"axes": {m.name: list(m.values) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+
+
+def dataset(
+    arrays: Mapping[str, Any], axes: Sequence[Axis], outputs: Outputs, attributes: Mapping[str, Any]
+) -> xarray.Dataset:
+    """Arrays as an xarray.Dataset with units and long names.
+
+    Zipped axes are coordinates along the dimension of the first of them.
+    """
+    import xarray
+
+    names = [a.name for a in axes]
+    data = {}
+    for key, value in arrays.items():
+        row = outputs.get(key.split(".")[0])
+        told = {"long_name": row.meaning, "units": row.unit} if row else {"long_name": key, "units": ""}
+        shown = value.astype(str) if value.dtype == object else value
+        data[column_name(key, axes)] = (names, shown, told)
+    coordinates = {m.name: (a.name, list(m.values)) for a in axes for m in a.members}
+    return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))
