@@ -169,7 +169,7 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
     ("call", "given", "says"),
     [
         ("infer", {"bach": 3}, "infer has no argument 'bach': did you mean 'batch'"),
-        ("infer_grid", {"bach": [3]}, "infer has no argument 'bach': did you mean 'batch'"),
+        ("infer_grid", {"bach": [3]}, "infer_grid has no argument 'bach': did you mean 'batch'"),
         ("train", {"micro_batchs": 3}, "train has no argument 'micro_batchs': did you mean 'micro_batch'"),
         ("serve", {"concurency": 3}, "serve has no argument 'concurency': did you mean 'concurrency'"),
         ("search_infer", {"concurrency": 3}, "search_infer has no argument 'concurrency'"),
@@ -245,7 +245,7 @@ def results():
 def test_a_result_says_itself_in_four_lines(results, name):
     text = repr(results[name])
     assert len(text.splitlines()) <= 4 and max(map(len, text.splitlines())) <= 100 and "np." not in text
-    assert "llama" in text or "gpt3" in text
+    assert "llama" in text or "gpt3" in text or "batch 8" in text or "concurrency 8" in text
     assert "<table" in results[name]._repr_html_()
     json.dumps(results[name].to_dict())
     assert len(results[name].to_pandas()) > 0

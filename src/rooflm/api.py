@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
+    from rooflm.catalogue.engine import Engine
+    from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
+    from rooflm.catalogue.quant import Quant
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.scenario.scenario import Efficiency
     from rooflm.serving.deploy import Served
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
     Names = str | Sequence[str]
     Numbers = float | Sequence[float] | NDArray[Any]
     Models = str | Model | Sequence[str | Model]
+    Devices = Names | Device | Sequence[Device]
+    Clusters = Names | Cluster | Sequence[Cluster]
+    Engines = Names | Engine | Sequence[Engine]
+    Schemes = Names | Quant | Sequence[Quant]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,12 +53,12 @@ T = TypeVar("T")
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which refuses an argument that it does not have with the arguments most like it."""
-    known = frozenset(function.__annotations__)
+    known = dict.fromkeys(function.__annotations__)
 
     @wraps(function)
     def call(*given: P.args, **arguments: P.kwargs) -> T:
-        if not known.issuperset(arguments):
-            refuse_unknown(function.__name__.removesuffix("_grid"), arguments)
+        if not known.keys() >= arguments.keys():
+            refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
         return function(*given, **arguments)
 
     return call
@@ -92,6 +99,7 @@ class Task:
     def request(self, arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
         """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""
         refuse_unknown(self.name, arguments)
+        refuse_kind(self.name, arguments)
         axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
         outputs = arguments.get("outputs")
         listed = [outputs] if isinstance(outputs, str) else outputs
@@ -166,29 +174,29 @@ TRAIN = Task(
 
 @overload
 def infer(  # type: ignore[overload-overlap]  # a list is told from one value at run time
-    model: str | Model | Scenario, *, gpu: str | None = None, gpus: float | None = None, cluster: str | None = None,
-    tp: float | None = None, pp: float | None = None, dp: float | None = None, cp: float | None = None,
-    ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128, cached: float = 0,
-    logits: str = "last", quant: str | None = None, engine: str | None = None,
+    model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
+    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
     outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate: ...  # fmt: skip
 @overload
 def infer(
-    model: Models | Scenario, *, gpu: Names | None = None, gpus: Numbers | None = None, cluster: Names | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
-    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", quant: Names | None = None, engine: Names | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def infer(
-    model: Models | Scenario, *, gpu: Names | None = None, gpus: Numbers | None = None, cluster: Names | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
-    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", quant: Names | None = None, engine: Names | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
     """Predict inference: time, memory and fit, communication, utilisation, energy and cost.
@@ -228,10 +236,10 @@ def infer(
 
 @named
 def infer_grid(
-    model: Models, *, gpu: Names | None = None, gpus: Numbers | None = None, cluster: Names | None = None,
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
     tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
     ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", quant: Names | None = None, engine: Names | None = None,
+    logits: Names = "last", quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
@@ -245,10 +253,10 @@ def infer_grid(
 
 @named
 def scenario(
-    model: str | Model, *, gpu: str | None = None, gpus: float | None = None, cluster: str | None = None,
-    tp: float | None = None, pp: float | None = None, dp: float | None = None, cp: float | None = None,
-    ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128, cached: float = 0,
-    logits: str = "last", quant: str | None = None, engine: str | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
+    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `infer` predicts from the same arguments, for `infer(scenario)` and for `dataclasses.replace`.
@@ -261,41 +269,42 @@ def scenario(
 
 @overload
 def train(  # type: ignore[overload-overlap]  # a list is told from one value at run time
-    model: str | Model | Scenario, *, gpu: str | None = None, gpus: float | None = None, cluster: str | None = None,
-    tp: float | None = None, pp: float | None = None, vp: float = 1, dp: float | None = None, cp: float | None = None,
-    ep: float | None = None, sp: bool | None = None, batch: float | None = None, seq: float = 2048,
-    micro_batch: float = 1, tokens: float = 0, recompute: str | None = None, recompute_layers: float = 0,
-    recompute_modules: str | None = None, zero: float | str | None = None, fsdp_group: float = 0,
-    schedule: str | None = None, order: str | None = None, dtype: str = "bf16", optimizer: str = "adam",
-    dropout: bool | None = None, lora_rank: float = 0, lora_modules: str | None = None, base_bits: float = 16,
-    engine: str | None = None, efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+    model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
+    recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
+    zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
+    dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
+    lora_modules: str | None = None, base_bits: float = 16, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
+    outputs: Names | None = None, on: str = "local",
 ) -> TrainingEstimate: ...  # fmt: skip
 @overload
 def train(
-    model: Models | Scenario, *, gpu: Names | None = None, gpus: Numbers | None = None, cluster: Names | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
-    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
-    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
-    base_bits: Numbers = 16, engine: Names | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
-    on: str = "local",
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
+    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
+    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
+    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
+    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
+    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def train(
-    model: Models | Scenario, *, gpu: Names | None = None, gpus: Numbers | None = None, cluster: Names | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
-    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
-    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
-    base_bits: Numbers = 16, engine: Names | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
-    on: str = "local",
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
+    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
+    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
+    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
+    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
+    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> TrainingEstimate | xarray.Dataset:  # fmt: skip
     """Predict training: step time, memory and fit, communication, MFU and HFU, GPU-hours, energy and cost.
 
@@ -346,14 +355,14 @@ def train(
 
 @named
 def train_grid(
-    model: Models, *, gpu: Names | None = None, gpus: Numbers | None = None, cluster: Names | None = None,
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
     tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
     seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
     fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
-    base_bits: Numbers = 16, engine: Names | None = None, efficiency: Names | Efficiency | None = None,
+    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
     on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
@@ -363,14 +372,15 @@ def train_grid(
 
 @named
 def training_scenario(
-    model: str | Model, *, gpu: str | None = None, gpus: float | None = None, cluster: str | None = None,
-    tp: float | None = None, pp: float | None = None, vp: float = 1, dp: float | None = None, cp: float | None = None,
-    ep: float | None = None, sp: bool | None = None, batch: float | None = None, seq: float = 2048,
-    micro_batch: float = 1, tokens: float = 0, recompute: str | None = None, recompute_layers: float = 0,
-    recompute_modules: str | None = None, zero: float | str | None = None, fsdp_group: float = 0,
-    schedule: str | None = None, order: str | None = None, dtype: str = "bf16", optimizer: str = "adam",
-    dropout: bool | None = None, lora_rank: float = 0, lora_modules: str | None = None, base_bits: float = 16,
-    engine: str | None = None, efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
+    recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
+    zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
+    dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
+    lora_modules: str | None = None, base_bits: float = 16, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `train` predicts from the same arguments, for `train(scenario)` and `dataclasses.replace`."""
     return TRAIN.build(**given_of(locals())).scenario
@@ -378,14 +388,15 @@ def training_scenario(
 
 @named
 def serve(
-    model: str | Model, *, gpu: str | None = None, gpus: int | None = None, cluster: str | None = None,
-    tp: int | None = None, pp: int | None = None, dp: int | None = None, cp: int | None = None, ep: int | None = None,
-    prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
-    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0), seed: int = 0,
-    burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0,
-    replicas: int = 1, router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf, quant: str | None = None, engine: str | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None,
+    cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
+    cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, concurrency: int | None = None,
+    rate: float | None = None, trace: str | None = None, requests: int | None = None,
+    spread: tuple[float, float] = (1.0, 1.0), seed: int = 0, burstiness: float = 1.0, peak: float = 1.0,
+    copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
@@ -434,10 +445,10 @@ def serve(
     >>> out.finished, out.values()["requests"]
     (40, 40)
     """
+    given = given_of(locals())
     from rooflm.serving.deploy import serve as simulate
     from rooflm.serving.server import Server
 
-    given = given_of(locals())
     refuse_kind("serve", given)
     if isinstance(server, Server):
         given["server"] = asdict(server)

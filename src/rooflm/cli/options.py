@@ -101,12 +101,16 @@ def _as_is(value: Any, _: str) -> Any:
     return value
 
 
+ROWS = ("device", "cluster", "engine", "scheme")
+"""Kinds whose text is the name of a row."""
 WRITTEN = {
     "numbers": Written(str, values.numbers),
     "amounts": Written(str, values.amounts),
     "amount": Written(str, amount),
     "names": Written(str, lambda text, _: values.texts(text)),
     "joined": Written(str, _as_is),
+    **{f"{row}s": Written(str, lambda text, _: values.texts(text)) for row in ROWS},
+    **{row: Written(str, _as_is) for row in ROWS},
     "factors": Written(str, lambda text, _: values.efficiency_text(text)),
     "stage": Written(str, stage),
     "switch": Written(bool, _as_is),

@@ -71,7 +71,7 @@ class InferenceEstimate(Result):
 
     OUTPUTS = INFER_OUTPUTS
 
-    def summary(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Model, device and split; the work; times and rate; memory and the verdict."""
         s, w = self.scenario, self.scenario.workload
         return [

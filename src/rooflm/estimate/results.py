@@ -96,7 +96,26 @@ def single(value: Any) -> Any:
     return value
 
 
-class Result:
+class Answer:
+    """What says itself in a few lines, here and in a notebook."""
+
+    def lines(self) -> list[str]:
+        """The answer in at most four lines."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer in plain Python values, ready for `json.dumps`."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook: the lines, and folded below them every number."""
+        return html(self.lines(), {k: shown(v) for k, v in flatten(self.to_dict()).items()})
+
+
+class Result(Answer):
     """What estimates share. OUTPUTS: their table."""
 
     OUTPUTS: ClassVar[Outputs] = {}
@@ -133,17 +152,6 @@ class Result:
         asked = {k: (o.phase, o.read(self)) for k, o in self.OUTPUTS.items() if o.phase}
         return {k: self.plainly(v) for k, v in bands_around(self.scenario, asked).items()}
 
-    def summary(self) -> list[str]:
-        """The answer in at most four lines."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return "\n".join(self.summary())
-
-    def _repr_html_(self) -> str:
-        """The same for a notebook: the summary, then every single number."""
-        return html(self.summary(), {k: shown(v) for k, v in flatten(self.values()).items()})
-
     def __eq__(self, other: object) -> bool:
         """Whether both give the same outputs."""
         if type(other) is not type(self):
@@ -171,8 +179,8 @@ def shown(value: Any) -> str:
     >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits")
     ('0.1235', '1 to 2', 'fits')
     """
-    flat = np.asarray(value)
-    if flat.dtype.kind not in "fiu":
+    flat = np.asarray(np.nan if value is None else value)
+    if flat.dtype.kind not in "fiu" or not flat.size:
         return str(value)
     low, high = float(np.min(flat)), float(np.max(flat))
     return f"{low:.4g}" if low == high or np.isnan(low) else f"{low:.4g} to {high:.4g}"

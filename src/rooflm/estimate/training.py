@@ -94,7 +94,7 @@ class TrainingEstimate(Result):
 
     OUTPUTS = TRAIN_OUTPUTS
 
-    def summary(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
         s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
         return [

@@ -6,7 +6,7 @@ the option of the command with its help and, where it has a place in the scenari
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -41,6 +41,14 @@ KINDS = {
     "stage": Kind("float | str", "Numbers | Names"),
     "switch": Kind("bool", "bool"),
     "text": Kind("str", "str", text=True),
+    "devices": Kind("str | Device", "Devices", text=True),
+    "device": Kind("str | Device", "str | Device", text=True),
+    "clusters": Kind("str | Cluster", "Clusters", text=True),
+    "cluster": Kind("str | Cluster", "str | Cluster", text=True),
+    "engines": Kind("str | Engine", "Engines", text=True),
+    "engine": Kind("str | Engine", "str | Engine", text=True),
+    "schemes": Kind("str | Quant", "Schemes", text=True),
+    "scheme": Kind("str | Quant", "str | Quant", text=True),
     "count": Kind("int", "int"),
     "number": Kind("float", "float"),
     "seconds": Kind("float", "float"),
@@ -80,18 +88,18 @@ class Argument(NamedTuple):
 A = Argument
 TABLE: tuple[Argument, ...] = (
     # where
-    A("gpu", "names", "GPU name or .toml (see `rooflm list gpus`).", GRIDS),
-    A("gpu", "text", "GPU name or .toml (see `rooflm list gpus`).", (SERVE,)),
-    A("gpu", "names", "GPU, or a list of which the best is chosen.", (BEST, LOAD)),
-    A("gpu", "names", "GPU, or a list of which the best is chosen.", (FIT,), "a100-sxm-80gb"),
+    A("gpu", "devices", "GPU name or .toml (see `rooflm list gpus`).", GRIDS),
+    A("gpu", "device", "GPU name or .toml (see `rooflm list gpus`).", (SERVE,)),
+    A("gpu", "devices", "GPU, or a list of which the best is chosen.", (BEST, LOAD)),
+    A("gpu", "devices", "GPU, or a list of which the best is chosen.", (FIT,), "a100-sxm-80gb"),
     A("gpus", "numbers", "How many GPUs; split into tp, then pp, unless given.", (INFER,), least=1),
     A("gpus", "numbers", "How many GPUs; what tp, pp, cp leave is data parallel.", (TRAIN,), least=1),
     A("gpus", "count", "GPUs of one replica; split into tp, then pp, unless given.", (SERVE,), least=1),
     A("gpus", "numbers", "Exactly so many GPUs, or a list.", SEARCHES, least=1),
     A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1),
     A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1),
-    A("cluster", "names", "Cluster (default: the GPU's own).", GRIDS),
-    A("cluster", "text", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),
+    A("cluster", "clusters", "Cluster (default: the GPU's own).", GRIDS),
+    A("cluster", "cluster", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),
     # split
     A("tp", "numbers", "Tensor parallel degree.", GRIDS, path="mapping.tp", least=1),
     A("tp", "count", "Tensor parallel degree.", (SERVE,), least=1),
@@ -185,7 +193,7 @@ TABLE: tuple[Argument, ...] = (
     A("replicas", "count", "Replicas behind a router.", (SERVE,), 1),
     A("router", "text", "round-robin, least-loaded or prefix-aware.", (SERVE,), "round-robin"),
     A("prefill_replicas", "count", "Separate prefill replicas (disaggregated).", (SERVE,), 0),
-    A("prefill_gpu", "text", "Another GPU for the prefill replicas.", (SERVE,)),
+    A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE,)),
     A("transfer_bandwidth", "number", "From prefill to decode replicas (default: the cluster's).", (SERVE,),
       unit="B/s", shell=False),
     A("server", "server", "Options of the server: those to change, or a whole Server.", (SERVE,), shell=False),
@@ -212,13 +220,13 @@ TABLE: tuple[Argument, ...] = (
       "throughput"),
     A("objective", "text", "time, throughput, mfu, cost, gpu-hours, energy or memory.", (FIT,), "time"),
     # how it runs
-    A("quant", "names", "Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.", (INFER,)),
-    A("quant", "text", "Scheme, such as fp8, fp8kv8, int4, nvfp4.", (SERVE,)),
-    A("quant", "names", "Scheme, or a list.", (BEST, LOAD)),
-    A("engine", "names", "Engine row (default: vllm; ideal without overheads).", (INFER,)),
-    A("engine", "names", "Engine row (default: megatron).", (TRAIN,)),
-    A("engine", "text", "Engine row (default vllm).", (SERVE,)),
-    A("engine", "names", "Engine, or a list.", SEARCHES),
+    A("quant", "schemes", "Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.", (INFER,)),
+    A("quant", "scheme", "Scheme, such as fp8, fp8kv8, int4, nvfp4.", (SERVE,)),
+    A("quant", "schemes", "Scheme, or a list.", (BEST, LOAD)),
+    A("engine", "engines", "Engine row (default: vllm; ideal without overheads).", (INFER,)),
+    A("engine", "engines", "Engine row (default: megatron).", (TRAIN,)),
+    A("engine", "engine", "Engine row (default vllm).", (SERVE,)),
+    A("engine", "engines", "Engine, or a list.", SEARCHES),
     A("efficiency", "factors", "calibrated, ideal, or factors such as 0.7,0.9.", EVERY),
     A("sets", "sets", "Any other input by its path.", (*GRIDS, SERVE), option="--set"),
     A("sets", "sets", "Any other input by its path; lists are searched.", SEARCHES, option="--set"),
@@ -247,19 +255,20 @@ def defaults(call: str) -> dict[str, Any]:
     return {name: a.default for name, a in arguments(call).items() if name not in SWEPT}
 
 
-def refuse_unknown(call: str, names: Mapping[str, Any]) -> None:
-    """Raise RooflmError for the first name that is no argument of a call, with the arguments most like it.
+def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | None = None) -> None:
+    """Raise RooflmError for the first name that is no argument of a call (by default one of the table), with the
+    arguments most like it.
 
     >>> refuse_unknown("infer", {"bach": 3})
     Traceback (most recent call last):
     ...
     rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'cached'?
     """
-    known = arguments(call)
+    asked = arguments(call) if known is None else known
     for name in names:
-        if name not in known and name != "model":
-            near = near_matches(name, known)
-            tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(known)}"
+        if name not in asked and name != "model":
+            near = near_matches(name, asked)
+            tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(asked)}"
             raise RooflmError(f"{call} has no argument {name!r}: {tail}")
 
 
@@ -273,8 +282,11 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
     """
     known = arguments(call)
     for name, value in given.items():
-        if name in known and KINDS[known[name].kind].text and isinstance(value, int | float):
-            raise RooflmError(f"{name} is {value!r}, but it must be a text. {known[name].help}")
+        if isinstance(value, str) or name not in known or not KINDS[known[name].kind].text:
+            continue
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, int | float):
+                raise RooflmError(f"{name} is {one!r}, but it must be a text. {known[name].help}")
 
 
 def filled(call: str, given: Mapping[str, Any]) -> dict[str, Any]:

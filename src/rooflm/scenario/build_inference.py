@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine, tuned
-from rooflm.catalogue.hardware import Cluster
+from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.models import load_model
-from rooflm.catalogue.quant import parse_quant
+from rooflm.catalogue.quant import Quant, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
@@ -45,15 +46,17 @@ def divisors(value: int, near: int) -> str:
     return " or ".join(str(d) for d in sorted(ways[:2]))
 
 
-def find_cluster(gpu: str | None, cluster: str | None) -> tuple[Cluster, list[str]]:
-    """The cluster of a device, or a named cluster with its own or the given device; and what was assumed."""
+def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tuple[Cluster, list[str]]:
+    """The cluster of a device, or a given cluster with its own or the given device; and what was assumed."""
     if cluster:
-        device = catalogue.load_device(gpu) if gpu else None
+        device = catalogue.load_device(gpu) if isinstance(gpu, str) else gpu
+        if isinstance(cluster, Cluster):
+            return cluster if device is None else replace(cluster, device=device), []
         return catalogue.load_cluster(cluster, device), []
     if not gpu:
         raise RooflmError("gpu is missing: name one with --gpu (see `rooflm list gpus`) or a cluster with --cluster")
-    name = catalogue.default_cluster(gpu)
-    return catalogue.load_cluster(name, catalogue.load_device(gpu)), [f"cluster {name}"]
+    name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    return catalogue.load_cluster(name, gpu), [f"cluster {name}"]
 
 
 def find_model(model: str | Model) -> Model:
@@ -139,8 +142,15 @@ def check_degrees(model: Model, m: Mapping) -> None:
         )
 
 
-def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
+def find_engine(engine: str | Engine) -> Engine:
+    """An engine by the name of its row, or as it is."""
+    return engine if isinstance(engine, Engine) else load_engine(engine)
+
+
+def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type."""
+    if isinstance(name, Quant):
+        return name
     if name:
         return parse_quant(name)
     chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
@@ -259,10 +269,10 @@ def build_inference(model: str | Model, **arguments: Any) -> Request:
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        own = catalogue.own_row("engine", given["gpu"])
+        own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
-    runner = load_engine(engine)
+    runner = find_engine(engine)
     degrees = split_degrees(found, machine, given, assumed)
     scheme = quant_for(found, given["quant"], assumed)
     if mode.mode == "calibrated":

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant
@@ -21,6 +20,7 @@ from rooflm.scenario.build_inference import (
     apply_sets,
     check_degrees,
     find_cluster,
+    find_engine,
     find_model,
     split_degrees,
 )
@@ -157,10 +157,10 @@ def build_training(model: str | Model, *, options: Training | None = None, **arg
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        own = own_row("engine", given["gpu"])
+        own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = "ideal" if mode.mode == "ideal" else own or "megatron"
         assumed.append(f"engine {engine}")
-    runner = load_engine(engine)
+    runner = find_engine(engine)
     if given["tp"] is None and given["pp"] is None:
         given |= {"tp": 1, "pp": 1}
     degrees = split_degrees(found, machine, given, assumed)

@@ -19,7 +19,8 @@ from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, 
 from rooflm.sweep.axes import Axis, find_axes, is_list
 
 if TYPE_CHECKING:
-    from rooflm.api import Names, Numbers
+    from rooflm.api import Devices, Engines, Names, Numbers, Schemes
+    from rooflm.catalogue.hardware import Cluster
     from rooflm.scenario.scenario import Efficiency
 
 BATCHES = (*range(1, 257), *range(264, 1025, 8))
@@ -41,13 +42,13 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 
 @named
 def search_infer(
-    model: str | Model, *, gpu: Names | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
-    ep: Numbers | None = None, batch: Numbers | None = None, prompt: int = 512, output: int = 128,
-    cached: int | None = None, logits: str | None = None, token_budget: Numbers | None = None,
+    model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None, prompt: int = 512,
+    output: int = 128, cached: int | None = None, logits: str | None = None, token_budget: Numbers | None = None,
     ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
     throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
-    quant: Names | None = None, engine: Names | None = None, efficiency: Names | Efficiency | None = None,
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to serve a model under constraints, over every legal split, batch and scheme.

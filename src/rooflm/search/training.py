@@ -24,7 +24,8 @@ from rooflm.search.splits import goal_of, listed
 from rooflm.sweep.axes import Axis, find_axes, is_list
 
 if TYPE_CHECKING:
-    from rooflm.api import Names, Numbers
+    from rooflm.api import Devices, Engines, Names, Numbers
+    from rooflm.catalogue.hardware import Cluster
     from rooflm.scenario.scenario import Efficiency
 
 TRADE: tuple[tuple[str, bool], tuple[str, bool]] = (("step_time_s", True), ("memory_bytes", True))
@@ -151,15 +152,15 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 
 @named
 def search_train(
-    model: str | Model, *, gpu: Names = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, batch: int | None = None, seq: int = 2048,
-    micro_batch: Numbers | None = None, tokens: float = 0, recompute: Names | None = None, zero: Numbers | None = None,
-    schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
+    model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, batch: int | None = None,
+    seq: int = 2048, micro_batch: Numbers | None = None, tokens: float = 0, recompute: Names | None = None,
+    zero: Numbers | None = None, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names | None = None, lora_rank: Numbers | None = None, lora_modules: Names | None = None,
     base_bits: Numbers | None = None, step_time: float | None = None, days: float | None = None,
     gpu_hours: float | None = None, cost: float | None = None, energy: float | None = None,
-    memory_margin: float | None = None, objective: str = "time", engine: Names | None = None,
+    memory_margin: float | None = None, objective: str = "time", engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to train a model on so many GPUs, over every legal TP x PP x VP x DP x CP x EP x micro-batch x

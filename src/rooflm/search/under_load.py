@@ -36,7 +36,8 @@ from rooflm.serving.steps import energy_fit
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
 
 if TYPE_CHECKING:
-    from rooflm.api import Names, Numbers
+    from rooflm.api import Devices, Engines, Names, Numbers, Schemes
+    from rooflm.catalogue.hardware import Cluster
     from rooflm.scenario.scenario import Efficiency
 
 Array = NDArray[Any]
@@ -70,7 +71,7 @@ class Confirmed(NamedTuple):
         return agrees(self.served)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadResult(SearchResult):
     """The answer of a search under load. kind: "concurrency" or "rate"; confirmed: its best answers, simulated."""
 
@@ -223,14 +224,14 @@ def rooms_of(
 
 @named
 def search_serve(
-    model: str | Model, *, gpu: Names | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
-    ep: Numbers | None = None, prompt: int = 512, output: int = 128, concurrency: Numbers | None = None,
-    rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2), slo: str = "", confirm: int = 3,
-    token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
-    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, objective: str = "throughput", quant: Names | None = None,
-    engine: Names | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512, output: int = 128,
+    concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
+    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
+    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by

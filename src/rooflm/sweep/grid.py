@@ -34,7 +34,12 @@ class Grid(NamedTuple):
 
     def values(self) -> dict[str, Any]:
         """The grid as nested names and arrays, the axes first (the shape of --json)."""
-        return {"axes": {m.name: list(m.values) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+        return {"axes": {m.name: labels(m) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+
+
+def labels(axis: Axis) -> list[Any]:
+    """The values of an axis as they are shown: rows of a catalogue by their names."""
+    return [getattr(v, "name", v) for v in axis.values]
 
 
 def dataset(
@@ -53,5 +58,5 @@ def dataset(
         told = {"long_name": row.meaning, "units": row.unit} if row else {"long_name": key, "units": ""}
         shown = value.astype(str) if value.dtype == object else value
         data[column_name(key, axes)] = (names, shown, told)
-    coordinates = {m.name: (a.name, list(m.values)) for a in axes for m in a.members}
+    coordinates = {m.name: (a.name, labels(m)) for a in axes for m in a.members}
     return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))
