@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import rooflm
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device, Link
 from rooflm.catalogue.hardware import Memory as Level
@@ -51,4 +50,3 @@ def test_every_field_is_explained(kind: type[Any]) -> None:
 
 def test_every_output_is_explained() -> None:
     assert [k for k in (*INFER_OUTPUTS, *TRAIN_OUTPUTS) if k not in NAMED] == []
-

@@ -46,6 +46,7 @@ _HOMES = {
     "search_train": "search.training",
     "sensitivity": "sweep.sensitivity",
     "serve": "api",
+    "stream": "api",
     "train": "api",
     "train_grid": "api",
     "training_scenario": "api",
@@ -87,6 +88,7 @@ __all__ = [
     "search_train",
     "sensitivity",
     "serve",
+    "stream",
     "train",
     "train_grid",
     "training_scenario",
@@ -95,7 +97,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rooflm import explore, plot
-    from rooflm.api import infer, infer_grid, scenario, serve, train, train_grid, training_scenario
+    from rooflm.api import infer, infer_grid, scenario, serve, stream, train, train_grid, training_scenario
     from rooflm.catalogue.devices import load_cluster, load_device
     from rooflm.catalogue.engine import Engine
     from rooflm.catalogue.engines import load_engine

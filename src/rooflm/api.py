@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
@@ -384,6 +384,20 @@ def training_scenario(
 ) -> Scenario:  # fmt: skip
     """The scenario that `train` predicts from the same arguments, for `train(scenario)` and `dataclasses.replace`."""
     return TRAIN.build(**given_of(locals())).scenario
+
+
+def stream(
+    path: str, model: Any, call: Literal["infer", "train"] = "infer", progress: Blocks | None = None, **arguments: Any
+) -> Streamed:
+    """A grid of any size to a file, block by block; the same call again carries on where one was interrupted.
+
+    path: ends in .parquet, .nc or .csv; call: whose arguments the rest are, lists among them; outputs: by default the
+    times, rates, memory and verdict; progress: told how many more points are done. Raises RooflmError for bad input.
+    """
+    task = {"infer": INFER, "train": TRAIN}.get(call)
+    if task is None:
+        raise RooflmError(f"call is {call!r}, but it must be 'infer' or 'train'")
+    return task.stream(given_of({"model": model, **arguments}), path, progress)
 
 
 @named

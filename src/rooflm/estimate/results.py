@@ -190,7 +190,7 @@ def timespan(value: Num) -> str:
     """A time for people, and of an array its ends.
 
     >>> timespan(0.0331), timespan(np.array([0.5, 2.0]))
-    ('33.1 ms', '500 ms to 2 s')
+    ('33.1 ms', '500 ms to 2.00 s')
     """
     low, high = float(np.min(value)), float(np.max(value))
     return text(low, "s") if low == high else f"{text(low, 's')} to {text(high, 's')}"

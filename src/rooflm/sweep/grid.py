@@ -9,6 +9,7 @@ import numpy as np
 
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, unflatten
+from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, Point, column_name
 from rooflm.version import __version__
 
@@ -35,6 +36,18 @@ class Grid(NamedTuple):
     def values(self) -> dict[str, Any]:
         """The grid as nested names and arrays, the axes first (the shape of --json)."""
         return {"axes": {m.name: labels(m) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+
+
+def grid_of(data: xarray.Dataset) -> Grid:
+    """The grid that a Dataset was made from (see `Grid.dataset`), its values as they are shown there."""
+    axes = []
+    for name in data.sizes:
+        first, *others = sorted((c for c in data.coords if data[c].dims == (name,)), key=lambda c: c != name)
+        columns = [Axis(str(c), tuple(data[c].values.tolist())) for c in (first, *others)]
+        axes.append(columns[0]._replace(partners=tuple(columns[1:])))
+    arrays = {str(k): v.values for k, v in data.data_vars.items()}
+    fixed = dict(pair.split("=", 1) for pair in data.attrs.get("scenario", "").split(", ") if "=" in pair)
+    return Grid(axes, fixed, arrays, TRAIN_OUTPUTS if "step_time_s" in arrays else INFER_OUTPUTS)
 
 
 def labels(axis: Axis) -> list[Any]:
