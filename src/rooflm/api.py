@@ -108,7 +108,8 @@ class Task:
     def grid(self, arguments: Point) -> Grid:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
-        return Grid(axes, fixed, run(self.flat, axes, fixed, outputs, arguments.get("on") or "local"), self.outputs)
+        arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+        return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
         """A grid of any size into a parquet, nc or csv file, block by block; an interrupted run carries on."""

@@ -16,12 +16,10 @@ from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
 from rooflm.cli import validate as validate_command
+from rooflm.cli.options import bare, group
 from rooflm.errors import RooflmError
 
-app = typer.Typer(
-    name="rooflm", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Predict and measure the performance of large language models.",
-)  # fmt: skip
+app = group("rooflm", "Predict and measure the performance of large language models.")
 app.command("infer")(predict.infer_command)
 app.command("train")(predict.train_command)
 app.command("validate")(validate_command.validate)
@@ -41,11 +39,13 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Predict and measure the performance of large language models."""
+    bare(context)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

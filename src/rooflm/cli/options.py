@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -12,8 +12,6 @@ from rooflm.cli import values
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments
 from rooflm.units import parse
-
-POINTS = "such as 1,8,64 or 1..512*2; a list makes an axis"
 
 
 class Written(NamedTuple):
@@ -218,9 +216,20 @@ def command(
     return call
 
 
-def switched(values_: Mapping[str, Any], *names: str) -> list[Any]:
-    """Values in the order of names, for those who take a few of many."""
-    return [values_[name] for name in names]
+def group(name: str, told: str) -> typer.Typer:
+    """A command of sub-commands, which by itself shows its help; -h does too, everywhere below it."""
+    made = typer.Typer(
+        name=name, help=told, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    made.callback(invoke_without_command=True)(bare)
+    return made
+
+
+def bare(context: typer.Context) -> None:
+    """Show the help of a command that was given no sub-command."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 assert WRITTEN.keys() >= KINDS.keys() - {"server", "progress"}

@@ -60,12 +60,13 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
 
 def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], str]:
     """The outputs that were asked for: as values, and as a table of their keys, values and units."""
-    from rooflm.cli.render import columns
-    from rooflm.estimate.results import chosen, flatten, shown, unflatten
+    from rooflm.cli.render import columns, written
+    from rooflm.estimate.results import chosen, flatten, unflatten
 
-    found = chosen(flatten(estimate.values({name.split(".")[0] for name in outputs})), outputs)
-    rows = [(k, shown(v), estimate.OUTPUTS[k.split(".")[0]].unit) for k, v in found.items()]
-    return unflatten(found), "\n".join(columns(rows, "lrl", indent=0))
+    flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
+    found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}
+    rows = [(k, written(v, estimate.OUTPUTS[k.split(".")[0]].unit)) for k, v in found.items()]
+    return unflatten(found), "\n".join(columns(rows, "lr", indent=0))
 
 
 infer_command = command(

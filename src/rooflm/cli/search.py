@@ -5,21 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import typer
-
 from rooflm.cli import render
 from rooflm.cli.found import found_shown
-from rooflm.cli.options import command
+from rooflm.cli.options import command, group
 from rooflm.cli.search_infer import infer_command
 from rooflm.units import gib
 from rooflm.units import text as units_text
 
-app = typer.Typer(
-    name="search",
-    no_args_is_help=True,
-    help="The best split, batch and scheme under constraints.",
-    rich_markup_mode=None,
-)
+app = group("search", "The best split, batch and scheme under constraints.")
 
 
 def train(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 class Grid(NamedTuple):
     """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
 
-    outputs: meaning and unit of each.
+    outputs: meaning and unit of each; asked: those that were asked for (none: all).
     """
 
     axes: list[Axis]
     fixed: Point
     arrays: dict[str, np.ndarray[Any, Any]]
     outputs: Outputs = INFER_OUTPUTS
+    asked: tuple[str, ...] = ()
 
     def dataset(self) -> xarray.Dataset:
         """The grid with labels, units, long names, and the scenario in its attributes."""
