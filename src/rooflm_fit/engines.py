@@ -297,7 +297,8 @@ def updated(text: str, section: str, values: Mapping[str, float]) -> str:
     return "\n".join([*lines[: start + 1], *body, *lines[end:]])
 
 
-SECONDS = ("step", "sequence", "request", "gap", "issue_prefill", "issue_decode")
+SECONDS = ("step", "sequence", "request", "gap", "issue_prefill", "issue_decode", "expert_launch", "moe_host",
+           "chunk_host")  # fmt: skip
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:

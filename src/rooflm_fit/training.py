@@ -2,9 +2,9 @@
 
 All sources are fitted jointly, with priors on constants that steps identify weakly: factors of products, experts and
 attention by device generation (data/calibration/training.toml), and a few habits of frameworks
-(data/engines/training.toml). Nothing is written: the constants and errors are printed. --without leaves a source out
-and reports its error; --crossed keeps each third of the groups aside in turn; --common fits one set for all frameworks;
---check only reports the errors of the shipped constants.
+(data/engines/training.toml). The constants and errors are printed; --write puts the constants there. --without leaves
+a source out and reports its error; --crossed keeps each third of the groups aside in turn; --common fits one set for
+all frameworks; --check only reports the errors of the shipped constants.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from scipy.optimize import least_squares
 
 from rooflm.catalogue.model import MoE
 from rooflm.estimate.training import train_scenario
+from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.training_factors import table
 from rooflm.scenario import paths
 from rooflm.scenario.scenario import Scenario
@@ -30,6 +31,7 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.readers.tables import training_rows
 from rooflm.validation.request import Request
 from rooflm.validation.score import TRAIN, training_scenario
+from rooflm_fit.engines import updated
 
 Array = NDArray[np.float64]
 
@@ -114,6 +116,10 @@ REPEAT = 1.3
 off their median by more than this."""
 
 
+MOST_SHARE = 0.95
+"""No share of a rate is fitted above this."""
+
+
 class Problem:
     """Rows with their scenarios, and the constants to fit."""
 
@@ -168,7 +174,7 @@ def changed(s: Scenario, chosen: Sequence[tuple[set[str], str, float]]) -> Scena
     """The scenario with the fields that belong to its engine replaced."""
     for engines, path, value in chosen:
         if s.engine.name in engines:
-            s = paths.put(s, path, min(value, 0.95) if path.endswith("share") else value)
+            s = paths.put(s, path, min(value, MOST_SHARE) if path.endswith("share") else value)
     return s
 
 
@@ -243,6 +249,23 @@ def crossed(table_path: Path, constants: Sequence[Constant], rounds: int, parts:
     report(both, np.array(errors))
 
 
+def write(constants: Sequence[Constant], logs: Array) -> None:
+    """Put the fitted constants into the calibration file and the engines' rows."""
+    kernels, engines = CALIBRATION / "training.toml", CALIBRATION.parent / "engines" / "training.toml"
+    texts = {path: path.read_text(encoding="utf-8") for path in (kernels, engines)}
+    for constant, log in zip(constants, logs, strict=True):
+        value = float(np.exp(log))
+        if constant.engines:
+            value = min(value, MOST_SHARE) if constant.path.endswith("share") else value
+            for name in constant.engines.split():
+                texts[engines] = updated(texts[engines], name, {constant.path: value})
+        else:
+            section, _, name = constant.path.rpartition(".")
+            texts[kernels] = updated(texts[kernels], section, {name: value})
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of the fit."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -251,7 +274,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=30, help="steps of the fit at most; 8 are too few")
     parser.add_argument("--common", action="store_true", help="one set of constants for all frameworks")
     parser.add_argument("--crossed", type=int, nargs="*", help="parts of the groups to keep aside in turn (0 1 2)")
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--check", action="store_true", help="only report the errors of the shipped constants")
+    parser.add_argument("--write", action="store_true", help="put the constants where the package reads them")
     options = parser.parse_args(argv)
     if options.check:
         whole = Problem(read(options.table, thin=False))
@@ -267,6 +291,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     logs, spread = problem.fit(options.rounds)
     for constant, x, dx in zip(problem.constants, logs, spread, strict=True):
         print(f"{constant.engines or 'training.toml':55} {constant.path:36} {np.exp(x):9.4g} +- {dx:.3f}")
+    if options.write:
+        write(problem.constants, logs)
     print("in sample")
     report(problem, problem.errors(logs))
     if options.common:

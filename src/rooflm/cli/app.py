@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import typer
 
-from rooflm import __version__
 from rooflm.cli import calibrate as calibrate_command
 from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
@@ -18,6 +17,7 @@ from rooflm.cli import search as search_command
 from rooflm.cli import validate as validate_command
 from rooflm.cli.options import bare, group
 from rooflm.errors import RooflmError
+from rooflm.version import __version__
 
 app = group("rooflm", "Predict and measure the performance of large language models.")
 app.command("infer")(predict.infer_command)

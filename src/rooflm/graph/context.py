@@ -9,7 +9,7 @@ import numpy as np
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.scenario.mapping import Mapping
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 class Prefill(NamedTuple):
@@ -88,18 +88,16 @@ class Context(NamedTuple):
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.style.sequence_parallel else self.tokens
 
-    @property
-    def dense_widths(self) -> tuple[Num, Num, Num]:
-        """Bytes a value of weights, activations and outputs of a quantised dense product."""
+    def widths(self, part: str) -> tuple[Num, Num, Num]:
+        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
         half = self.style.half_bytes
-        if self.quant.experts_only:
+        if not self.quant.narrows(part):
             return (half, half, half)
         return (self.quant.weight_bytes, np.minimum(self.quant.act_bytes, half), half)
 
-    @property
-    def dense_rate(self) -> str:
-        """Which compute rate dense products run at."""
-        return "half" if self.quant.experts_only else "quant"
+    def rate(self, part: str) -> str:
+        """Which compute rate the products of a part of a layer run at."""
+        return "quant" if self.quant.narrows(part) else "half"
 
 
 def split(value: Num, ways: Num) -> Num:
@@ -113,4 +111,4 @@ def split(value: Num, ways: Num) -> Num:
 
 def absent_group(degree: Num) -> bool:
     """True for the plain number 1: a group that is not there needs no node (its formulas would give zero)."""
-    return isinstance(degree, int | float) and degree == 1
+    return is_plain(degree, 1)

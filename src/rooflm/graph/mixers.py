@@ -7,7 +7,7 @@ import numpy as np
 from rooflm.catalogue.model import MLA, Attention, LinearAttention, Mixer
 from rooflm.graph.context import Context, Prefill, absent_group, split
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
@@ -23,7 +23,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     heads, kv = split(a.heads, t), split(a.kv_heads, t)
     q_width, k_width, v_width = heads * a.head_dim, kv * a.head_dim, kv * a.v_dim
     out_width = heads * a.v_dim
-    widths, rate, part = c.dense_widths, c.dense_rate, "attention"
+    widths, rate, part = c.widths("attention"), c.rate("attention"), "attention"
     q_gated = q_width * (1 + a.gate)
     nodes: list[Op | Comm] = []
     if c.style.merged:
@@ -125,8 +125,8 @@ def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> l
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
-    softmax = stream("softmax", part, "softmax", count, scores * 2 * b)
-    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1))
+    softmax = stream("softmax", part, "softmax", count, scores * 2 * b, of="core")
+    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1), of="core")
     return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
 
 
@@ -161,10 +161,10 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """
     h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
     heads = split(a.heads, c.mapping.tp)
-    qk, widths, rate, part = a.nope_dim + a.rope_dim, c.dense_widths, c.dense_rate, "attention"
+    qk, widths, rate, part = a.nope_dim + a.rope_dim, c.widths("attention"), c.rate("attention"), "attention"
     latent = a.kv_rank + a.rope_dim
     nodes: list[Op | Comm] = []
-    if isinstance(a.q_rank, int | float) and a.q_rank == 0:
+    if is_plain(a.q_rank, 0):
         nodes.append(gemm("q", part, count, tokens, heads * qk, h, widths, rate))
         nodes.append(gemm("kv_down", part, count, tokens, latent, h, widths, rate))
     else:
@@ -174,7 +174,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     cached = 0.0 if c.style.training else c.quant.kv_bytes
     written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
-    sparse = not (isinstance(a.index_topk, int | float) and a.index_topk == 0)
+    sparse = not is_plain(a.index_topk, 0)
     if sparse:
         nodes += indexer_ops(c, count, a)
     if c.work.prefill:
@@ -218,8 +218,17 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     tokens, part = c.tokens, "attention"
     width = a.index_heads * a.index_dim
     nodes: list[Op | Comm] = [
-        gemm("index_q", part, count, tokens, width, a.q_rank, c.dense_widths, c.dense_rate),
-        gemm("index_k", part, count, tokens, a.index_dim + a.index_heads, c.model.hidden, c.dense_widths, c.dense_rate),
+        gemm("index_q", part, count, tokens, width, a.q_rank, c.widths("attention"), c.rate("attention")),
+        gemm(
+            "index_k",
+            part,
+            count,
+            tokens,
+            a.index_dim + a.index_heads,
+            c.model.hidden,
+            c.widths("attention"),
+            c.rate("attention"),
+        ),
     ]
     scored: Num = 0.0
     keys_read: Num = 0.0
@@ -263,11 +272,11 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     mixed = inner + 2 * keys
     gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
     return [
-        gemm("in_proj", part, count, tokens, width, h, c.dense_widths, c.dense_rate),
+        gemm("in_proj", part, count, tokens, width, h, c.widths("attention"), c.rate("attention")),
         *gated,
         stream("conv", part, "conv", count, 2 * tokens * mixed * b + 2 * sequences * mixed * a.conv * b),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", 2),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
-        gemm("out", part, count, tokens, h, inner, c.dense_widths, c.dense_rate),
+        gemm("out", part, count, tokens, h, inner, c.widths("attention"), c.rate("attention")),
     ]  # fmt: skip

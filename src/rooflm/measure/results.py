@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm import __version__
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
 from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.version import __version__
 
 FORMATS = ("csv", "parquet")
 STATUS = ("ok", "oom", "failed")

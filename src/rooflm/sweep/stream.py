@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm import __version__
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import check_target, write_whole
 from rooflm.sweep.sweep import Block, Job, Values, blocks, results
+from rooflm.version import __version__
 
 FORMATS = ("parquet", "nc", "csv")
 STREAM_BLOCK = 1 << 19

@@ -1,0 +1,151 @@
+"""Remake every fitted file of the package, and say which changed: python -m rooflm_fit --data DIR [STEP ...]
+
+DIR holds ops/ (measured kernels) and published/ (measured runs). A step runs in a process of its own; afterwards each
+TOML file under src/rooflm/data is held against what it was. --check puts the files back. Dates and error figures of a
+row count as changes only where its constants changed too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rooflm.catalogue.rows import DATA
+
+
+class Step(NamedTuple):
+    """A fit: its module, its arguments ({data}: the measured tables, {package}: the package's data, {work}: a folder
+    for what one step hands to the next), and what it remakes."""
+
+    module: str
+    arguments: str
+    makes: str
+
+
+STEPS: dict[str, Step] = {
+    "gemm": Step("gemm", "--data {data}/ops --out {package}/calibration/gemm.toml", "products"),
+    "attention": Step("attention", "--data {data}/ops --out {package}/calibration/attention.toml", "attention"),
+    "mla": Step("mla", "--data {data}/ops --out {package}/calibration/mla.toml", "latent attention"),
+    "moe": Step("moe", "--data {data}/ops --out {package}/calibration/moe.toml", "experts"),
+    "elementwise": Step(
+        "elementwise", "--data {data}/ops --out {package}/calibration/elementwise.toml", "vector kernels"
+    ),
+    "collectives": Step("collectives", "--data {data}/ops --out {package}/calibration/collective.toml", "collectives"),
+    "engines": Step(
+        "engines", "--data {data}/published/inference.csv --write --rows {work}/rows.csv", "engines with fixed batches"
+    ),
+    "serving": Step(
+        "serving", "{data}/published/inference.csv --out {package}/calibration/serving.toml", "engines under load"
+    ),
+    "training": Step("training", "{data}/published/training.csv --write", "training steps"),
+    "bands": Step(
+        "bands",
+        "--rows {work}/rows.csv --data {data}/published/inference.csv --tables {data}/published/training.csv "
+        "--load {data}/published/inference.csv --out {package}/calibration/bands.toml",
+        "error bands (after engines)",
+    ),
+}
+"""In the order in which one rests on the others."""
+NAMES = ("gpu", "architecture", "engine", "dtype", "kernel", "family", "phase", "device", "level")
+"""Keys that say what a row of a list is of."""
+JUDGED = ("date", "rows_in", "rows_out", "mape_in", "mape_out", "mape_large", "mape_transfer", "p10", "p90")
+"""Keys of a row that say how good it is, not what it is."""
+
+
+def leaves(tree: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a TOML tree with its path; tables of a list are named by what they are of.
+
+    >>> dict(leaves({"fit": [{"gpu": "a", "x": 1.0}], "y": {"z": 2}}))
+    {'fit.a.gpu': 'a', 'fit.a.x': 1.0, 'y.z': 2}
+    """
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from leaves(value, f"{at}.{key}" if at else key)
+    elif isinstance(tree, list) and tree and isinstance(tree[0], Mapping):
+        for row in tree:
+            name = "/".join(str(v) for k, v in row.items() if k in NAMES)
+            yield from leaves(row, f"{at}.{name}")
+    else:
+        yield at, tree
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """What differs between two trees, worst first, in words; empty where the constants are the same.
+
+    >>> changes({"a": 1.0, "b": 2.0}, {"a": 1.1, "c": 3})
+    ['c is new', 'b is gone', 'a 1.0 -> 1.1 (+10.0 %)']
+    """
+    old, new = dict(leaves(before)), dict(leaves(after))
+    out = [f"{k} is new" for k in new if k not in old] + [f"{k} is gone" for k in old if k not in new]
+    moved: list[tuple[float, str]] = []
+    for key in new:
+        if key in old and old[key] != new[key] and key.rpartition(".")[2] not in JUDGED:
+            numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (old[key], new[key]))
+            ratio = new[key] / old[key] - 1 if numbers and old[key] else float("inf")
+            said = f" ({100 * ratio:+.1f} %)" if abs(ratio) < float("inf") else ""
+            moved.append((abs(ratio), f"{key} {old[key]} -> {new[key]}{said}"))
+    return out + [text for _, text in sorted(moved, reverse=True)]
+
+
+def report(before: Mapping[Path, bytes], most: int) -> bool:
+    """Print what became of each file; True where any constant changed."""
+    any_changed = False
+    for path, text in before.items():
+        now = path.read_bytes()
+        if now == text:
+            continue
+        found = changes(tomllib.loads(text.decode()), tomllib.loads(now.decode()))
+        any_changed |= bool(found)
+        print(f"{path.relative_to(DATA)}: {len(found) or 'no'} constant{'s' * (len(found) != 1)} changed")
+        print("".join(f"    {line}\n" for line in found[:most]), end="")
+    if not any_changed:
+        print("nothing changed")
+    return any_changed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the steps; 0 where all ran, with --check 1 where a constant would change."""
+    parser = argparse.ArgumentParser(prog="scripts/fit", description=__doc__)
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of ops/ and published/")
+    parser.add_argument("--work", type=Path, default=Path("out"), help="folder for what steps hand on")
+    parser.add_argument("--check", action="store_true", help="put the files back; status 1 where one would change")
+    parser.add_argument("--most", type=int, default=5, help="changes shown of a file")
+    parser.add_argument("--list", action="store_true", help="list the steps")
+    given = parser.parse_args(argv)
+    if given.list:
+        for name, step in STEPS.items():
+            print(f"{name:12} {step.makes:28} rooflm_fit.{step.module}")
+        return 0
+    unknown = [name for name in given.steps if name not in STEPS]
+    if unknown:
+        parser.error(f"unknown step {unknown[0]!r}: use one of {', '.join(STEPS)}")
+    for folder in ("ops", "published"):
+        if not (given.data / folder).is_dir():
+            parser.error(f"--data is {given.data}, but it holds no folder {folder}")
+    given.work.mkdir(parents=True, exist_ok=True)
+    before = {path: path.read_bytes() for path in sorted(DATA.rglob("*.toml"))}
+    try:
+        for name in given.steps or STEPS:
+            began, step = time.monotonic(), STEPS[name]
+            words = step.arguments.format(data=given.data, package=DATA, work=given.work).split()
+            print(f"== {name}: {step.makes}", flush=True)
+            subprocess.run([sys.executable, "-m", f"rooflm_fit.{step.module}", *words], check=True)
+            print(f"   {time.monotonic() - began:.0f} s", flush=True)
+        changed = report(before, given.most)
+    finally:
+        if given.check:
+            for path, text in before.items():
+                if path.read_bytes() != text:
+                    path.write_bytes(text)
+    return int(changed and given.check)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
