@@ -85,10 +85,8 @@ def single(value: Any) -> Any:
     >>> single({"a": np.float64(0.5), "b": np.array(True)})
     {'a': 0.5, 'b': True}
     """
-    if isinstance(value, float | int | str):
-        return value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        return value.item() if value.ndim == 0 else value
     if isinstance(value, dict):
         return {k: single(v) for k, v in value.items()}
     if isinstance(value, Memory):
