@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from rooflm.catalogue.fields import one_of
 from rooflm.errors import RooflmError, near_matches
-from rooflm.scenario.checks import amount, choice, choices, whole
+from rooflm.scenario.checks import amount, choices, whole
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS, Training
 
@@ -314,7 +315,7 @@ def checked(a: Argument, value: Any) -> Any:
         return whole(a.name, value, a.least)
     if a.kind == "joined" and a.words:
         return choices(a.name, value, a.words)
-    return choice(a.name, value, a.words) if a.words else value
+    return one_of(a.name, value, a.words) if a.words else value
 
 
 def fields_at(place: str, call: str, given: Mapping[str, Any]) -> dict[str, Any]:

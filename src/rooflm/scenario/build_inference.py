@@ -15,7 +15,7 @@ import numpy as np
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine, tuned
+from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.models import load_model
@@ -23,11 +23,11 @@ from rooflm.catalogue.quant import Quant, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
-from rooflm.scenario.checks import choice, whole
+from rooflm.scenario.bounds import allowed
 from rooflm.scenario.checks import plain as _plain
-from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES, Mapping
+from rooflm.scenario.checks import whole
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
-from rooflm.scenario.training import OPTIMIZERS
 from rooflm.units import is_array
 
 
@@ -142,9 +142,11 @@ def check_degrees(model: Model, m: Mapping) -> None:
         )
 
 
-def find_engine(engine: str | Engine) -> Engine:
-    """An engine by the name of its row, or as it is."""
-    return engine if isinstance(engine, Engine) else load_engine(engine)
+def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
+    """An engine by the name of its row, on the card of a cluster where one is given, or as it is."""
+    if isinstance(engine, Engine):
+        return engine
+    return load_engine(engine, "" if cluster is None else cluster.device.name)
 
 
 def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Quant:
@@ -158,99 +160,17 @@ def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Qua
     return parse_quant(chosen)
 
 
-CHOICES = {
-    "training.optimizer": OPTIMIZERS, "mapping.recompute": RECOMPUTE, "mapping.schedule": SCHEDULES,
-    "engine.all_reduce": ("nccl", "custom"), "engine.attention_kernel": ("cudnn", "fa2"),
-    "engine.selective": ("core", "ops"), "quant.kind": ("any", "int", "float"), "workload.logits": ("last", "all"),
-}  # fmt: skip
-"""Fields that hold one of a few words, by path."""
-
-
 def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     """The scenario with every --set PATH=VALUE put in place. Paths: model., workload., mapping., cluster., engine.,
     quant."""
     for path, given in sets.items():
-        value = choice(path, given, CHOICES[path]) if path in CHOICES else given
         try:
-            scenario = paths.put(scenario, path, value)
+            scenario = paths.put(scenario, path, allowed(scenario, path, given))
         except ValueError as error:
             if isinstance(error, RooflmError):
                 raise
             raise RooflmError(f"{path}: {error}") from error
-        _positive(path, value)
     return scenario
-
-
-_MAY_BE_ZERO = (
-    "prune",
-    "latency",
-    "issue",
-    "step",
-    "sequence",
-    "request",
-    "gap",
-    "context",
-    "workspace",
-    "reread",
-    "idle",
-    "price",
-    "cached",
-    "scale_bits",
-    "recompute_layers",
-    "zero",
-    "fsdp_group",
-    "tokens",
-    "extra_params",
-    "shared_width",
-    "offload",
-    "overlap",
-    "mtbf",
-    "lora_rank",
-    "eager",
-    "captured",
-    "skew",
-    "shared_aside",
-    "alike",
-    "convert",
-    "dequant",
-    "pipeline_loss",
-    "expert_launch",
-    "moe_host",
-    "chunk_host",
-    "graphed",
-    "mtp",
-)
-
-
-_SHARES = (
-    "memory_fraction", "free_fraction", "alike", "pipeline_loss", "stream_share", "tp_overlap", "cp_overlap",
-    "ep_overlap", "graphed", "trainable_layers", "offload_params", "offload_optimizer", "offload_activations",
-)  # fmt: skip
-"""Fields that are a share of something, 1 at most."""
-_COUNTS = {"mtp": 0, "lora_rank": 0, "flushes": 1}
-"""Fields that count something, and the least of each."""
-
-
-def _positive(path: str, value: Any) -> None:
-    """A number set by path must be finite and above zero (or not below it where zero makes sense); a share is 1 at
-    most, a count is whole.
-
-    A gap may be negative: launches that overlap end sooner than their kernels one after the other.
-    """
-    if isinstance(value, str | bool):
-        return
-    field = path.rsplit(".", 1)[-1]
-    low = np.min(np.asarray(value, dtype=float))
-    if path == "engine.gap" and np.isfinite(low):
-        return
-    none = any(word in field for word in _MAY_BE_ZERO)
-    if np.isnan(low) or low < 0 or (low == 0 and not none):
-        raise RooflmError(f"{path} has the value {_plain(low)}, but it must be {'0 or more' if none else 'above 0'}")
-    high = np.max(np.asarray(value, dtype=float))
-    if field in _SHARES and high > 1:
-        raise RooflmError(f"{path} has the value {_plain(high)}, but it is a share and must be at most 1")
-    if field in _COUNTS:
-        whole(path, value, _COUNTS[field])
 
 
 def build_inference(model: str | Model, **arguments: Any) -> Request:
@@ -272,11 +192,9 @@ def build_inference(model: str | Model, **arguments: Any) -> Request:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
-    runner = find_engine(engine)
+    runner = find_engine(engine, machine)
     degrees = split_degrees(found, machine, given, assumed)
     scheme = quant_for(found, given["quant"], assumed)
-    if mode.mode == "calibrated":
-        runner = tuned(runner, machine.device.name)
     work = Workload(**fields_at("workload", "infer", given))
     if np.any(np.asarray(work.cached) >= np.asarray(work.prompt)):
         raise RooflmError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import one_of
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant
@@ -24,8 +25,8 @@ from rooflm.scenario.build_inference import (
     find_model,
     split_degrees,
 )
-from rooflm.scenario.checks import choice, whole
 from rooflm.scenario.checks import plain as _plain
+from rooflm.scenario.checks import whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.training import Training
@@ -52,7 +53,7 @@ def zero_stage(value: Any) -> Any:
     """
     words = {"none": 0, "ddp": 0, "zero0": 0, "zero1": 1, "dist-opt": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3}
     if isinstance(value, str) and not value.isdigit():
-        return words[choice("zero", value, words)]
+        return words[one_of("zero", value, words)]
     stage = whole("zero", int(value) if isinstance(value, str) else value, 0)
     if np.any(np.asarray(stage) > 3):
         raise RooflmError(f"zero is {_plain(np.max(stage))}, but it must be 0, 1, 2 or 3")
@@ -61,7 +62,7 @@ def zero_stage(value: Any) -> Any:
 
 def training_quant(dtype: str, cluster: Cluster, warnings: list[str]) -> Quant:
     """The scheme of a training data type, with a warning where the device has no such rate."""
-    quant = DTYPES[choice("dtype", dtype, DTYPES)]
+    quant = DTYPES[one_of("dtype", dtype, DTYPES)]
     bits = np.asarray(quant.act_bits)
     missing = {8: "fp8", 4: "fp4"}.get(int(bits), "")
     if missing and missing not in cluster.device.peak:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.errors import RooflmError, near_matches
+from rooflm.catalogue.fields import one_of
+from rooflm.errors import RooflmError
 from rooflm.units import Num, is_array
 
 
@@ -30,9 +31,7 @@ def whole(name: str, value: Any, least: int = 1) -> Num:
             raise RooflmError(f"{name} is {plain(value)}, but it must be a whole number of at least {least}")
         return int(number)
     if bad.size:
-        raise RooflmError(
-            f"{name} has the value {plain(bad.flat[0])}, but it must be a whole number of at least {least}"
-        )
+        raise RooflmError(f"{name} is {plain(bad.flat[0])}, but it must be a whole number of at least {least}")
     return flat
 
 
@@ -44,24 +43,10 @@ def amount(name: str, value: Any) -> Any:
     return value
 
 
-def choice(name: str, value: Any, known: Collection[str]) -> str:
-    """A text out of a list; RooflmError with the nearest names otherwise.
-
-    >>> choice("recompute", "Full", ("none", "full"))
-    'full'
-    """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
-    raise RooflmError(f"{name} is {value!r}: {tail}")
-
-
 def choices(name: str, given: Any, known: Collection[str]) -> tuple[str, ...]:
     """Texts out of a list, from a list of them or a comma list."""
     names = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
-    return tuple(choice(name, n, known) for n in names)
+    return tuple(one_of(name, n, known) for n in names)
 
 
 def plain(value: Any) -> str:

@@ -14,8 +14,19 @@ from rooflm.estimate.results import chosen, flatten
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
-from rooflm.search.search import Room, SearchResult, Task, search
-from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, listed, split_axes, totals
+from rooflm.search.search import Grid, SearchResult, SearchTask, search
+from rooflm.search.splits import (
+    GOALS,
+    SHOWN,
+    SINGLE,
+    TWIN_OUTPUTS,
+    degrees,
+    goal_of,
+    limits_of,
+    listed,
+    split_axes,
+    totals,
+)  # fmt: skip
 from rooflm.sweep.axes import Axis, find_axes, is_list
 
 if TYPE_CHECKING:
@@ -122,7 +133,7 @@ def search_infer(
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
-    room = Room((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
-    task = Task(evaluate, (room,), goal, limits,
-                (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), ALIKE)  # fmt: skip
+    grid = Grid((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
+    task = SearchTask(evaluate, (grid,), goal, limits,
+                      (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), TWIN_OUTPUTS)  # fmt: skip
     return search(task, on, assumed=request.assumed)

@@ -19,7 +19,7 @@ from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import find_model
 from rooflm.scenario.checks import whole
 from rooflm.search.limits import Limit
-from rooflm.search.search import Goal, Room, SearchResult, Task, search
+from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import goal_of, listed
 from rooflm.sweep.axes import Axis, find_axes, is_list
 
@@ -44,7 +44,7 @@ OF_RUN = ("gpu_hours", "cost_usd", "energy_j", "days")
 """Outputs of the whole run, worked out where a budget of tokens is given."""
 SEARCHED = (*SHOWN, *OF_RUN)
 """All that a search of training may read."""
-ALIKE = ("step_time_s", "memory_bytes", "gpus")
+TWIN_OUTPUTS = ("step_time_s", "memory_bytes", "gpus")
 """Two answers of one score that also agree in these are one: the option in which they differ is without effect."""
 RECOMPUTE = ("none", "selective", "full")
 ZERO = (0, 1, 2, 3)
@@ -146,7 +146,7 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 
 
 MARGIN = 0.05
-"""Share of memory that a training search keeps free unless told otherwise: predictions of memory are off by about as
+"""Share of memory that a training search keeps free unless named otherwise: predictions of memory are off by about as
 much, and an answer that fills the last bytes runs out of memory on the first longer step."""
 
 
@@ -232,7 +232,7 @@ def search_train(
     free, fixed = find_axes({"model": model, "gpu": gpu, "batch": batch, "seq": seq, "tokens": tokens} | more)
     names = Axis("recompute", listed(recompute, RECOMPUTE))
     stages = Axis("zero", listed(zero, ZERO))
-    rooms = []
+    grids = []
     for count in counts:
         inner = list(layer_splits(found, count, batch, seq, given))
         for kind in listed(schedule, SCHEDULES):
@@ -245,14 +245,14 @@ def search_train(
                     stages,
                     _joined(inner, ("tp", "cp", "ep", "micro_batch")),
                 )
-                told = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
-                rooms.append(Room(axes, {**fixed, "gpus": count, "schedule": kind}, told))
-    if not rooms:
+                named = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
+                grids.append(Grid(axes, {**fixed, "gpus": count, "schedule": kind}, named))
+    if not grids:
         many = counts[0] if len(counts) == 1 else f"up to {max(counts)}"
         raise RooflmError(f"no split of {found.name} over {many} GPUs is legal with these degrees")
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
-    task = Task(evaluate, tuple(rooms), goal, tuple(limits), outputs, (), ALIKE)
+    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
     return search(task, on, assumed=assumed)
 
 
