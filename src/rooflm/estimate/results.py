@@ -85,13 +85,17 @@ def single(value: Any) -> Any:
     >>> single({"a": np.float64(0.5), "b": np.array(True)})
     {'a': 0.5, 'b': True}
     """
-    if isinstance(value, np.generic | np.ndarray):
-        return value.item() if value.ndim == 0 else value
-    if isinstance(value, dict):
+    kind = type(value)
+    if kind is float:
+        return value
+    if kind is dict:
         return {k: single(v) for k, v in value.items()}
-    if isinstance(value, Memory):
+    if kind is Memory:
         return Memory(single(value.parts), single(value.total), single(value.capacity))
-    return value
+    return value.item() if isinstance(value, NUMPY) and value.ndim == 0 else value
+
+
+NUMPY = (np.generic, np.ndarray)
 
 
 class Answer:
@@ -124,8 +128,7 @@ class Result(Answer):
     def __post_init__(self) -> None:
         """Numbers of a single point are plain Python numbers."""
         if self.scenario.axes == 0:
-            for name, value in list(self.__dict__.items()):
-                self.__dict__[name] = single(value)
+            self.__dict__.update({k: single(v) for k, v in self.__dict__.items()})
 
     def plainly(self, value: Any) -> Any:
         """A value as this estimate shows it: plain where it is of a single point."""
