@@ -81,9 +81,10 @@ class Task:
         """Workers know it by its name, INFER or TRAIN."""
         return self.name.upper()
 
-    def over(self, axes: int = 0, **arguments: Any) -> Any:
-        """The estimate of arguments whose numbers may be arrays of `axes` dimensions."""
-        request = self.build(**arguments)
+    def over(self, axes: int = 0, alone: bool = False, **arguments: Any) -> Any:
+        """The estimate of arguments whose numbers may be arrays of `axes` dimensions. alone: a split that breaks a rule
+        is refused; otherwise, inside a grid or a search, its points are marked."""
+        request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         return self.estimate(scenario, request.assumed, request.warnings)
 
@@ -94,7 +95,7 @@ class Task:
 
     def point(self, arguments: Point) -> Any:
         """The estimate of arguments without lists."""
-        return self.over(**{k: v for k, v in arguments.items() if v is not None and k not in SWEPT})
+        return self.over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in SWEPT})
 
     def request(self, arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
         """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import one_of
+from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant
@@ -19,15 +19,14 @@ from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.build_inference import (
     Request,
     apply_sets,
-    check_degrees,
     find_cluster,
     find_engine,
     find_model,
     split_degrees,
 )
-from rooflm.scenario.checks import plain as _plain
 from rooflm.scenario.checks import whole
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.rules import TRAINING, refuse
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.training import Training
 from rooflm.units import is_array
@@ -56,7 +55,7 @@ def zero_stage(value: Any) -> Any:
         return words[one_of("zero", value, words)]
     stage = whole("zero", int(value) if isinstance(value, str) else value, 0)
     if np.any(np.asarray(stage) > 3):
-        raise RooflmError(f"zero is {_plain(np.max(stage))}, but it must be 0, 1, 2 or 3")
+        raise RooflmError(f"zero is {shown(np.max(stage))}, but it must be 0, 1, 2 or 3")
     return stage
 
 
@@ -68,22 +67,6 @@ def training_quant(dtype: str, cluster: Cluster, warnings: list[str]) -> Quant:
     if missing and missing not in cluster.device.peak:
         warnings.append(f"{cluster.device.name} has no {missing} rate: products run at the next wider type")
     return quant
-
-
-def check_training(s: Scenario) -> None:
-    """The rules that a single (not swept) training mapping must meet; each broken one raises RooflmError."""
-    m, w, model = s.mapping, s.workload, s.model.scaled()
-    check_degrees(model, replace(m, dp=m.dp * m.cp))
-    stages, layers = m.pp * m.vp, model.layers
-    if not is_array(stages) and not is_array(layers) and stages > layers + 2:  # embedding and head may take a place
-        raise RooflmError(f"pp x vp is {_plain(stages)}, but {model.name} has only {_plain(layers)} layers")
-    share = m.dp * m.micro_batch
-    if not is_array(share) and not is_array(w.batch) and w.batch % share:
-        near = _plain(share * max(round(float(w.batch / share)), 1))
-        rule = f"it must be a multiple of dp x micro_batch = {_plain(share)}"
-        raise RooflmError(f"batch is {_plain(w.batch)}, but {rule}: try {near}")
-    if not is_array(w.seq) and not is_array(m.cp) and w.seq % m.cp:
-        raise RooflmError(f"cp is {_plain(m.cp)}, but it must divide seq {_plain(w.seq)}")
 
 
 def group_order(text: str | None) -> tuple[str, ...]:
@@ -110,7 +93,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         if asked["sp"]:
             assumed.append("sp on")
     if "zero" not in asked:
-        assumed.append(f"zero {_plain(runner.zero)}")
+        assumed.append(f"zero {shown(runner.zero)}")
     asked["zero"] = zero_stage(asked.get("zero", runner.zero))
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
     again = asked.setdefault("recompute_modules", ())
@@ -137,15 +120,18 @@ def training_options(given: Dict[str, Any], runner: Engine, options: Training | 
         chosen = replace(chosen, loss_scaling=True)
     if float(np.min(chosen.base_bits)) < 16 and not chosen.adapters:
         raise RooflmError(
-            f"base_bits is {_plain(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
+            f"base_bits is {shown(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
         )
     return chosen
 
 
-def build_training(model: str | Model, *, options: Training | None = None, **arguments: Any) -> Request:
+def build_training(
+    model: str | Model, *, options: Training | None = None, alone: bool = True, **arguments: Any
+) -> Request:
     """A Scenario for training from the arguments of `train` (see `scenario.arguments`). Numbers may be arrays.
 
-    options: `Training` ready made, which its own arguments then leave as it is. Raises RooflmError for bad input.
+    options: `Training` ready made, which its own arguments then leave as it is; alone: as in `build_inference`. Raises
+    RooflmError for bad input.
     """
     given = filled("train", arguments)
     assumed: list[str] = []
@@ -169,15 +155,16 @@ def build_training(model: str | Model, *, options: Training | None = None, **arg
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
     mapping = training_mapping(given, degrees, runner, assumed)
     if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
-        many = _plain(np.max(mapping.vp))
+        many = shown(np.max(mapping.vp))
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
     quant = training_quant(given["dtype"], machine, warnings)
     chosen = training_options(given, runner, options)
     work = Workload(**fields_at("workload", "train", given))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, given["sets"] or {})
-    check_training(scenario)
+    if alone:
+        refuse(scenario, TRAINING)
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):
-        limit = f"the {_plain(np.min(found.max_context))} that {found.name} was made for"
-        warnings.append(f"seq is {_plain(np.max(work.seq))} tokens, beyond {limit}")
+        limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
+        warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
     return Request(scenario, tuple(assumed), tuple(warnings))

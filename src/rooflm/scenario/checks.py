@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import one_of
+from rooflm.catalogue.fields import one_of, shown
 from rooflm.errors import RooflmError
 from rooflm.units import Num, is_array
 
@@ -28,10 +28,10 @@ def whole(name: str, value: Any, least: int = 1) -> Num:
     if bad is None:
         number = float(flat)
         if not (math.isfinite(number) and number == math.floor(number) and number >= least):
-            raise RooflmError(f"{name} is {plain(value)}, but it must be a whole number of at least {least}")
+            raise RooflmError(f"{name} is {shown(value)}, but it must be a whole number of at least {least}")
         return int(number)
     if bad.size:
-        raise RooflmError(f"{name} is {plain(bad.flat[0])}, but it must be a whole number of at least {least}")
+        raise RooflmError(f"{name} is {shown(bad.flat[0])}, but it must be a whole number of at least {least}")
     return flat
 
 
@@ -39,7 +39,7 @@ def amount(name: str, value: Any) -> Any:
     """A finite number of at least 0 (or an array of them); RooflmError otherwise."""
     flat = np.asarray(value, dtype=float)
     if not np.all(np.isfinite(flat)) or np.any(flat < 0):
-        raise RooflmError(f"{name} is {plain(np.min(flat))}, but it must be a number of at least 0")
+        raise RooflmError(f"{name} is {shown(np.min(flat))}, but it must be a number of at least 0")
     return value
 
 
@@ -47,13 +47,3 @@ def choices(name: str, given: Any, known: Collection[str]) -> tuple[str, ...]:
     """Texts out of a list, from a list of them or a comma list."""
     names = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
     return tuple(one_of(name, n, known) for n in names)
-
-
-def plain(value: Any) -> str:
-    """A number as a person writes it.
-
-    >>> plain(8.0), plain(0.5)
-    ('8', '0.5')
-    """
-    number = float(value)
-    return str(int(number)) if math.isfinite(number) and number == int(number) else str(number)

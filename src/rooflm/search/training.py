@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import TRAIN, named
-from rooflm.catalogue.model import Attention, Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import find_model
 from rooflm.scenario.checks import whole
+from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import goal_of, listed
@@ -65,16 +66,6 @@ WHOLE_SHARDING = ("torchtitan", "fsdp", "llm-foundry", "nemo-automodel")
 """Engines built on FSDP, which shards optimiser states only together with gradients: there is no ZeRO-1."""
 
 
-def divisors(value: int) -> list[int]:
-    """All divisors, rising.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [d for d in range(1, math.isqrt(value) + 1) if value % d == 0]
-    return sorted({*small, *(value // d for d in small)})
-
-
 def layer_splits(
     model: Model, gpus: int, batch: int, seq: int, given: Mapping[str, Any]
 ) -> Iterator[tuple[int, int, int, int]]:
@@ -86,12 +77,7 @@ def layer_splits(
     >>> list(layer_splits(load_model("llama-7b"), 2, 2, 2048, {"cp": 1}))
     [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (2, 1, 1, 2)]
     """
-    scaled = model.scaled()
-    heads = math.gcd(*(int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None))
-    groups = [int(b.mixer.kv_heads) for b in scaled.blocks if isinstance(b.mixer, Attention)]
-    if given.get("tp") is None and groups and min(groups) > 1:
-        heads = math.gcd(heads, *groups)
-    experts = math.gcd(*(int(b.ffn.experts) for b in scaled.blocks if isinstance(b.ffn, MoE)))
+    heads, experts = tensor_ways(model, shared=given.get("tp") is None), expert_ways(model)
     for tp in _kept("tp", divisors(math.gcd(heads, gpus)), given):
         for cp in _kept("cp", [d for d in divisors(gpus // tp) if d == 1 or seq % (2 * d) == 0], given):
             ways = divisors(math.gcd(experts, gpus)) if experts else [1]
@@ -109,8 +95,8 @@ def stage_splits(model: Model, gpus: int, schedule: str, given: Mapping[str, Any
     >>> stage_splits(load_model("llama-7b"), 4, "interleaved", {})[:4]
     [(2, 2), (2, 4), (2, 8), (2, 16)]
     """
-    layers = int(model.scaled().layers)
-    stages = _kept("pp", [d for d in divisors(gpus) if d <= layers], given)
+    layers = int(model.layers)
+    stages = _kept("pp", divisors(gpus, layers), given)
     if schedule != "interleaved":
         return [(p, 1) for p in stages if _kept("vp", [1], given)]
     found = []
@@ -132,14 +118,11 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     with np.errstate(all="ignore"):  # a fractional dp makes nonsense, which `legal` takes out
         e = TRAIN.over(axes, **arguments)
     dp, m = np.asarray(e.scenario.mapping.dp), e.scenario.mapping
-    broken: Any = (dp < 1) | (dp != np.floor(dp))
+    broken: Any = e.limits.illegal
     if e.scenario.engine.name in SHARDS_STATES_ONLY:
         broken = broken | ((np.asarray(m.zero) > 1) & (np.asarray(m.pp) > 1))
     if e.scenario.engine.name in WHOLE_SHARDING:
         broken = broken | (np.asarray(m.zero) == 1)
-    for reason, flag in e.limits.flags.items():
-        if reason != "out of memory":
-            broken = broken | np.asarray(flag)
     asked = SEARCHED if outputs is None else outputs
     found = {k: dp if k == "dp" else TRAIN.outputs[k].read(e) for k in asked}
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
