@@ -7,6 +7,7 @@ Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds e
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,11 @@ class Model:
         return sum(block.count for block in self.scaled().blocks)
 
     def scaled(self) -> Model:
+        """The model with its width and depth scales and prunings applied (itself when there are none)."""
+        return self._scaled
+
+    @cached_property
+    def _scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).
 
         Head counts and widths are rounded to whole numbers, at least 1; the head size is kept.

@@ -4,7 +4,7 @@ split."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,26 +12,12 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
+from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
 from rooflm.graph.forward import Style
 from rooflm.scenario.rules import INFERENCE, Rule, divisors, flags, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
-
-    parts: dict[str, Num]
-    total: Num
-    capacity: Num
-
-    @property
-    def margin(self) -> Num:
-        """Bytes left (negative: missing)."""
-        return self.capacity - self.total
-
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
