@@ -21,7 +21,6 @@ from rooflm.scenario.scenario import Scenario
 STEP = 0.01
 """Relative change of a knob: one per cent more."""
 INFER_OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "max_batch", "energy_j_per_token")
-TRAIN_OUTPUTS = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
 OVERHEADS = ("issue_prefill", "eager", "issue_decode", "step", "sequence", "request", "gap")
 
 
