@@ -48,7 +48,7 @@ def test_from_near_to_far() -> None:
 
 def test_a_new_card_is_one_row(tmp_path: Path) -> None:
     """What decides its speed beside the datasheet stands in the row, whatever its name."""
-    given: dict[str, Any] = {"model": "llama-2-7b", "engine": "llama.cpp", "quant": "q4_k_m", "batch": 1, "prompt": 512, "output": 64}
+    given: dict[str, Any] = {"model": "llama-2-7b", "engine": "llama.cpp", "quant": "q4_k_m", "batch": 1, "prompt": 512}
     times = {
         more: float(infer(gpu=card(tmp_path, more), **given).tpot)
         for more in ("", "derating = { bandwidth = 0.5 }", 'kernels_of = "l40s"', "system_memory = '4 GiB'")
