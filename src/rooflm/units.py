@@ -105,15 +105,6 @@ def larger(a: Num, b: Num) -> Num:
     return a if a > b else b
 
 
-def neutral(value: object, one: float) -> bool:
-    """True for a plain number that changes nothing (1 of a factor, 0 of a share): its work may be left out.
-
-    >>> neutral(1, 1.0), neutral(1.5, 1.0), neutral(np.ones(2), 1.0)
-    (True, False, False)
-    """
-    return isinstance(value, int | float) and value == one
-
-
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0

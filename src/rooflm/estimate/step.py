@@ -13,7 +13,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.units import Num, neutral
+from rooflm.units import Num, is_plain
 
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
@@ -100,7 +100,7 @@ def unfitted(engine: Engine) -> Engine:
     >>> unfitted(Engine("", gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    if np.all(np.asarray(engine.gap) >= 0) and neutral(engine.prompt, 1.0):
+    if np.all(np.asarray(engine.gap) >= 0) and is_plain(engine.prompt, 1.0):
         return engine
     return replace(engine, gap=np.maximum(engine.gap, 0.0), prompt=1.0)
 

@@ -31,7 +31,7 @@ from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.products import products
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, larger, neutral
+from rooflm.units import Num, is_plain, larger
 
 STREAMS = {
     "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
@@ -257,9 +257,10 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         ep = experts / local
         spread = popularity(experts, top_k, s.engine.skew)
         routing = routed(tokens, top_k, experts, ep, spread)
-        if not neutral(s.engine.alike, 0.0):
+        if not is_plain(s.engine.alike, 0.0):
             touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
-            routing = routing._replace(experts=np.minimum(routing.experts, touched))
+            fewer = np.where(np.asarray(s.engine.alike) > 0, np.minimum(routing.experts, touched), routing.experts)
+            routing = routing._replace(experts=fewer)
         times.append(
             moe_time(
                 tokens,

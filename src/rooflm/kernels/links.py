@@ -8,7 +8,7 @@ from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import CollectiveConstants, fitted, hierarchical
 from rooflm.kernels.derating import card
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, neutral
+from rooflm.units import Num, is_plain
 
 
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
@@ -30,7 +30,7 @@ def in_engine(
     """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
     a network that reaches more or less than the one measured (`kernels.cards`)."""
     device, e = s.cluster.device, s.engine
-    if not neutral(e.collective_floor, 1.0):
+    if not is_plain(e.collective_floor, 1.0):
         empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride).time
         time = time + (e.collective_floor - 1.0) * empty
     return time * (e.collective_factor / card(device.name, device.architecture, e.runs).network)
