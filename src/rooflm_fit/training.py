@@ -31,7 +31,7 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.readers.tables import training_rows
 from rooflm.validation.request import Request
 from rooflm.validation.score import TRAIN, training_scenario
-from rooflm_fit.engines import updated
+from rooflm_fit.engine_rows import updated
 
 Array = NDArray[np.float64]
 

@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import settings, tuned
+from rooflm.catalogue.engines import load_engine, row_of
+from rooflm.errors import RooflmError
 from rooflm.serving.deploy import make_server
 from rooflm.validation.readers.serving import read_serving
 from rooflm.validation.request import ServeRequest
-from rooflm.validation.under_load import Case, cache_type, cases, options, recipe, release, scenario, server_of
+from rooflm.validation.under_load import (
+    Case,
+    cache_type,
+    cases,
+    options,
+    recipe,
+    recipes,
+    release,
+    scenario,
+    server_of,
+)
 from rooflm_fit.serving import outpaced
 
 
@@ -36,7 +46,7 @@ def test_a_group_slower_than_on_an_older_card_is_not_fitted() -> None:
 
 
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
-    for row in settings()["recipe"]:
+    for row in recipes():
         assert "InferenceX" in row["source"] or "aiconfigurator" in row["source"]
         run = case(row["engine"], row.get("models", "llama").split(" ")[0], "h200-sxm-141gb")
         server = make_server(options(run))
@@ -48,8 +58,8 @@ def test_options_come_from_the_campaign_and_else_from_the_engine() -> None:
     assert plain["budget"] == 8192 and plain["scheduler"] == "continuous"
     short = case("trtllm", "llama-3.1-70b", "h200-sxm-141gb")
     assert options(short)["wait_steps"] == 20 and options(short)["budget"] == 16384
-    assert "wait_steps" not in options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", tp=8))
-    assert "wait_steps" not in options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", output=8192))
+    assert options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", tp=8))["wait_steps"] == 0
+    assert options(case("trtllm", "llama-3.1-70b", "h200-sxm-141gb", output=8192))["wait_steps"] == 0
     house = case("trtllm", "qwen3-32b", "h100-sxm-80gb", "1.0.0rc3", 64, prompt=4096)
     assert options(house)["budget"] == 4096 + 64
     looks = [options(case("sglang", "deepseek-v3", "b300-sxm-288gb", clients=n))["receive_interval"] for n in (8, 64)]
@@ -79,12 +89,18 @@ def test_a_static_share_of_memory_leaves_activations_outside() -> None:
 
 
 def test_a_card_and_a_release_scale_the_engine_and_unknown_ones_do_not() -> None:
-    base = tuned(Engine("vllm"), "nowhere")
-    card = tuned(Engine("vllm"), "b200-sxm-180gb")
-    row = settings()["fit"]["vllm"]
-    assert card.speed == pytest.approx(base.speed * row["cards"]["b200-sxm-180gb"]["speed"])
-    assert tuned(Engine("vllm"), "nowhere", "never") == base
-    assert base.request == pytest.approx(row["request"] + row["front"])
+    base, card = load_engine("vllm", "nowhere"), load_engine("vllm", "b200-sxm-180gb")
+    row = row_of("vllm")
+    assert card.speed == pytest.approx(base.speed * row.cards["b200-sxm-180gb"]["speed"]) != base.speed
+    old = load_engine("vllm@0.18.0", "b200-sxm-180gb")
+    assert old.request == pytest.approx(base.request * row.releases["0.18.0"]["request"]) and old.runs == "vllm"
+    assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.18.0")).engine.prompt == pytest.approx(
+        load_engine("vllm@0.18.0", "h100-sxm-80gb").prompt
+    )
+    assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
+    assert scenario(case("trtllm", "qwen3-32b", "h100-sxm-80gb", "0.17.0")).engine.step == pytest.approx(300e-6)
+    with pytest.raises(RooflmError, match=r"known releases are 0\.1"):
+        load_engine("vllm@0.18")
 
 
 ROW = {
@@ -153,10 +169,10 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
 
 
 def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
-    from rooflm.serving.steps import Reach, components
+    from rooflm.serving.steps import TableSize, components
 
     run = case("trtllm", "llama-3.1-70b", "b200-sxm-180gb", tp=8)
-    parts = components(scenario(run), Reach(64, 4, 2048)).parts
+    parts = components(scenario(run), TableSize(64, 4, 2048)).parts
     weights = 70e9 / 8 / 7.7e12
     products = 4 * 80
     assert weights < parts.decode["gemm_factor"][0] < weights / 0.6 + products * 5e-6

@@ -7,6 +7,7 @@ Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds e
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,11 @@ class Model:
         return sum(block.count for block in self.scaled().blocks)
 
     def scaled(self) -> Model:
+        """The model with its width and depth scales and prunings applied (itself when there are none)."""
+        return self._scaled
+
+    @cached_property
+    def _scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).
 
         Head counts and widths are rounded to whole numbers, at least 1; the head size is kept.
@@ -242,74 +248,57 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
     >>> mixer_params(Attention(32, 32, 128), 4096) == 4 * 4096**2
     True
     """
-    h = hidden
     if mixer is None:
         return 0
     if isinstance(mixer, Attention):
-        own = not mixer.shared_kv
-        kv_heads = own * mixer.kv_heads
-        q, k, val = mixer.heads * mixer.head_dim, kv_heads * mixer.head_dim, kv_heads * mixer.v_dim
-        out = mixer.heads * mixer.v_dim
-        biases = mixer.bias * (q + k + val) + mixer.out_bias * h
-        # the indexer (MiniMax-M3): its queries and one key a token from the hidden state, a norm on each
-        index = (mixer.index_heads + (mixer.index_heads > 0)) * mixer.index_dim * h + 2 * mixer.index_dim
-        norms = mixer.qk_norm * (1 + own) * mixer.head_dim
-        return h * (q * (1 + mixer.gate) + k + val) + out * h + biases + norms + index
-    if isinstance(mixer, MLA):
-        qk = mixer.nope_dim + mixer.rope_dim
-        low_rank = mixer.q_rank * (h + mixer.heads * qk + 1)
-        query = h * mixer.heads * qk if is_plain(mixer.q_rank, 0) else low_rank
-        latent = h * (mixer.kv_rank + mixer.rope_dim) + mixer.kv_rank
-        expand = mixer.kv_rank * mixer.heads * (mixer.nope_dim + mixer.value_dim)
-        # the indexer (DeepSeek-V3.2): queries from the low-rank queries, one key a token with a LayerNorm, head weights
-        index = (mixer.index_topk > 0) * (
-            mixer.q_rank * mixer.index_heads * mixer.index_dim + h * mixer.index_dim + h * mixer.index_heads
-            + 2 * mixer.index_dim
-        )  # fmt: skip
-        return query + latent + expand + mixer.heads * mixer.value_dim * h + index
-    inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
-    if mixer.kind == "mamba2":
-        # in: z, x, B, C, dt; conv over x, B, C with bias; A, D, dt bias a head; gated norm; out
-        return (
-            h * (2 * inner + 2 * keys + mixer.heads)
-            + (mixer.conv + 1) * (inner + 2 * keys)
-            + 3 * mixer.heads
-            + (inner + inner * h)
-        )
-    if mixer.kind == "mamba1":
-        # in: x, z; conv with bias; x -> dt rank, B, C; dt -> inner with bias; A, D; out (state per channel)
-        rank = np.ceil(h / 16)
-        return (
-            2 * h * inner
-            + (mixer.conv + 1) * inner
-            + inner * (rank + 2 * mixer.state)
-            + (rank + 1) * inner
-            + (inner * mixer.state + inner + inner * h)
-        )
-    if mixer.kind == "lightning":
-        # q, k, v, output gate; norm; out
-        return h * (2 * inner + 2 * keys) + inner + inner * h
-    if mixer.kind == "conv":
-        # two gates and the value; convolution; out
-        return 3 * h * inner + mixer.conv * inner + inner * h
-    if mixer.kind == "gated-delta":
-        # q, k, v, output gate z; beta and decay a head; conv over q, k, v; A and dt bias; norm of head_dim; out
-        return (
-            h * (2 * keys + 2 * inner + 2 * mixer.heads)
-            + mixer.conv * (2 * keys + inner)
-            + 2 * mixer.heads
-            + (mixer.head_dim + inner * h)
-        )
-    # Kimi delta attention: q, k, v, per-channel decay and output gate through a low rank of head_dim, beta a head
-    gates = mixer.head_dim * (2 * h + keys + inner)
-    return (
-        h * (2 * keys + inner + mixer.heads)
-        + mixer.conv * (2 * keys + inner)
-        + gates
-        + mixer.heads
-        + keys
-        + (mixer.head_dim + inner * h)
-    )
+        return attention_params(mixer, hidden)
+    return latent_params(mixer, hidden) if isinstance(mixer, MLA) else recurrent_params(mixer, hidden)
+
+
+def attention_params(a: Attention, h: Num) -> Num:
+    """Projections of queries, keys, values and output, biases, norms of q and k, and (MiniMax-M3) the indexer: its
+    queries and one key a token from the hidden state, a norm on each."""
+    own = not a.shared_kv
+    kv_heads = own * a.kv_heads
+    q, k, val = a.heads * a.head_dim, kv_heads * a.head_dim, kv_heads * a.v_dim
+    index = (a.index_heads + (a.index_heads > 0)) * a.index_dim * h + 2 * a.index_dim
+    norms = a.qk_norm * (1 + own) * a.head_dim
+    biases = a.bias * (q + k + val) + a.out_bias * h
+    return h * (q * (1 + a.gate) + k + val) + a.heads * a.v_dim * h + biases + norms + index
+
+
+def latent_params(a: MLA, h: Num) -> Num:
+    """Latent attention, and (DeepSeek-V3.2) the indexer: queries from the low-rank queries, one key a token with a
+    LayerNorm, head weights."""
+    qk = a.nope_dim + a.rope_dim
+    query = h * a.heads * qk if is_plain(a.q_rank, 0) else a.q_rank * (h + a.heads * qk + 1)
+    latent = h * (a.kv_rank + a.rope_dim) + a.kv_rank
+    expand = a.kv_rank * a.heads * (a.nope_dim + a.value_dim)
+    index = a.q_rank * a.index_heads * a.index_dim + h * a.index_dim + h * a.index_heads + 2 * a.index_dim
+    return query + latent + expand + a.heads * a.value_dim * h + (a.index_topk > 0) * index
+
+
+def recurrent_params(a: LinearAttention, h: Num) -> Num:
+    """A recurrent mixer: what goes in, the convolution and the state's own parameters, and the output projection."""
+    inner, keys, rank = a.heads * a.head_dim, a.key_heads * a.state, np.ceil(h / 16)
+    into = {
+        # z, x, B, C, dt; convolution over x, B, C with bias; A, D, dt bias a head; gated norm
+        "mamba2": h * (2 * inner + 2 * keys + a.heads) + (a.conv + 1) * (inner + 2 * keys) + 3 * a.heads + inner,
+        # x, z; convolution with bias; x -> dt rank, B, C; dt -> inner with bias; A a channel and state, D
+        "mamba1": 2 * h * inner + (a.conv + 1) * inner + inner * (rank + 2 * a.state) + (rank + 1) * inner
+        + inner * a.state + inner,
+        # q, k, v, output gate; norm
+        "lightning": h * (2 * inner + 2 * keys) + inner,
+        # two gates and the value; convolution
+        "conv": 3 * h * inner + a.conv * inner,
+        # q, k, v, output gate z; beta and decay a head; convolution over q, k, v; A and dt bias; norm of head_dim
+        "gated-delta": h * (2 * keys + 2 * inner + 2 * a.heads) + a.conv * (2 * keys + inner) + 2 * a.heads
+        + a.head_dim,
+        # q, k, v, beta a head; convolution; decay a channel and output gate through a low rank of head_dim; A; norm
+        "kda": h * (2 * keys + inner + a.heads) + a.conv * (2 * keys + inner) + a.head_dim * (2 * h + keys + inner)
+        + a.heads + keys + a.head_dim,
+    }  # fmt: skip
+    return into[a.kind] + inner * h
 
 
 def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:

@@ -6,16 +6,17 @@ timed together. A step is m micro-batches on the slowest stage, the bubble, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.capacity import Limits, Memory
+from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
+from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
+from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -25,7 +26,6 @@ from rooflm.estimate.training_step import (
     flops_seconds,
     forward_flops,
     grad_bytes,
-    micro_batches,
     recomputed_flops,
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
@@ -33,12 +33,13 @@ from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.rules import TRAINING
+from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num
 
 
-@dataclass(frozen=True)
-class TrainingEstimate:
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingEstimate(Result):
     """The answer; SI units, arrays with one dimension an axis.
 
     step_time: one optimiser step (s); parts: name -> s, summing to it; detail: phase -> (part of the model -> s) of the
@@ -58,12 +59,12 @@ class TrainingEstimate:
     hfu: Num
     memory: Memory
     fits: Num
-    limits: Limits = field(repr=False)
+    limits: Limits
     max_micro_batch: Num
     micro_batches: Num
     comm_bytes: dict[str, Num]
     parts: dict[str, Num]
-    detail: dict[str, dict[str, Num]] = field(repr=False)
+    detail: dict[str, dict[str, Num]]
     bubble_fraction: Num
     flops_time: Num
     layer_forward: Num
@@ -72,12 +73,25 @@ class TrainingEstimate:
     power: Num
     gpus: Num
     scenario: Scenario
-    timed: StepGraph[Timed] = field(repr=False)
+    timed: StepGraph[Timed]
     convention: str = "full"
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @cached_property
+    OUTPUTS = TRAIN_OUTPUTS
+
+    def lines(self) -> list[str]:
+        """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
+        s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
+        return [
+            headline(s, self.gpus),
+            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
+            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
+            f"MFU {shown(100 * self.mfu)} %",
+            verdict(self.memory, self.fits, self.reason),
+        ]
+
+    @figure
     def reason(self) -> Num:
         """Why a point cannot run, or an empty text."""
         return self.limits.reason
@@ -87,7 +101,7 @@ class TrainingEstimate:
         """The whole run: steps, GPU-hours, cost, energy, goodput."""
         s, w = self.scenario, self.scenario.workload
         state = self.memory.parts["weights"] + self.memory.parts["optimizer"]
-        return job(
+        found = job(
             s.training,
             w.tokens,
             w.batch,
@@ -98,28 +112,29 @@ class TrainingEstimate:
             self.step_energy,
             state,
         )
+        return Job(*map(self.plainly, found))
 
-    @property
+    @figure
     def energy(self) -> Num:
         """Joules of the run."""
         return self.job.energy
 
-    @property
+    @figure
     def steps(self) -> Num:
         """Optimiser steps of the run (1 where no tokens were given)."""
         return self.job.steps
 
-    @property
+    @figure
     def gpu_hours(self) -> Num:
         """GPU-hours of the run, undisturbed."""
         return self.job.gpu_hours
 
-    @property
+    @figure
     def days(self) -> Num:
         """Days of the run, undisturbed."""
         return self.job.days
 
-    @property
+    @figure
     def cost(self) -> Num:
         """USD of the run, undisturbed."""
         return self.job.cost
@@ -161,37 +176,6 @@ def volumes(step: TrainingStep) -> dict[str, Num]:
     return sent
 
 
-def check(s: Scenario, c: Context, fits: Num) -> Limits:
-    """The rules of a legal training mapping, and memory, each a flag with its reason."""
-    m, model, w = s.mapping, c.model, s.workload
-    flags: dict[str, Num] = {}
-    wrong: Any = np.zeros((), dtype=bool)
-    for block in model.blocks:
-        if block.mixer is not None:
-            wrong = wrong | np.asarray(block.mixer.heads % m.tp != 0)
-    flags["tp does not divide the heads"] = wrong
-    flags["the degrees do not divide the GPUs"] = m.uneven
-    flags["the degrees make another number of GPUs"] = m.misfit
-    flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
-    flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
-    flushes = s.training.flushes
-    if not (isinstance(flushes, int) and flushes == 1):
-        flags["flushes does not divide the micro-batches"] = np.asarray(micro_batches(s) % flushes != 0)
-    if m.schedule == "interleaved":
-        each = micro_batches(s) / flushes
-        short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (each % m.pp != 0)
-        flags["interleaving needs a multiple of pp micro-batches"] = short
-    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
-    wrong = np.zeros((), dtype=bool)
-    for count in experts:
-        wrong = wrong | np.asarray(count % m.ep != 0) | np.asarray((m.tp * m.cp * m.dp) % m.ep != 0)
-    flags["ep does not divide the experts or tp x cp x dp"] = wrong
-    if not experts:
-        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
-    flags["out of memory"] = ~np.asarray(fits)
-    return Limits(flags)
-
-
 def products_dtype_peak(s: Scenario) -> Num:
     """FLOP/s of the device in the data type of the products."""
     return s.cluster.device.peak[rates(s).dtype["quant"]]
@@ -231,10 +215,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     model_flops = 3.0 * forward * batch
     again = recomputed_flops(s, layers) * batch
     memory = memory_use(s, c)
-    limits = check(s, c, memory.total <= memory.capacity)
-    illegal: Any = np.zeros((), dtype=bool)
-    for flag in limits.flags.values():
-        illegal = illegal | flag
+    limits = check(s, memory.total <= memory.capacity, TRAINING)
     energy = energy_of(step)
     return TrainingEstimate(
         step_time=step.total,
@@ -244,7 +225,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
         mfu_causal=3.0 * causal * batch / peak_work,
         hfu=(model_flops + again) / peak_work,
         memory=memory,
-        fits=~illegal,
+        fits=~limits.broken,
         limits=limits,
         max_micro_batch=largest_micro_batch(s, memory),
         micro_batches=step.micro_batches,

@@ -6,6 +6,7 @@ Bad input raises RooflmError with one sentence: the field, the value, the rule, 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,16 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import load_engine, tuned
-from rooflm.catalogue.hardware import Cluster
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.fields import shown
+from rooflm.catalogue.hardware import Cluster, Device
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
-from rooflm.catalogue.quant import parse_quant
-from rooflm.errors import RooflmError, near_matches
+from rooflm.catalogue.quant import Quant, parse_quant
+from rooflm.errors import RooflmError
 from rooflm.scenario import paths
-from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES, Mapping
+from rooflm.scenario.arguments import fields_at, filled
+from rooflm.scenario.bounds import allowed
+from rooflm.scenario.checks import whole
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
-from rooflm.scenario.training import OPTIMIZERS
 from rooflm.units import Num, is_array
 
 
@@ -34,55 +40,26 @@ class Request(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def whole(name: str, value: Any, least: int = 1) -> Num:
-    """A whole number of at least `least` (or an array of them); RooflmError otherwise.
-
-    >>> whole("tp", 8)
-    8
-    """
-    if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float | np.number)):
-        raise RooflmError(f"{name} is {value!r}, but it must be a whole number of at least {least}")
-    flat = np.asarray(value, dtype=float)
-    bad = flat[~(np.isfinite(flat) & (flat == np.floor(flat)) & (flat >= least))] if flat.ndim else None
-    if bad is None:
-        number = float(flat)
-        if not (math.isfinite(number) and number == math.floor(number) and number >= least):
-            raise RooflmError(f"{name} is {_plain(value)}, but it must be a whole number of at least {least}")
-        return int(number)
-    if bad.size:
-        raise RooflmError(
-            f"{name} has the value {_plain(bad.flat[0])}, but it must be a whole number of at least {least}"
-        )
-    return flat
-
-
-def _plain(value: Any) -> str:
-    """A number as a person writes it."""
-    number = float(value)
-    return str(int(number)) if math.isfinite(number) and number == int(number) else str(number)
-
-
-def divisors(value: int, near: int) -> str:
-    """The divisors of a number nearest to `near`, as "2 or 4"."""
-    ways = [d for d in range(1, value + 1) if value % d == 0]
-    ways.sort(key=lambda d: (abs(math.log(d / near)), d))
-    return " or ".join(str(d) for d in sorted(ways[:2]))
-
-
-def find_cluster(gpu: str | None, cluster: str | None) -> tuple[Cluster, list[str]]:
-    """The cluster of a device, or a named cluster with its own or the given device; and what was assumed."""
+def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tuple[Cluster, list[str]]:
+    """The cluster of a device, or a given cluster with its own or the given device; and what was assumed."""
     if cluster:
-        device = catalogue.load_device(gpu) if gpu else None
+        device = catalogue.load_device(gpu) if isinstance(gpu, str) else gpu
+        if isinstance(cluster, Cluster):
+            return cluster if device is None else replace(cluster, device=device), []
         return catalogue.load_cluster(cluster, device), []
     if not gpu:
         raise RooflmError("gpu is missing: name one with --gpu (see `rooflm list gpus`) or a cluster with --cluster")
-    name = catalogue.default_cluster(gpu)
-    return catalogue.load_cluster(name, catalogue.load_device(gpu)), [f"cluster {name}"]
+    name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    return catalogue.load_cluster(name, gpu), [f"cluster {name}"]
 
 
 def find_model(model: str | Model) -> Model:
     """A model given by name or path, or a Model as it is."""
-    return model if isinstance(model, Model) else load_model(model)
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
+    return load_model(str(model))
 
 
 def node_size(cluster: Cluster) -> int:
@@ -93,74 +70,53 @@ def node_size(cluster: Cluster) -> int:
 def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str]) -> dict[str, Any]:
     """tp, pp, dp, cp, ep from what was given: whatever of --gpus is not spoken for goes to tp within a node, then pp.
 
-    With tp or pp given, the rest of --gpus is data parallel. Raises RooflmError when the degrees do not multiply up.
+    With tp or pp given, the rest of --gpus is data parallel. Degrees that do not multiply up break a rule of `rules`.
     """
     named = ("tp", "pp", "dp", "cp", "ep")
     degrees: dict[str, Any] = {k: whole(k, given[k]) for k in named if given.get(k) is not None}
     gpus = given.get("gpus")
-    if gpus is not None:
-        gpus = whole("gpus", gpus)
-        rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
-        if not is_array(rest) and rest != int(rest):
-            product = " x ".join(f"{k} {_plain(degrees[k])}" for k in ("tp", "pp", "dp", "cp") if k in degrees)
-            raise RooflmError(f"gpus is {_plain(gpus)}, but {product} must divide it")
-        if "tp" not in degrees and "pp" not in degrees:
-            heads = next(
-                (int(b.mixer.heads) for b in model.blocks if b.mixer is not None and not is_array(b.mixer.heads)), 1
-            )
-            node = node_size(cluster)
-            ways = np.array([d for d in range(1, heads + 1) if heads % d == 0 and d <= node])
-            fit = (np.asarray(rest)[..., None] % ways == 0) & (ways <= np.asarray(rest)[..., None])
-            tp = np.max(np.where(fit, ways, 1), axis=-1)
-            degrees["tp"] = tp if is_array(rest) else int(tp)
-            degrees["pp"] = rest / tp if is_array(rest) else int(rest / tp)
-            if not is_array(rest):
-                assumed.append(f"tp {degrees['tp']}, pp {degrees['pp']}")
-        elif "dp" not in degrees:
-            degrees["dp"] = rest if is_array(rest) else int(rest)
-            if degrees["dp"] is not rest and degrees["dp"] != 1:
-                assumed.append(f"dp {degrees['dp']}")
-        elif is_array(rest):
-            degrees["gpus"] = gpus  # points whose degrees make another number are told as such
-        elif rest != 1:
-            raise RooflmError(
-                f"gpus is {_plain(gpus)}, but tp x pp x dp x cp is {_plain(gpus / rest)}: leave one of them out"
-            )
+    if gpus is None:
+        return degrees
+    gpus = whole("gpus", gpus)
+    rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
+    rest = int(rest) if not is_array(rest) and rest == int(rest) else rest
+    if "tp" not in degrees and "pp" not in degrees:
+        tp = tensor_degree(model, rest, node_size(cluster))
+        degrees |= {"tp": tp, "pp": rest // tp if isinstance(rest, int) else rest / tp}
+        if not is_array(rest):
+            assumed.append(f"tp {degrees['tp']}, pp {shown(degrees['pp'])}")
+    elif "dp" not in degrees:
+        degrees["dp"] = rest
+        if not is_array(rest) and rest != 1:
+            assumed.append(f"dp {shown(rest)}")
+    elif is_array(rest) or rest != 1:
+        degrees["gpus"] = gpus  # the rules say where the degrees make another number
     return degrees
 
 
-def check_degrees(model: Model, m: Mapping) -> None:
-    """The rules that a single (not swept) mapping must meet; each broken one raises RooflmError."""
-    scaled = model.scaled()
-    for block in scaled.blocks:
-        if block.mixer is not None and not is_array(m.tp) and not is_array(block.mixer.heads):
-            heads = int(block.mixer.heads)
-            if heads % int(m.tp):
-                raise RooflmError(
-                    f"tp is {m.tp}, but it must divide the {heads} attention heads of {model.name}: "
-                    f"try {divisors(heads, int(m.tp))}"
-                )
-        if isinstance(block.ffn, MoE) and not is_array(m.ep) and not is_array(block.ffn.experts):
-            experts = int(block.ffn.experts)
-            if experts % int(m.ep):
-                raise RooflmError(
-                    f"ep is {m.ep}, but it must divide the {experts} experts of {model.name}: "
-                    f"try {divisors(experts, int(m.ep))}"
-                )
-    if not is_array(m.ep) and m.ep > 1:
-        if not any(isinstance(b.ffn, MoE) for b in scaled.blocks):
-            raise RooflmError(f"ep is {m.ep}, but {model.name} has no experts: leave ep at 1")
-        if not is_array(m.tp) and not is_array(m.dp) and (m.tp * m.dp) % m.ep:
-            raise RooflmError(f"ep is {m.ep}, but it must divide tp x dp = {m.tp * m.dp}")
-    layers = scaled.layers
-    if not is_array(m.pp) and not is_array(layers) and m.pp > layers:
-        raise RooflmError(
-            f"pp is {m.pp}, but {model.name} has only {_plain(layers)} layers: use at most {_plain(layers)}"
-        )
+def tensor_degree(model: Model, rest: Num, node: int) -> Num:
+    """The largest tp within a node that divides the heads and what is left of the GPUs.
+
+    >>> tensor_degree(load_model("llama-7b"), 12, 8), tensor_degree(load_model("llama-7b"), 6, 8)
+    (4, 2)
+    """
+    ways = np.array(divisors(tensor_ways(model) or 1, node))
+    fit = (np.asarray(rest)[..., None] % ways == 0) & (ways <= np.asarray(rest)[..., None])
+    tp = np.max(np.where(fit, ways, 1), axis=-1)
+    return tp if is_array(rest) else int(tp)
 
 
-def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
+def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
+    """An engine by the name of its row, on the card of a cluster where one is given, or as it is."""
+    if isinstance(engine, Engine):
+        return engine
+    return load_engine(engine, "" if cluster is None else cluster.device.name)
+
+
+def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type."""
+    if isinstance(name, Quant):
+        return name
     if name:
         return parse_quant(name)
     chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
@@ -168,160 +124,51 @@ def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
     return parse_quant(chosen)
 
 
-def choice(name: str, value: Any, known: tuple[str, ...] | dict[str, Any]) -> str:
-    """A text out of a list; RooflmError with the nearest names otherwise.
-
-    >>> choice("recompute", "Full", ("none", "full"))
-    'full'
-    """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
-    raise RooflmError(f"{name} is {value!r}: {tail}")
-
-
-CHOICES = {
-    "training.optimizer": OPTIMIZERS, "mapping.recompute": RECOMPUTE, "mapping.schedule": SCHEDULES,
-    "engine.all_reduce": ("nccl", "custom"), "engine.attention_kernel": ("cudnn", "fa2"),
-    "engine.selective": ("core", "ops"), "quant.kind": ("any", "int", "float"), "workload.logits": ("last", "all"),
-}  # fmt: skip
-"""Fields that hold one of a few words, by path."""
-
-
 def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     """The scenario with every --set PATH=VALUE put in place. Paths: model., workload., mapping., cluster., engine.,
     quant."""
     for path, given in sets.items():
-        value = choice(path, given, CHOICES[path]) if path in CHOICES else given
         try:
-            scenario = paths.put(scenario, path, value)
+            scenario = paths.put(scenario, path, allowed(scenario, path, given))
         except ValueError as error:
             if isinstance(error, RooflmError):
                 raise
             raise RooflmError(f"{path}: {error}") from error
-        _positive(path, value)
     return scenario
 
 
-_MAY_BE_ZERO = (
-    "prune",
-    "latency",
-    "issue",
-    "step",
-    "sequence",
-    "request",
-    "gap",
-    "context",
-    "workspace",
-    "reread",
-    "idle",
-    "price",
-    "cached",
-    "scale_bits",
-    "recompute_layers",
-    "zero",
-    "fsdp_group",
-    "tokens",
-    "extra_params",
-    "shared_width",
-    "offload",
-    "overlap",
-    "mtbf",
-    "lora_rank",
-    "eager",
-    "captured",
-    "skew",
-    "shared_aside",
-    "alike",
-    "convert",
-    "dequant",
-    "pipeline_loss",
-    "expert_launch",
-    "moe_host",
-    "chunk_host",
-    "graphed",
-    "mtp",
-)
+def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Request:
+    """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
 
-
-_SHARES = (
-    "memory_fraction", "free_fraction", "alike", "pipeline_loss", "stream_share", "tp_overlap", "cp_overlap",
-    "ep_overlap", "graphed", "trainable_layers", "offload_params", "offload_optimizer", "offload_activations",
-)  # fmt: skip
-"""Fields that are a share of something, 1 at most."""
-_COUNTS = {"mtp": 0, "lora_rank": 0, "flushes": 1}
-"""Fields that count something, and the least of each."""
-
-
-def _positive(path: str, value: Any) -> None:
-    """A number set by path must be finite and above zero (or not below it where zero makes sense); a share is 1 at
-    most, a count is whole.
-
-    A gap may be negative: launches that overlap end sooner than their kernels one after the other.
+    alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
+    Raises RooflmError for bad input.
     """
-    if isinstance(value, str | bool):
-        return
-    field = path.rsplit(".", 1)[-1]
-    low = np.min(np.asarray(value, dtype=float))
-    if path == "engine.gap" and np.isfinite(low):
-        return
-    none = any(word in field for word in _MAY_BE_ZERO)
-    if np.isnan(low) or low < 0 or (low == 0 and not none):
-        raise RooflmError(f"{path} has the value {_plain(low)}, but it must be {'0 or more' if none else 'above 0'}")
-    high = np.max(np.asarray(value, dtype=float))
-    if field in _SHARES and high > 1:
-        raise RooflmError(f"{path} has the value {_plain(high)}, but it is a share and must be at most 1")
-    if field in _COUNTS:
-        whole(path, value, _COUNTS[field])
-
-
-def build_inference(
-    *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
-    ep: Any = None, cp: Any = None, batch: Any = 1, prompt: Any = 512, output: Any = 128, cached: Any = 0,
-    logits: str = "last", quant: str | None = None, engine: str | None = None,
-    efficiency: str | Efficiency | None = None,
-    cluster: str | None = None, sets: Dict[str, Any] | None = None,
-) -> Request:  # fmt: skip
-    """A Scenario for inference. Numbers may be arrays. Raises RooflmError for bad input."""
+    given = filled("infer", arguments)
     assumed: list[str] = []
     warnings: list[str] = []
     found = find_model(model)
-    machine, said = find_cluster(gpu, cluster)
+    machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
+    efficiency, engine = given["efficiency"], given["engine"]
     mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        own = catalogue.own_row("engine", gpu)
+        own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
-    runner = load_engine(engine)
-    degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
-    scheme = quant_for(found, quant, assumed)
-    if mode.mode == "calibrated":
-        runner = tuned(runner, machine.device.name)
-    work = Workload(
-        batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
-        cached=whole("cached", cached, 0), logits=logits,
-    )  # fmt: skip
-    if logits not in ("last", "all"):
-        raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
-    if np.any(np.asarray(work.cached) >= np.asarray(work.prompt)):
-        raise RooflmError(
-            f"cached is {_plain(np.max(work.cached))}, but it must be below prompt "
-            f"({_plain(np.min(work.prompt))}): at least one token is new"
-        )
-    mapping = Mapping(**degrees)
-    if runner.pipelined:
-        mapping = replace(mapping, in_flight=mapping.pp)
-    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
-    check_degrees(scenario.model, scenario.mapping)
+    runner = find_engine(engine, machine)
+    degrees = split_degrees(found, machine, given, assumed)
+    scheme = quant_for(found, given["quant"], assumed)
+    work = Workload(**fields_at("workload", "infer", given))
+    mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
+    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})
+    if alone:
+        refuse(scenario, INFERENCE)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
     if np.any(longest > np.asarray(found.max_context)):
         warnings.append(
-            f"prompt + output is {_plain(longest)} tokens, beyond the {_plain(np.min(found.max_context))} "
+            f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"
         )
     return Request(scenario, tuple(assumed), tuple(warnings))

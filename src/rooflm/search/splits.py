@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal
 from rooflm.sweep.axes import Axis, is_list
@@ -31,12 +32,23 @@ SHOWN = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_
          "cost_usd_per_million_tokens")  # fmt: skip
 
 
-ALIKE = ("ttft_s", "tpot_s")
+TWIN_OUTPUTS = ("ttft_s", "tpot_s")
 """Two answers of one score that users cannot tell apart are one: that with the fewest GPUs."""
 
 
 SINGLE = ("model", "prompt", "output", "cached", "logits", "efficiency", "cluster")
 """Inputs that say what is asked: one value each."""
+
+
+def listed(value: Any, usual: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """The values of an argument that may be a list, one value, or not given.
+
+    >>> listed([1, 2]), listed(8), listed(None, (1, 2))
+    ((1, 2), (8,), (1, 2))
+    """
+    if value is None:
+        return tuple(usual)
+    return tuple(value) if is_list(value) else (value,)
 
 
 def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> Iterator[tuple[int, int, int, int]]:
@@ -47,9 +59,7 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
     >>> list(degrees(load_model("llama-7b"), [2], {}))
     [(1, 1, 2, 1), (1, 2, 1, 1), (2, 1, 1, 1)]
     """
-    scaled = model.scaled()
-    heads = math.gcd(*(int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None))
-    experts = math.gcd(*(int(b.ffn.experts) for b in scaled.blocks if isinstance(b.ffn, MoE)))
+    heads, experts, layers = tensor_ways(model), expert_ways(model), int(model.layers)
     allowed = {
         k: {int(v) for v in (given[k] if is_list(given[k]) else [given[k]])} for k in given if given[k] is not None
     }
@@ -58,15 +68,14 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
         return name not in allowed or value in allowed[name]
 
     for total in totals:
-        for tp in (d for d in range(1, total + 1) if total % d == 0 and heads % d == 0 and may("tp", d)):
+        for tp in (d for d in divisors(math.gcd(heads, total)) if may("tp", d)):
             rest = total // tp
-            for pp in (d for d in range(1, rest + 1) if rest % d == 0 and d <= int(scaled.layers) and may("pp", d)):
+            for pp in (d for d in divisors(rest, layers) if may("pp", d)):
                 dp = rest // pp
                 if not may("dp", dp):
                     continue
-                for ep in range(1, tp * dp + 1):
-                    legal = ep == 1 or (experts > 0 and experts % ep == 0 and (tp * dp) % ep == 0)
-                    if legal and may("ep", ep):
+                for ep in divisors(math.gcd(experts, tp * dp)) if experts else [1]:
+                    if may("ep", ep):
                         yield tp, pp, dp, ep
 
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Cluster
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference import bound_shares, infer_scenario, mean_step, prefill_passes
+from rooflm.estimate.inference import bound_shares, infer_scenario
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.roofline import BOUNDS
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.build_training import build_training
+from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device
 from rooflm.units import Num
@@ -60,15 +61,6 @@ class Outcome(NamedTuple):
     energy: Num
     memory: Num
     sent: tuple[Num, Num] = (0.0, 0.0)
-
-
-def divisors(value: int, most: float = float("inf")) -> list[int]:
-    """Divisors of a number up to `most`.
-
-    >>> divisors(12, 6)
-    [1, 2, 3, 4, 6]
-    """
-    return [d for d in range(1, int(min(value, most)) + 1) if value % d == 0]
 
 
 def legal_splits(
@@ -122,7 +114,7 @@ def make_task(
         raise RooflmError(f"metric is {chosen!r}, but for {phase} it must be one of {', '.join(METRICS[phase])}")
     w, m, scaled = scenario.workload, scenario.mapping, scenario.model.scaled()
     if free:
-        heads = next((int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None), gpus)
+        heads = tensor_ways(scaled) or gpus
         micro = micro if phase == "train" else (1,)
         mappings = legal_splits(heads, int(scaled.layers), gpus, int(w.batch), micro, tp_most)
     else:
@@ -135,8 +127,6 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     """The task on a cluster with a mapping; numbers may be arrays of `axes` dimensions. traffic: fill `sent` too."""
     degrees: dict[str, Any] = dict(chosen)
     mapping = replace(task.scenario.mapping, **degrees)
-    if task.phase == "infer" and task.scenario.engine.pipelined:
-        mapping = replace(mapping, in_flight=mapping.pp)
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":
         train = train_scenario(s)
@@ -146,7 +136,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
         return Outcome(time, train.fits, training_causes(train), train.step_energy, train.memory.total, sent)
     e = infer_scenario(s)
     time = getattr(e, task.metric)
-    passes = prefill_passes(s) * e.waves if task.metric != "tpot" else 0.0
+    passes = e.running.passes * e.waves if task.metric != "tpot" else 0.0
     steps: Num = {"latency": np.maximum(s.workload.output - 1, 0) * e.waves, "ttft": 0.0, "tpot": 1.0}[task.metric]
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     for phase, times in (("prefill", 0.0 if task.metric == "tpot" else 1.0), ("decode", steps / e.waves)):
@@ -155,8 +145,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
             cause = name if name in CAUSES else "other"
             causes[cause] = causes[cause] + times * shares[name]
     causes["schedule"] = causes["schedule"] + np.maximum(time - sum(causes.values()), 0.0)
-    flight = np.minimum(mapping.in_flight, mapping.pp)
-    dynamic = passes * e.passes["prefill"].dynamic + steps * flight * mean_step(e.passes["decode"].dynamic, axes)
+    dynamic = passes * e.passes["prefill"].dynamic + steps * e.in_step("dynamic")
     energy = e.gpus * (cluster.device.idle * time + dynamic / mapping.pp)
     sent = (0.0, 0.0)
     if traffic:

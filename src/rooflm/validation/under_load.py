@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.engines import front_end, load_engine, settings, tuned
+from rooflm.catalogue.devices import load_device
+from rooflm.catalogue.engines import RELEASE, load_engine, releases
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
@@ -79,9 +83,23 @@ def cases(outcomes: Iterable[Any], source: str = "aic") -> list[Case]:
     return out
 
 
-def older(case: Case) -> bool:
-    """True for releases before those that the constants under load were fitted on: TensorRT-LLM 0.x."""
-    return case.engine == "trtllm" and case.version.startswith("0.")
+@lru_cache
+def recipes() -> list[dict[str, Any]]:
+    """What the scripts of published campaigns set (data/calibration/serving.toml)."""
+    text = resources.files("rooflm").joinpath("data/calibration/serving.toml").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = tomllib.loads(text)["recipe"]
+    return found
+
+
+OLDER = {("trtllm", "0"): "trtllm-0.17"}
+"""(Engine, what a release begins with) -> row of releases before those that its constants were fitted on."""
+
+
+def engine_row(case: Case) -> str:
+    """The engine's row of a run, with its release where constants of it were fitted."""
+    own = OLDER.get((case.engine, release(case).partition(".")[0]), case.engine)
+    version = release(case)
+    return f"{own}{RELEASE}{version}" if version in releases(own) else own
 
 
 def recipe(case: Case) -> dict[str, Any]:
@@ -89,7 +107,7 @@ def recipe(case: Case) -> dict[str, Any]:
     engine, release, model, card, weight type, lengths and tensor group; nothing where none does."""
     k = case.kwargs
     lengths = f"{k['prompt']}x{k['output']}"
-    for row in settings()["recipe"]:
+    for row in recipes():
         fits = (
             row["engine"] == case.engine
             and case.version in row.get("releases", case.version).split(" ")
@@ -126,7 +144,7 @@ def options(case: Case) -> dict[str, Any]:
     """Server options of a published run: the engine's documentation, then its campaign's script."""
     own = {name: amount(value, case) for name, value in recipe(case).get("options", {}).items()}
     least = own.pop("least", 0)
-    found = server_options(case.engine, case.kwargs["gpu"]) | own
+    found = server_options(load_engine(case.engine), load_device(case.kwargs["gpu"])) | own
     return found | {"budget": max(found["budget"], least)}
 
 
@@ -148,10 +166,8 @@ def cache_type(case: Case) -> str | None:
 def scenario(case: Case) -> Scenario:
     """The scenario of a run, with the constants of its release."""
     kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
-    s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=case.engine).scenario
-    engine = load_engine(case.engine)
-    own = engine if older(case) else tuned(engine, s.cluster.device.name, release(case))
-    return replace(s, engine=replace(own, captured=recipe(case).get("captured", own.captured)))
+    s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=engine_row(case)).scenario
+    return replace(s, engine=replace(s.engine, captured=recipe(case).get("captured", s.engine.captured)))
 
 
 def load(case: Case, requests: int | None = None) -> Requests:
@@ -177,8 +193,7 @@ def means(pool: Pool, requests: Requests) -> tuple[float, float]:
 
 def server_of(case: Case, s: Scenario) -> Server:
     """The server of a run."""
-    front = 0.0 if older(case) else front_end(case.engine)
-    return make_server({"request": float(s.engine.request) - front, "front": front, **options(case)})
+    return make_server({"request": float(s.engine.request), "front": float(s.engine.front), **options(case)})
 
 
 def predict_case(case: Case) -> tuple[float, float]:
