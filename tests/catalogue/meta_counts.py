@@ -18,7 +18,6 @@ from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.model import parameters
 from rooflm.errors import RooflmError, RooflmWarning
 
-
 APART = {"longcat_flash": "transformers allocates gate and up for the identity experts too: 741 B for the card's 562 B"}
 
 

@@ -3,8 +3,8 @@
 A row: hub id or row of the catalogue; scheme or quantization_config ("": the row's own); size. Sizes are those of the
 repository's weight files (safetensors of the main revision in the autumn of 2026 unless a source says otherwise). Left
 out for want of a source: every id of `_checkpoints.toml` but those here. Left out because the file holds what its
-config does not tell: Qwen2.5-3B-Instruct-AWQ (its tied head is stored twice, 2.69 for 2.06 GB), AQLM's Mixtral (12.6 for
-13.1 GB), Phi-3 (fused products), gemma-2b in 2x8 (1.6 for 1.55 GB) and groups of 16.
+config does not tell: Qwen2.5-3B-Instruct-AWQ (its tied head is stored twice, 2.69 for 2.06 GB), AQLM's Mixtral (12.6
+for 13.1 GB), Phi-3 (fused products), gemma-2b in 2x8 (1.6 for 1.55 GB) and groups of 16.
 """
 
 from __future__ import annotations
