@@ -166,8 +166,8 @@ class InferenceEstimate(Result):
         return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
 
-THIRDS = np.array([0.0, 0.5, 1.0])
-"""Where in the output the decode step is evaluated: its first, middle and last step."""
+OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
+"""Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
 def prefill_context(s: Scenario, run: Running) -> Context:
@@ -184,7 +184,7 @@ def decode_context(s: Scenario, run: Running) -> Context:
     w = s.workload
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
-    contexts = first + (last - first) * THIRDS.reshape((3,) + (1,) * s.axes)
+    contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     return Context(s.model.scaled(), Pass(None, Decode(run.micro, contexts), run.micro), s.mapping, s.quant, style(s))
 
 
