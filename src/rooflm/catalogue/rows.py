@@ -193,6 +193,11 @@ def resolve(kind: str, name: str) -> str:
     found = aliases(kind).get(normalise(name))
     if found is None and kind == "gpu":
         found = _device_of(name)
+    if found is None and kind == "model":
+        from rooflm.catalogue.checkpoints import find  # its table names rows of this module
+
+        checkpoint = find(name)
+        found = checkpoint.model if checkpoint is not None else None
     if found is None:
         known = aliases(kind)
         near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))

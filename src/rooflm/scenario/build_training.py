@@ -12,7 +12,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import PRESETS, Quant
+from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import fields_at, filled
@@ -125,6 +125,18 @@ def training_options(given: Dict[str, Any], runner: Engine, options: Training | 
     return chosen
 
 
+def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
+    """Fill in the rank, modules and base of a model that was given as a PEFT adapter's folder; what was assumed."""
+    if not model.lora_rank or is_array(given["lora_rank"]) or given["lora_rank"]:
+        return []
+    given |= {"lora_rank": model.lora_rank, "lora_modules": given["lora_modules"] or ",".join(model.lora_modules)}
+    assumed = [f"lora_rank {model.lora_rank}"]
+    if model.quant and not is_array(given["base_bits"]) and given["base_bits"] == 16:
+        given["base_bits"] = max(int(parse_quant(model.quant).weight_bits), 2)
+        assumed.append(f"base_bits {given['base_bits']}")
+    return assumed
+
+
 def build_training(
     model: str | Model, *, options: Training | None = None, alone: bool = True, **arguments: Any
 ) -> Request:
@@ -158,6 +170,8 @@ def build_training(
         many = shown(np.max(mapping.vp))
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
     quant = training_quant(given["dtype"], machine, warnings)
+    if options is None:
+        assumed += adapter_of(found, given)
     chosen = training_options(given, runner, options)
     work = Workload(**fields_at("workload", "train", given))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
