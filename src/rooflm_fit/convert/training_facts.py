@@ -1,0 +1,135 @@
+"""What a training source, or the scripts of its runs, say beyond the arguments of `rooflm.train` (network, overlap,
+widths, how experts ran): inputs by path."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+RUNS = Path(__file__).parent / "training_runs.toml"
+
+NODE = 8
+"""GPUs of a node in every source that prints its network by node."""
+ASYNC_TP = 0.7
+"""Share of tensor-parallel communication that asynchronous TP may hide: its pieces leave the first and last
+chunk of each exposed (torchtitan, arXiv 2410.06511; Wang et al. 2023, ASPLOS, "Overlap communication with dependent
+computation")."""
+
+
+def network_bandwidth(text: str) -> float | None:
+    """B/s one way a GPU of "4x100 Gb/s Omni-Path a node" or "400 Gb/s a GPU"; None for other texts.
+
+    >>> network_bandwidth("4x100 Gb/s Omni-Path a node"), network_bandwidth("400 Gb/s a GPU"), network_bandwidth("fast")
+    (6250000000.0, 50000000000.0, None)
+    """
+    match = re.match(r"(?:(\d+)x)?(\d+) Gb/s.*(a node|a GPU)", text)
+    if match is None:
+        return None
+    rate = int(match[1] or 1) * int(match[2]) * 1e9 / 8
+    return rate / NODE if match[3] == "a node" else rate
+
+
+GRAPHED = {"none": 0.0, "partial": 0.5, "full": 1.0}
+"""Share of what the host issues in a layer of experts that CUDA graphs of such a scope hold. partial: attention, router
+and preprocessing, about half of a layer's kernels by Megatron-LM's discussion of DeepSeek-V3 on GB200; inferred."""
+OVERLAPPED = 0.7
+"""Share of an exchange that may hide where it runs beside another micro-batch's compute: as ASYNC_TP."""
+FP8_ATTENTION = 740 / 1200
+"""Time of fp8 attention over 16 bits: FlashAttention-3 (arXiv 2407.08608) reaches 740 TFLOP/s and close to 1200."""
+
+
+@cache
+def _runs() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = tomllib.loads(RUNS.read_text(encoding="utf-8"))["run"]
+    return rows
+
+
+def release(text: str) -> tuple[int, ...]:
+    """Numbers of a release, to compare.
+
+    >>> release("26.02.01") > release("26.02")
+    True
+    """
+    return tuple(int(part) for part in text.split("."))
+
+
+def run_facts(request: Request) -> dict[str, Any]:
+    """What training_runs.toml says of a run; later entries over earlier ones.
+
+    >>> k = {"dtype": "mxfp8"}
+    >>> r = Request("x", "MBR", "train", "step_time_s", 1.0, k, ("kimi-k2", "gb300"), "megatron-bridge 26.04")
+    >>> run_facts(r)
+    {'dispatcher': 'flex', 'graphs': 'none', 'recompute': ['mla_up_proj']}
+    """
+    framework, _, version = request.engine.partition(" ")
+    found: dict[str, Any] = {}
+    for row in _runs():
+        if row["framework"] != framework or (not version and {"first", "last"} & row.keys()):
+            continue
+        named = request.group[0].startswith(tuple(row["models"])) and request.group[1].startswith(
+            tuple(row.get("cards", [""]))
+        )
+        since = release(row.get("first", "0")) <= release(version or "0") <= release(row.get("last", "99"))
+        since = since and request.kwargs.get("zero") in row.get("sharding", [request.kwargs.get("zero")])
+        if named and since and request.kwargs.get("dtype") in row.get("dtypes", [request.kwargs.get("dtype")]):
+            found |= {k: v for k, v in row.items() if k in KNOWN}
+    return found
+
+
+KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute",
+         "offload", "zero", "fsdp_group", "optimizer", "master", "remainders", "grad_bytes",
+         "consecutive")  # fmt: skip
+"""What an entry says of a run."""
+TRAINING = ("master", "remainders", "grad_bytes", "consecutive", "flushes")
+"""Those that are options of `Training` by the same name."""
+
+
+def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
+    """{path: value} of what a run's scripts or its row say of it.
+
+    >>> said_inputs({"dispatcher": "alltoall", "graphs": "partial", "overlap": True})
+    {'engine.dedup': False, 'engine.graphed': 0.5, 'engine.ep_overlap': 0.7}
+    """
+    sets: dict[str, Any] = {}
+    if "dispatcher" in facts:
+        sets["engine.dedup"] = facts["dispatcher"] != "alltoall"
+    if "graphs" in facts:
+        sets["engine.graphed"] = GRAPHED[facts["graphs"]]
+    if facts.get("overlap"):
+        sets["engine.ep_overlap"] = OVERLAPPED
+    if facts.get("grouped"):
+        sets["engine.grouped"] = True
+    if facts.get("fp8_attention"):
+        sets["engine.attention_factor"] = FP8_ATTENTION
+    if facts.get("mtp"):
+        sets["training.mtp"] = facts["mtp"]
+    if facts.get("offload"):
+        sets["training.offload_activations"] = facts["offload"]
+    sets |= {f"training.{name}": facts[name] for name in TRAINING if name in facts}
+    return sets
+
+
+def inputs(request: Request) -> dict[str, Any]:
+    """{path: value} for `build_training(sets=...)`.
+
+    >>> r = Request("x", "TT", "train", "step_time_s", 1.0, {}, ("m", "g"), "e", facts={"async_tp": True})
+    >>> inputs(r)
+    {'engine.tp_overlap': 0.7}
+    """
+    facts = request.facts
+    sets: dict[str, Any] = {}
+    bandwidth = network_bandwidth(str(facts.get("network", "")))
+    if bandwidth is not None:
+        sets["cluster.tiers.1.bandwidth"] = bandwidth
+    if facts.get("async_tp"):
+        sets["engine.tp_overlap"] = ASYNC_TP
+    eager = request.source == "TT" and not facts.get("compile") and request.kwargs.get("dtype") == "bf16"
+    if eager:  # 8-bit training in torchtitan needs the compiler
+        sets["engine.fused"] = False
+    sets |= said_inputs(run_facts(request) | facts)
+    if facts.get("recompute_layers"):
+        sets |= {"mapping.recompute": "block", "mapping.recompute_layers": facts["recompute_layers"]}
+    return sets
