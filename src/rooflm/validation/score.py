@@ -309,7 +309,7 @@ def report(outcomes: Sequence[Outcome], scored: Sequence[Scored], by: Sequence[s
     )  # fmt: skip
     result |= {"rows": len(outcomes), "scored": len(good), "counted": len(kept)}
     result["assumed"] = grouped((x for x in good if x.request.assumed and not x.request.apart), by_assumed)
-    result["apart"] = grouped((x for x in good if x.request.apart), lambda x: [x.request.apart])
+    result["apart"] = grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; "))
     result |= {f"by_{name}": grouped(kept, lambda x, n=name: [label(x.request, n)]) for name in by}
     load = [x for x in kept if x.request.task == SERVE]
     mine = [x for x in scored if not queues(x.request) and counted(x)]

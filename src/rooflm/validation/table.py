@@ -102,7 +102,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     metric, measured = measured_of(cells)
     task = task_of(cells, metric)
     kwargs = arguments(cells, task)
-    assumed: list[str] = []
+    assumed = [cells["stand_in"]] if "stand_in" in cells else []
     own = {name: kwargs.pop(name) for name in (*MODEL_SIZES, *CARD_SIZES) if name in kwargs}
     release = str(kwargs.pop("release", ""))
     model = model_of(kwargs, own, assumed)
@@ -188,17 +188,25 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
     return found
 
 
+def known_device(name: str) -> str | None:
+    """The device of the catalogue by its name or an alias, or None."""
+    try:
+        return catalogue.resolve("gpu", name) if name and not catalogue.is_path(name) else None
+    except RooflmError:
+        return None
+
+
 def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
     """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
     printed = str(kwargs.get("gpu", ""))
-    found = catalogue.aliases("gpu").get(catalogue.normalise(printed)) if printed else None
+    found = known_device(printed)
     figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
     if found is None and catalogue.is_path(printed):
         return printed
     if found is None:
         if not printed and not figures:
             raise Unusable("missing: gpu")
-        like = catalogue.aliases("gpu").get(catalogue.normalise(str(own.get("like", ""))))
+        like = known_device(str(own.get("like", "")))
         if like is None and not figures:
             raise Unusable("missing: figures of a gpu that is not in the catalogue (peak, bandwidth, memory; or like)")
         found = like or sizes.nearest_device(figures)
@@ -281,6 +289,8 @@ def fill_training(kwargs: dict[str, Any], assumed: list[str]) -> None:
         if not kwargs.get(name):
             kwargs[name] = value
             assumed.append(f"{name} not stated: {value}")
+    if not kwargs.get("recompute") and not kwargs.get("recompute_modules"):
+        assumed.append("recompute not stated: the engine's default")
     if not kwargs.get("batch"):
         kwargs["batch"] = dp * kwargs["micro_batch"] * ways["pp"] * (4 if ways["pp"] > 1 else 1)
         assumed.append(f"batch not stated: {kwargs['batch']}")

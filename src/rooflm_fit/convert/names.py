@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.errors import RooflmError
 from rooflm_fit.convert.cells import Unusable
 
 
@@ -58,10 +59,10 @@ def gpu(name: str, source: str = "") -> str:
     if target is None:
         rules = (r["name"] for r in table()["gpu_patterns"] if re.search(r["match"], name, re.IGNORECASE))
         target = next(rules, name)
-    found = catalogue.aliases("gpu").get(catalogue.normalise(target))
-    if found is None:
-        raise Unusable(f"unknown gpu {name}")
-    return found
+    try:
+        return catalogue.resolve("gpu", target)
+    except RooflmError:
+        raise Unusable(f"unknown gpu {name}") from None
 
 
 def rule_of(name: str, source: str = "") -> dict[str, Any]:

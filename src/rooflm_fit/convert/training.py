@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +18,13 @@ from rooflm_fit.convert.cells import (
     count,
     count_or,
     number,
-    positive,
     prefix_of,
     slug,
     text,
     trust_of,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
-from rooflm_fit.convert.training_facts import inputs, run_facts
+from rooflm_fit.convert.training_facts import Run, inputs, run_facts
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Source:
     """What a source's rows have in common. framework and date: the engine row; convention: of its TFLOP/s.
 
     recompute: policy where the table prints none; sp: sequence parallelism where tp > 1 and the table prints none;
-    zero: sharding where the table prints none; network: between nodes; kernels: attention's generation.
+    zero: sharding where the table prints none; network: between nodes; kernels: attention's generation; stand_in: what
+    the framework stands in for, where no engine row is its own.
     """
 
     framework: str
@@ -44,6 +45,7 @@ class Source:
     network: str = ""
     kernels: str = ""
     trust: str = "B"
+    stand_in: str = ""
 
 
 HDR = "8x200 Gb/s HDR InfiniBand a node"
@@ -71,7 +73,20 @@ SOURCES: dict[str, Source] = {
     "AUTO": Source("nemo-automodel", "2026-02", recompute="full", zero="fsdp", kernels="Transformer Engine, DeepEP"),
     "PAX": Source("pax", "2024-03", recompute="full", kernels="cuDNN"),
     "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
+    "STAS": Source("deepspeed", "2025-09", "causal"),
+    "FMS": Source("fsdp", "2024-06", kernels="PyTorch SDPA (FlashAttention 2)"),
+    "maxtext": Source("maxtext", "2024-06", "full", zero="fsdp"),
+    "tpurec": Source("maxtext", "2025-06", "full", zero="fsdp"),
+    "lev": Source("maxtext", "2023-06", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
+    "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
+    "mlmgold": Source("megatron", "2026-08", zero=1),
+    "primus": Source("megatron", "2025-10", zero=1),
+    "cai": Source("megatron-deepspeed", "2025-08", stand_in="engine megatron-deepspeed for Colossal-AI"),
+    "IEVO": Source("megatron-deepspeed", "2023-10", zero=1, stand_in="engine megatron-deepspeed for InternEvo"),
+    "LL3": Source("megatron", "2024-07", "full", stand_in="engine megatron for Meta's own"),
 }
+UNKNOWN = Source("", "", trust="")
+"""A source of which nothing is known: its columns say what they say."""
 WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
 ANALYTIC = ("CALF", "CALF1", "CALF7")
 SPEED = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "hfu", "mfu", "gpu_hours")
@@ -176,8 +191,10 @@ def sharding(row: Row, about: Source) -> tuple[str | int, dict[str, Any]]:
         return 2, facts
     if "dist-opt" in cell or "zero1" in cell:
         return 1, facts
-    if cell == "zero3":
+    if cell.startswith("zero3"):
         return 3, facts
+    if cell == "hsdp":  # one copy a node
+        return "fsdp", {"fsdp_group": 8.0}
     return ("fsdp" if "fsdp" in cell else "none"), facts
 
 
@@ -282,34 +299,58 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
     return facts | {k: True for k, v in words.items() if v}
 
 
-def measured_of(
-    row: Row, about: Source, split: dict[str, int], batch: int, seq: int
-) -> tuple[str, float, tuple[str, ...]]:
-    """(metric, measured SI value, notes). TFLOP/s, MFU and HFU become the step time behind them, by convention."""
-    metric = text(row, "metric")
-    value = positive(row, "value", "value is not a number above 0")
-    direct = {
-        "step_time_s": ("step_time_s", 1.0),
-        "tokens_per_s_per_gpu": ("tokens_per_s_per_gpu", 1.0),
-        "memory_gb": ("memory_bytes", float(GIB)),
-        "layer_fwd_ms": ("layer_fwd_s", 1e-3),
-        "layer_bwd_ms": ("layer_bwd_s", 1e-3),
-    }
-    if metric in direct:
-        name, scale = direct[metric]
-        return name, value * scale, ()
+GB = {"litgpt": "GB"}
+"""Sources whose GB are 1e9 bytes (litgpt prints torch.cuda.max_memory_allocated() / 1e9)."""
+DIRECT = {
+    "step_time_s": ("step_time_s", "s"),
+    "tokens_per_s_per_gpu": ("tokens_per_s_per_gpu", "tokens/s"),
+    "memory_gb": ("memory_bytes", "GiB"),
+    "layer_fwd_ms": ("layer_fwd_s", "ms"),
+    "layer_bwd_ms": ("layer_bwd_s", "ms"),
+}
+FULL = {"tflops_per_gpu": ("model_tflops_per_gpu", "TFLOP/s"), "mfu": ("mfu", ""), "hfu": ("hfu", "")}
+"""Utilisations that count as `rooflm.train` does: model FLOPs, all pairs of tokens in attention."""
+
+
+def tokens_of(row: Row) -> float | None:
+    """Tokens of a whole run, from its note.
+
+    >>> tokens_of({"note": "1.4T tokens; batch 4M tokens"})
+    1400000000000.0
+    """
+    found = re.search(r"(\d+(?:\.\d+)?)\s*([BT])\+? tokens", text(row, "note"))
+    return float(found[1]) * (1e9 if found[2] == "B" else 1e12) if found else None
+
+
+def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """(metric, value, unit; doubt). TFLOP/s, MFU and HFU become the step time behind them, by the source's convention;
+    GPU-hours of so many tokens that of a step, where all of its sizes are known."""
+    metric, cell = text(row, "metric"), text(row, "value")
+    if metric in DIRECT:
+        name, unit = DIRECT[metric]
+        return {"metric": name, "value": cell, "unit": GB.get(source, unit) if unit == "GiB" else unit}, ""
+    batch, seq, gpus = (values.get(k) for k in ("batch", "seq", "gpus"))
+    value = number(row, "value")
+    if not batch or not seq or not gpus or not value:
+        tokens = {"tokens": tokens_of(row)} if metric == "gpu_hours" else {}
+        return {"metric": FULL.get(metric, (metric, ""))[0], "value": cell, **tokens}, ""
     if metric == "gpu_hours":
-        tokens = re.search(r"(\d+(?:\.\d+)?)\s*([BT]) tokens", text(row, "note"))
-        if tokens is None:
-            raise Unusable("tokens of the run not stated")
-        steps = float(tokens[1]) * (1e9 if tokens[2] == "B" else 1e12) / (batch * seq)
-        seconds = value * 3600 / split["gpus"] / steps
-        return "step_time_s", seconds, (f"from GPU-hours of {tokens[1]}{tokens[2]} tokens",)
-    if metric not in ("tflops_per_gpu", "mfu", "hfu"):
-        raise Unusable(f"unknown metric {metric}" if metric else "metric not stated")
-    flops = _convention_flops(row, about, metric, batch, seq)
-    rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
-    return "step_time_s", flops / (rate * split["gpus"]), (f"from {metric}, {about.convention} FLOPs of the source",)
+        tokens_run = tokens_of(row)
+        if tokens_run is None:
+            return {"metric": metric, "value": cell}, "tokens of the run not stated"
+        return {"metric": "step_time_s", "value": value * 3600 / gpus / (tokens_run / (batch * seq)), "unit": "s"}, ""
+    if metric not in FULL:
+        return {"metric": metric, "value": cell}, ""
+    if about.convention == "full":
+        name, unit = FULL[metric]
+        return {"metric": name, "value": cell, "unit": unit}, ""
+    try:
+        flops = _convention_flops(row, about, metric, batch, seq)
+        rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
+        return {"metric": "step_time_s", "value": flops / (rate * gpus), "unit": "s"}, ""
+    except Unusable as why:
+        name, unit = FULL[metric]
+        return {"metric": name, "value": cell, "unit": unit}, str(why)
 
 
 def _peak(row: Row) -> float:
@@ -319,8 +360,11 @@ def _peak(row: Row) -> float:
     raise Unusable("only a utilisation is printed, and not the peak it refers to")
 
 
-def _convention_flops(row: Row, about: Source, metric: str, batch: int, seq: int) -> float:
+def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: float) -> float:
     sizes = [number(row, k) for k in ("layers", "hidden", "vocab")]
+    params = number(row, "params_b")
+    if about.convention == "causal" and metric == "tflops_per_gpu" and params and sizes[0] and sizes[1]:
+        return batch * seq * (6e9 * params + 6 * sizes[0] * sizes[1] * seq)
     hardware = about.convention == "hardware" and metric in ("tflops_per_gpu", "hfu")
     model = about.convention == "model" and metric in ("tflops_per_gpu", "mfu")
     if any(s is None for s in sizes) or not (hardware or model):
@@ -332,22 +376,223 @@ def _convention_flops(row: Row, about: Source, metric: str, batch: int, seq: int
     return float(rule(batch, seq, layers, hidden, vocab))
 
 
-def refuse(row: Row, source: str) -> None:
-    """Unusable for rows that no prediction of one step can be held against."""
+def refused(row: Row, source: str) -> str:
+    """Why no prediction of one step can be held against a row; "" for the others."""
     note = text(row, "note")
-    if source.startswith(ANALYTIC):
-        raise Unusable("analytic, not measured")
-    if source in WHOLE_RUNS:
-        raise Unusable("whole run: layout, micro-batch or recomputation not stated")
-    if "LoRA" in note or "LoRA" in text(row, "model"):
-        raise Unusable("LoRA fine-tuning is not covered")
-    if text(row, "metric") == "layer_total_ms":
-        raise Unusable("sum of two other rows")
-    if source == "NAR2" and "zero3" in text(row, "zero_fsdp"):
-        raise Unusable("distrusted: ZeRO-3 baseline of a rival's paper")
-    if source == "MTN":
-        raise Unusable("distrusted: the same model is 20 % faster elsewhere")
-    if source == "PYT" or (source == "PAX" and "126M" in text(row, "model")):
-        raise Unusable("distrusted: bound by the host or computed from logs")
+    tests = {
+        "analytic, not measured": source.startswith(ANALYTIC),
+        "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS,
+        "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
+        and source != "litgpt",
+        "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
+        "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
+        "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
+        "distrusted: bound by the host or computed from logs": source == "PYT"
+        or (source == "PAX" and "126M" in text(row, "model")),
+    }
+    return "; ".join(reason for reason, hit in tests.items() if hit)
 
 
+def told_sizes(row: Row) -> dict[str, Any]:
+    """Sizes of a model whose test prints every flag (Megatron-LM's golden values), from its note."""
+    note = text(row, "note")
+    flags = dict(re.findall(r"([a-z][a-z0-9-]+)=([\w.]+)", note))
+    if "transformer-impl" not in flags:
+        return {}
+    named = {"experts": "num-experts", "top_k": "moe-router-topk", "expert_ffn": "moe-ffn-hidden-size",
+             "shared_ffn": "moe-shared-expert-intermediate-size", "head_dim": "kv-channels"}  # fmt: skip
+    found: dict[str, Any] = {k: int(flags[v]) for k, v in named.items() if flags.get(v, "").isdigit()}
+    learned = "position-embedding-type" not in flags
+    gated = flags.get("swiglu") == "True"
+    return found | {
+        "gated": gated,
+        "tied": flags.get("untie-embeddings-and-output-weights") != "True",
+        "positions": number(row, "seq") if learned else None,
+        "norm": None if gated else "layer",
+    }
+
+
+def maxtext_sizes(params_b: float) -> dict[str, Any]:
+    """Sizes that MaxText's global_parameter_scale makes of its base (2048 wide, 16 heads of 128, feed-forward 7168, 16
+    layers, vocabulary 32000): factors of two in turn to heads and feed-forward, width, depth (get_individual_scales).
+
+    >>> maxtext_sizes(16)["layers"], maxtext_sizes(16)["hidden"], maxtext_sizes(16)["heads"], maxtext_sizes(16)["ffn"]
+    (32, 4096, 64, 28672)
+    """
+    power = round(math.log2(params_b))
+    depth, rest = divmod(power, 3)
+    heads, width = depth + (rest > 0), depth + (rest > 1)
+    return {"layers": 16 << depth, "hidden": 2048 << width, "heads": 16 << heads, "kv_heads": 16 << heads,
+            "head_dim": 128, "ffn": 7168 << heads, "vocab": 32000}  # fmt: skip
+
+
+def sizes_by_count(row: Row) -> dict[str, Any]:
+    """A row's own sizes, gated or not by which agrees with its count of parameters; {} where they are incomplete."""
+    sizes = printed(row, ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab"))
+    told = told_sizes(row)
+    if not {"layers", "hidden", "heads", "ffn"} <= sizes.keys():
+        return {}
+    if told:
+        return sizes | told
+    params = number(row, "params_b")
+    if not params:
+        return {}
+    wide = sizes["hidden"] * sizes["ffn"] * sizes["layers"]
+    head = sizes.get("kv_heads", sizes["heads"]) / sizes["heads"]
+    rest = sizes["layers"] * sizes["hidden"] ** 2 * (2 + 2 * head) + sizes["hidden"] * sizes.get("vocab", 32000)
+    gated = abs(math.log((rest + 3 * wide) / (params * 1e9))) < abs(math.log((rest + 2 * wide) / (params * 1e9)))
+    return sizes | {"gated": gated}
+
+
+PROXIES = {
+    r"deepseekv3_proxy": (
+        "deepseek-v3",
+        {"model.blocks.0.count": 3, "model.blocks.1.count": 11, "model.blocks.1.ffn.experts": 64},
+        "DeepSeek-V3 of 14 layers and 64 experts; which layers have experts is not printed",
+    ),
+    r"nemotron3_super": ("nemotron-3-super-120b-a12b", {}, ""),
+}
+"""Tests of Megatron-LM on a known model, by a part of their name: (model, paths, what stands in)."""
+
+
+def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
+    """(resolved name, cells) of a training row's model."""
+    name = text(row, "model")
+    bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+LoRA$|\s+\(w/ MTP\)$", "", name)
+    for part, (model, sets, stand_in) in PROXIES.items():
+        if source == "mlmgold" and re.search(part, name):
+            return model, {"model": model, "sets": sets, "stand_in": stand_in}
+    try:
+        found, argument = architecture(row)
+    except Unusable:
+        own = sizes_by_count(row)
+        params = number(row, "params_b")
+        if source == "maxtext" and params and not own and "MaxText" in name:
+            own = maxtext_sizes(params)
+        return (name, {"model": name, **own}) if own else model_cells(bare, params)
+    if isinstance(argument, dict):
+        return found, {"model": found, **{k: v for k, v in argument.items() if k != "name"}}
+    return found, {"model": found}
+
+
+def split_of(row: Row, source: str) -> tuple[dict[str, Any], str]:
+    """(gpus, tp, pp, vp, cp, ep and dp; doubt) of a row, as far as they are printed and agree."""
+    try:
+        return dict(degrees(row, source)), ""
+    except Unusable as why:
+        found = printed(row, ("gpus", "tp", "pp", "vp", "cp", "ep"))
+        return found, str(why) if "multiply" in str(why) else ""
+
+
+def recompute_of(row: Row, about: Source) -> dict[str, Any]:
+    """recompute (and modules, and what stands in) as printed, else the framework's habit; blank where neither says."""
+    cell, note = text(row, "recompute").lower(), text(row, "note")
+    modules = re.search(r"recompute-modules=\[([\w ]+)\]", note)
+    if modules:
+        return {"recompute": "none", "recompute_modules": modules[1].replace(" ", ",")}
+    if cell in ("custom", "qkv_proj_offloaded", "minimal_offloaded"):  # MaxText: what is kept goes to the host
+        return {"recompute": "full", "sets": {"training.offload_activations": 1},
+                "stand_in": "recompute full for a policy of its own, inputs of layers kept by the host"}  # fmt: skip
+    try:
+        return {"recompute": recomputation(row, about)[0]}
+    except Unusable:
+        return {}
+
+
+def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
+    """batch, micro_batch and seq, from the note where the columns are blank (tokens a step, batch a device)."""
+    found = {"batch": number(row, "global_batch"), "seq": number(row, "seq"), "micro_batch": number(row, "micro_batch")}
+    note = text(row, "note")
+    tokens = re.search(r"tokens a step \(total_weights\) (\d+)", note)
+    if not found["batch"] and found["micro_batch"] and split.get("gpus") and tokens:
+        found["batch"] = found["micro_batch"] * split["gpus"]
+    if not found["seq"] and tokens and found["batch"]:
+        found["seq"] = int(tokens[1]) / found["batch"]
+    if not found["seq"] and "sequence length of base.yml where blank" in note:
+        found["seq"] = 2048  # max_target_length of MaxText's base.yml
+    if source == "litgpt":
+        longest = re.search(r"longest (\d+) to (\d+) tokens", note)
+        found |= {"seq": float(longest[2]) if longest else None}
+    if not found["micro_batch"] and source == "TT" and found["batch"] and "dp" in split:
+        local = found["batch"] / (split["dp"] * split["pp"])
+        found["micro_batch"] = local if local == int(local) else None  # torchtitan: local batch / pp
+    return found
+
+
+def adapters_of(row: Row, source: str) -> dict[str, Any]:
+    """lora_rank, lora_modules and base_bits of fine-tuning through adapters.
+
+    litgpt: rank 8 on queries and values (its 6,553,600 parameters); NeMo and its kin: their default, rank 32."""
+    if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
+        return {}
+    narrow = text(row, "precision").lower().startswith("bnb.nf4")
+    rank = {"lora_rank": 8, "lora_modules": "qkv"} if source == "litgpt" else {"lora_rank": 32}
+    return rank | ({"base_bits": 4} if narrow else {})
+
+
+def beyond(row: Row, source: str) -> dict[str, Any]:
+    """{path: value} of sources that state more than their columns hold: offload, network, how experts are reached."""
+    note, zero = text(row, "note"), text(row, "zero_fsdp").lower()
+    sets: dict[str, Any] = {}
+    if "optimizer cpu offload" in zero:
+        sets["training.offload_optimizer"] = 1
+    network = re.search(r"\bnetwork (\d+) Gbps", note)
+    if network:
+        sets["cluster.tiers.1.bandwidth"] = float(network[1]) * 1e9 / 8 / 8
+    if source == "mlmgold":
+        dispatcher = re.search(r"moe-token-dispatcher-type=(\w+)", note)
+        sets |= {"engine.dedup": dispatcher[1] != "alltoall"} if dispatcher else {}
+        mtp = re.search(r"mtp-num-layers=(\d+)", note)
+        sets |= {"training.mtp": int(mtp[1])} if mtp else {}
+    return sets
+
+
+def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]:
+    """(source facts, engine and release cells, doubt)."""
+    try:
+        about, framework = framework_of(row, source)
+        doubt = ""
+    except Unusable as why:
+        about = SOURCES.get(source, UNKNOWN)
+        framework, doubt = about.framework, str(why) if "release" in str(why) else ""
+    if source == "LLMF" and mode_of(row) == "pure":
+        framework = "llm-foundry 0.0"
+    engine, _, release = framework.partition(" ")
+    return about, {"engine": engine, "release": release} | ({"stand_in": about.stand_in} if about.stand_in else {}), doubt
+
+
+def tidy_training(row: Row) -> Cells:
+    """The cells of one training row."""
+    source = source_of(row)
+    about, engine, unreleased = framework_cells(row, source)
+    model, of_model = model_of(row, source)
+    gpu, of_gpu = gpu_cells(text(row, "gpu"), source)
+    split, doubt = split_of(row, source)
+    doubts = [refused(row, source), unreleased, doubt]
+    values = origin(row, source, about.trust) | {"task": "train"} | of_model | of_gpu | engine
+    values |= split | batch_of(row, source, split) | adapters_of(row, source)
+    zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
+    precision = text(row, "precision").lower()
+    dtype = DTYPES.get(precision) or ("bf16" if precision.startswith("bnb.") else None)
+    if dtype is None and (precision or source in SOURCES):
+        doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
+    recompute = recompute_of(row, about)
+    facts = facts_of(row, source, about) | shard
+    run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, facts)
+    said = run_facts(run)
+    if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
+        values["vp"] = 2  # interleave depth not printed: the framework's default
+    shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
+    values["sp"] = None if shown is None and about is UNKNOWN else bool(
+        (about.sp if shown is None else shown) and split.get("tp", 1) > 1)  # fmt: skip
+    values |= {"dtype": dtype, **recompute, "zero": {"none": 0, "fsdp": 3}.get(str(said.get("zero", zero)), said.get("zero", zero))}
+    values |= {"fsdp_group": said.get("fsdp_group", facts.get("fsdp_group")), "optimizer": said.get("optimizer")}
+    if said.get("recompute"):
+        values["recompute_modules"] = ",".join(said["recompute"])
+    if facts.get("recompute_layers"):
+        values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
+    sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
+    stand_in = [v["stand_in"] for v in (of_model, engine, recompute) if v.get("stand_in")]
+    measured, unclear = measured_of(row, source, about, values)
+    values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
+    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, unclear] if d))})
