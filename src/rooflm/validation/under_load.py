@@ -20,7 +20,7 @@ from rooflm.validation.request import Request
 from rooflm.validation.sizes import model_argument
 
 MOST = 1024
-"""Clients that stand for maximum load."""
+"""Clients a data-parallel rank that stand for maximum load."""
 EACH = 3
 """Requests a client at maximum load where the row does not say."""
 SEED = 1
@@ -79,7 +79,8 @@ def arguments(request: Request) -> dict[str, Any]:
     k["sets"] = sets | k.get("sets", {})
     k["options"] = options | k.get("options", {})
     if k.get("concurrency") == "max":
-        k["concurrency"], k["requests"] = MOST, k.get("requests") or EACH * MOST
+        clients = MOST * int(k.get("dp") or 1)
+        k["concurrency"], k["requests"] = clients, k.get("requests") or EACH * clients
     elif k.get("rate") and not k.get("requests"):
         k["requests"] = 500
     gpus, inner = k.pop("gpus", None), (k.get("tp") or 1) * (k.get("pp") or 1) * (k.get("cp") or 1)

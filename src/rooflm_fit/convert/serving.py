@@ -98,6 +98,8 @@ def plain_split(row: Row) -> dict[str, Any]:
     found = printed(row, ("tp", "pp"))
     gpus = number(row, "gpus")
     attn_dp, moe_ep = note_number(note, "attn_dp") or 1, note_number(note, "moe_ep") or 1
+    if "MoE with attention DP" in note and found.get("tp", 1) > 1:  # INFERRED: experts spread over the same GPUs
+        return {"tp": 1, "pp": found.get("pp", 1), "dp": found["tp"], "ep": found["tp"]}
     inner = found.get("tp", 0) * found.get("pp", 1)
     if not inner:
         return {"gpus": gpus} | ({"dp": attn_dp, "ep": moe_ep} if attn_dp > 1 else {})
