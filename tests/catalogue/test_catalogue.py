@@ -117,8 +117,14 @@ VENDOR = {  # dense TFLOP/s, typed from datasheets and whitepapers, not from the
 
 BANDWIDTH = {"a100": 2.039, "a100-pcie-80gb": 1.935, "h100": 3.35, "h200": 4.8, "b200": 7.7, "rtx-3090": 0.936}
 
-FP16_PER_SM = {"volta": 1024, "turing": 1024, "hopper": 4096, "cdna3": 2048, "cdna4": 4096}
+FP16_PER_SM = {
+    "volta": 1024, "turing": 1024, "hopper": 4096, "blackwell": 8192, "cdna3": 2048, "cdna4": 4096, "rdna3": 512,
+    "rdna4": 1024, "xe-hpg": 2048, "xe2": 2048,
+}  # fmt: skip
 """FLOPs a clock of one SM or CU in 16 bits, dense: twice these would be the sparse figure."""
+
+SMALLER = {r"rtx-(?!pro)\d{4}(?!.*ada)": {"turing": 512, "blackwell": 512}, r"rtx-pro|gb10": {"blackwell": 1024}}
+"""Products with smaller tensor cores than the data-centre's of their generation."""
 
 
 def test_the_asked_devices_are_all_there() -> None:
@@ -161,9 +167,10 @@ def test_peak_is_the_vendors_dense_figure(name: str, dtype: str) -> None:
 def test_peak_is_dense_by_the_size_of_the_tensor_core(name: str) -> None:
     device = catalogue.load_device(name)
     expected = FP16_PER_SM.get(device.architecture)
-    if device.architecture == "blackwell" and device.sms < 160:
-        expected = 8192  # B200 and B300; the RTX cards have smaller tensor cores
-    if name == "h20-sxm-96gb":
+    for names, smaller in SMALLER.items():
+        if re.match(names, name):
+            expected = smaller.get(device.architecture, expected)
+    if name.startswith("h20-"):
         expected = 1024  # cut for export
     if expected is not None:
         assert device.peak["fp16"] / device.sms / device.clock == pytest.approx(expected, rel=0.02)
@@ -178,7 +185,7 @@ def test_sums_are_pinned() -> None:
     """A changed value shows here: update the sums in the commit that changes the data and says why."""
     devices = [catalogue.load_device(name) for name in DEVICES]
     sums = {dtype: round(sum(d.peak.get(dtype, 0.0) for d in devices) / 1e12, 1) for dtype in DTYPES}
-    assert len(devices) == 68
+    assert len(devices) == 241
     assert sums == PINNED_PEAKS
     assert round(sum(d.dram.size for d in devices) / 2**30, 1) == PINNED["dram_gib"]
     assert round(sum(d.dram.bandwidth for d in devices) / 1e12, 3) == PINNED["dram_tb_s"]
@@ -189,16 +196,23 @@ def test_sums_are_pinned() -> None:
 
 
 PINNED_PEAKS = {
-    "fp32": 3104.3,
-    "tf32": 12647.5,
-    "fp16": 32193.4,
-    "bf16": 33652.6,
-    "fp8": 54574.7,
-    "int8": 53657.2,
-    "fp4": 65027.7,
-    "int4": 19055.6,
+    "fp32": 6984.9,
+    "tf32": 17472.6,
+    "fp16": 47210.5,
+    "bf16": 50381.1,
+    "fp8": 78522.8,
+    "int8": 86852.4,
+    "fp4": 86466.5,
+    "int4": 50710.1,
 }
-PINNED = {"dram_gib": 6261.8, "dram_tb_s": 141.919, "l2_tb_s": 541.31, "sms": 6857.0, "tdp": 29014.0, "price": 104.07}
+PINNED = {
+    "dram_gib": 18190.7,
+    "dram_tb_s": 254.185,
+    "l2_tb_s": 1178.93,
+    "sms": 15010.0,
+    "tdp": 60201.0,
+    "price": 168.67,
+}
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cluster"])
@@ -263,7 +277,9 @@ def test_what_is_inferred_is_marked() -> None:
         assert origin["idle"].kind != "vendor"
         assert origin["l1.bandwidth"].kind == "inferred" or name.startswith(("apple", "gaudi"))
         assert origin["l2.bandwidth"].kind != "vendor" or name.startswith(("mi3", "gaudi"))
-        assert origin["dram.bandwidth"].kind != "inferred" or name.startswith(("h20-", "h800", "mi250", "xeon", "epyc"))
+        assert origin["dram.bandwidth"].kind != "inferred" or name.startswith(
+            ("h20-", "h800", "l20", "mi250", "xeon", "epyc")
+        )
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_hybrid_of_recurrent_and_attention_layers(tmp_path: Path) -> None:
         ({"quant_method": "awq", "bits": 4}, "awq"),
         ({"quant_method": "gptq", "bits": 4}, "gptq"),
         ({"quant_method": "gptq", "bits": 8}, "int8-wo"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "w4a16g32"),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
         ({"quant_method": "compressed-tensors", "config_groups": {

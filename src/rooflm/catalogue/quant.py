@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import Num
+
+PARTS = ("attention", "mlp", "shared", "experts")
+"""Parts of a layer whose weights a scheme narrows: the mixer, a dense feed-forward, shared and routed experts."""
+WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
+"""Ends of a scheme's name ("fp8-experts", "nvfp4-ffn"): what alone is narrow -> the parts that stay wide."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +26,9 @@ class Quant:
     """Widths in bits, and how weights are scaled.
 
     kind: "float" (fp8, fp4), "int" (int8, int4) or "any" (whatever the device has). scale_bits: share of a weight's
-    scale in bits a value (16/128 for group-wise int4). experts_only: only MoE experts are quantised (gpt-oss).
-    block: block-wise fp8 scales (DeepSeek). Norms and router stay at 16 bits, and so do embedding and head unless
-    table_bits says otherwise.
+    scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay at 16 bits (PARTS; gpt-oss
+    narrows its experts alone). block: block-wise fp8 scales (DeepSeek). Norms and router stay at 16 bits, and so do
+    embedding and head unless table_bits says otherwise.
     """
 
     name: str
@@ -31,9 +37,17 @@ class Quant:
     kv_bits: Num = 16
     kind: str = "any"
     scale_bits: Num = 0.0
-    experts_only: bool = False
+    wide: tuple[str, ...] = ()
     block: bool = False
     table_bits: Num = 0.0
+
+    def narrows(self, part: str) -> bool:
+        """Whether the weights of a part of a layer are quantised.
+
+        >>> PRESETS["mxfp4"].narrows("experts"), PRESETS["mxfp4"].narrows("attention")
+        (True, False)
+        """
+        return part not in self.wide
 
     def table_bytes(self, half: Num) -> Num:
         """Bytes a value of embedding and head, where 16-bit values take `half`.
@@ -70,58 +84,109 @@ PRESETS = {
     "int4": Quant("int4", 4, 16, 16, "int", 16 / 128),
     "awq": Quant("awq", 4, 16, 16, "int", 20 / 128),
     "gptq": Quant("gptq", 4, 16, 16, "int", 20 / 128),
-    "mxfp4": Quant("mxfp4", 4, 16, 16, "float", 8 / 32, experts_only=True),
-    "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, experts_only=True),
+    "mxfp4": Quant("mxfp4", 4, 16, 16, "float", 8 / 32, WIDE["experts"]),
+    "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, WIDE["experts"]),
+    "mxfp8": Quant("mxfp8", 8, 8, 16, "float", 8 / 32),
     "nvfp4": Quant("nvfp4", 4, 4, 16, "float", 8 / 16),
     "q4_k_m": Quant("q4_k_m", 4.8, 16, 16, "int", table_bits=6.5625),
     "q4_0": Quant("q4_0", 4.5, 16, 16, "int", table_bits=6.5625),
     "q8_0": Quant("q8_0", 8.5, 16, 16, "int", table_bits=8.5),
+    **{
+        name: Quant(name, bits, 16, 16, "int", table_bits=bits)
+        for name, bits in {
+            "iq1_s": 2.0042,
+            "iq1_m": 2.1460,
+            "iq2_xxs": 2.3824,
+            "iq2_xs": 2.5882,
+            "iq2_s": 2.7403,
+            "iq2_m": 2.9294,
+            "iq3_xxs": 3.2548,
+            "iq3_xs": 3.4977,
+            "iq3_s": 3.6606,
+            "iq3_m": 3.7628,
+            "iq4_xs": 4.4597,
+            "iq4_nl": 4.6818,
+            "q2_k_s": 2.9697,
+            "q2_k": 3.1593,
+            "q3_k_s": 3.6429,
+            "q3_k_m": 3.9960,
+            "q3_k_l": 4.2979,
+            "q4_1": 5.1,
+            "q4_k_s": 4.6672,
+            "q5_0": 5.6,
+            "q5_1": 6.1,
+            "q5_k_s": 5.5704,
+            "q5_k_m": 5.7036,
+            "q6_k": 6.5633,
+        }.items()
+    },
 }
 """Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`. GGUF widths: llama.cpp's bits a weight of the
 layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counted alike, is a little narrower): a file
-of Llama-3-8B is 4.92 GB, of 70B 42.5 GB."""
+of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
+tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head)."""
 
-_PATTERN = re.compile(r"w(\d+)a(\d+)(?:kv(\d+))?")
+_PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
+_FILES = re.compile(r"i?q\d.*")
 
 
+@lru_cache(maxsize=1024)
 def parse_quant(name: str) -> Quant:
-    """A scheme by name. Without `kv`, the cache of `wXaY` takes the activation width (llm-analysis' convention), that
-    of a preset stays at 16 bits. Weights of 4 bits carry group scales (16 bits each 128 values) unless activations
+    """A scheme by name: a preset or `w<bits>a<bits>[g<group>][e<bits of embedding and head>][kv<bits>]`, with an end
+    of WIDE where only a part of a layer is narrow.
+
+    Without `kv`, the cache of `wXaY` takes the activation width (llm-analysis' convention), that of a preset stays at
+    16 bits. Weights of less than 8 bits carry group scales (16 bits each 128 values, or as `g` says) unless activations
     are as narrow. Raises RooflmError with the nearest names.
 
     >>> q = parse_quant("w4a16kv8"); float(q.weight_bytes), q.kv_bits
     (0.515625, 8)
-    >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits
-    (8, 8)
+    >>> parse_quant("fp8kv8").kv_bits, parse_quant("w8a8").kv_bits, parse_quant("nvfp4-ffn-kv8").wide
+    (8, 8, ('attention',))
+    >>> parse_quant("w3a16g64").scale_bits, parse_quant("w4a4e16").table_bits
+    (0.25, 16)
     """
-    low = (
-        name.strip()
-        .lower()
-        .replace("_", "-")
-        .replace("q4-k-m", "q4_k_m")
-        .replace("q8-0", "q8_0")
-        .replace("q4-0", "q4_0")
-    )
-    if low in PRESETS:
-        return PRESETS[low]
-    preset, _, kv = low.rpartition("kv")
-    if preset.rstrip("-") in PRESETS and kv.isdigit() and int(kv) in _WIDTHS:
-        return replace(PRESETS[preset.rstrip("-")], name=low, kv_bits=int(kv))
-    match = _PATTERN.fullmatch(low)
+    low = name.strip().lower().replace("_", "-")
+    body, _, kv = low.rpartition("kv") if re.search(r"kv\d+$", low) else (low, "", "")
+    body = body.rstrip("-")
+    head, _, end = body.rpartition("-")
+    end = end if end in WIDE and head else ""
+    known = _preset(head if end else body)
+    if known is not None and (not kv or int(kv) in _WIDTHS):
+        return replace(known, name=low if low != known.name.replace("_", "-") else known.name,
+                       kv_bits=int(kv) if kv else known.kv_bits, wide=WIDE[end] if end else known.wide)  # fmt: skip
+    match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
     if match is None:
         near = near_matches(low, [*PRESETS, "w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"])
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else "write w<bits>a<bits>[kv<bits>] or a preset"
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
-    weight, act = int(match[1]), int(match[2])
-    kv_bits = int(match[3]) if match[3] else act
-    for field, bits in (("weight", weight), ("activation", act), ("KV", kv_bits)):
+    return _widths(name, low, match, WIDE[end] if end else ())
+
+
+def _preset(name: str) -> Quant | None:
+    """A preset by its name with hyphens (GGUF's have underscores)."""
+    return PRESETS.get(name.replace("-", "_") if _FILES.fullmatch(name) else name)
+
+
+def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) -> Quant:
+    """The scheme that `w..a..` spells out; RooflmError for a width that no scheme has."""
+    weight, act = float(match[1]), int(match[2])
+    weight = int(weight) if weight.is_integer() else weight
+    kv_bits = int(match[5]) if match[5] else act
+    if not (1 <= weight <= 16 or weight == 32):
+        raise RooflmError(f"quantisation {name!r} has a weight width of {weight} bits, but it must be 1 to 16, or 32")
+    for field, bits in (("activation", act), ("KV", kv_bits)):
         if bits not in _WIDTHS:
             raise RooflmError(
                 f"quantisation {name!r} has a {field} width of {bits} bits, but it must be 32, 16, 8 or 4"
             )
-    scale = 16 / 128 if weight == 4 and act > weight else 0.0
-    return Quant(low, weight, act, kv_bits, "any", scale)
+    group = int(match[3] or 0)
+    if match[3] and not group:
+        raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
+    whole = isinstance(weight, int)
+    scale = 16 / group if group else 16 / 128 if whole and weight < 8 and act > weight else 0.0
+    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=int(match[4] or 0))
 
 
 def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16") -> tuple[str, bool]:

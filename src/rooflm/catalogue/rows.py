@@ -33,6 +33,9 @@ NOT_VALUES = ("aliases", "from", "cluster", "note", "source", "date")
 _HEADER = re.compile(r'^\[(?:"([^"\n]+)"|([\w-]+))\][ \t]*(?:#.*)?$', re.MULTILINE)
 _ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
 _STRING = re.compile(r'"([^"\n]*)"')
+_MARKS = re.compile(r"\([^)]*\)|[®™+]")
+_CORES = re.compile(r"-\d+-core-processor$")
+_MEMORY = re.compile(r"-(\d+)gi?b$")
 _AT = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
 _RULES = {
     "Object contains unknown field": "has the unknown field",
@@ -116,6 +119,56 @@ def aliases(kind: str) -> dict[str, str]:
     return other | {normalise(name): name for name in rows}
 
 
+class _Naming(msgspec.Struct, forbid_unknown_fields=True):
+    """How product names are compared (`devices/_names.toml`)."""
+
+    dropped: list[str]
+    before_number: list[str]
+    after_number: list[str]
+    same: dict[str, str]
+
+
+@lru_cache
+def _naming() -> _Naming:
+    path = DATA / FOLDERS["gpu"] / "_names.toml"
+    return convert(_toml(path.read_text(encoding="utf-8"), path), _Naming, path.name)
+
+
+def product(name: str) -> str:
+    """What tells a device from others in a product name: no maker, line or trade mark, words of one spelling.
+
+    >>> [product(n) for n in ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4070tisuper", "Intel(R) Arc(TM) A770 Graphics")]
+    ['4090-laptop', '4070-ti-super', 'a770']
+    """
+    naming = _naming()
+    text = normalise(_MARKS.sub(" ", name.lower()).split("@")[0])
+    text = re.sub(r"(?<=\d)-g(?:i?b)?$", "gb", _CORES.sub("", text))
+    text = re.sub(rf"\b({'|'.join(naming.before_number)})(?=a?\d)", r"\1-", text)
+    after = "|".join(naming.after_number)
+    text = re.sub(rf"(?<=\d)(?:{after})+(?=-|$)", lambda found: "-" + "-".join(re.findall(after, found[0])), text)
+    words = [naming.same.get(word, word) for word in text.split("-") if word]
+    return "-".join(word for word in words if word not in naming.dropped) or text
+
+
+@lru_cache
+def products() -> dict[str, str]:
+    """`product` of every name and alias of a device -> canonical name."""
+    return {product(alias): name for alias, name in aliases("gpu").items()}
+
+
+def _device_of(name: str) -> str | None:
+    """The device that a product name means; a stated memory ("24 GB") must be that of the row, as sold or as usable."""
+    short = product(name)
+    stated = _MEMORY.search(short)
+    if short in products() or stated is None:
+        return products().get(short)
+    found = products().get(short[: stated.start()])
+    if found is None:
+        return None
+    size = quantity(_packaged_row("gpu", found)["dram"]["size"], "bytes", "dram.size")
+    return found if 0.99 * size <= float(stated[1]) * 2**30 <= 1.08 * size else None
+
+
 def names(kind: str) -> list[str]:
     """The names of a kind ("gpu", "cluster", "model", "engine"), sorted.
 
@@ -126,15 +179,18 @@ def names(kind: str) -> list[str]:
 
 
 def resolve(kind: str, name: str) -> str:
-    """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens.
+    """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens; devices by any
+    spelling of their product name (see `product`).
 
-    >>> resolve("gpu", "NVIDIA A100-SXM4-80GB")
-    'a100-sxm-80gb'
+    >>> resolve("gpu", "NVIDIA A100-SXM4-80GB"), resolve("gpu", "GeForce RTX 4090 24 GB")
+    ('a100-sxm-80gb', 'rtx-4090')
     >>> resolve("gpu", "h100-sxm5")
     Traceback (most recent call last):
     rooflm.errors.UnknownNameError: unknown GPU 'h100-sxm5': did you mean 'h100-sxm-80gb' or ...?
     """
     found = aliases(kind).get(normalise(name))
+    if found is None and kind == "gpu":
+        found = _device_of(name)
     if found is None:
         known = aliases(kind)
         near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))

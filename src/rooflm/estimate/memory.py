@@ -23,7 +23,7 @@ from rooflm.catalogue.model import (
     mixer_params,
     norm_params,
 )
-from rooflm.catalogue.quant import Quant
+from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num
 
@@ -49,28 +49,31 @@ def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]
 
 
 def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
-    """Parameters of one layer on one rank: {"dense": matrices, "experts": expert matrices, "plain": norms, router}.
+    """Parameters of one layer on one rank: matrices by part (`quant.PARTS`), and "plain": norms, router.
 
     >>> from rooflm.catalogue.model import MLP
     >>> b = Block(1, Attention(32, 32, 128), MLP(11008)); m = Model("m", 4096, 32000, (b,))
-    >>> shard = block_shard(m, b, Mapping(tp=2)); float(shard["dense"]) * 2 == 4 * 4096**2 + 3 * 4096 * 11008
+    >>> shard = block_shard(m, b, Mapping(tp=2))
+    >>> float(shard["attention"] + shard["mlp"]) * 2 == 4 * 4096**2 + 3 * 4096 * 11008
     True
     """
     h = model.hidden
-    dense = mixer_params(local_mixer(block.mixer, mapping.tp), h)
+    mlp: Num = 0
+    shared: Num = 0
     plain: Num = block.norms * norm_params(model)
     experts: Num = 0
     dense_width, count, width = local_ffn(block.ffn, mapping)
     if isinstance(block.ffn, MLP):
-        dense = dense + ffn_params(replace(block.ffn, width=dense_width), h)
+        mlp = ffn_params(replace(block.ffn, width=dense_width), h)
     elif isinstance(block.ffn, MoE):
         f = block.ffn
         mats = 3 if f.gated else 2
         inner = f.inner(h)
-        dense = dense + mats * h * dense_width + 2 * h * f.latent
+        mlp, shared = 2 * h * f.latent, mats * h * dense_width
         experts = count * (mats * inner * width + f.bias * ((mats - 1) * width + inner))
         plain = plain + f.experts * h + f.shared_gate * h + f.bias * f.experts
-    return {"dense": dense, "experts": experts, "plain": plain}
+    attention = mixer_params(local_mixer(block.mixer, mapping.tp), h)
+    return {"attention": attention, "mlp": mlp, "shared": shared, "experts": experts, "plain": plain}
 
 
 def stage_share(model: Model, pp: Num) -> Num:
@@ -85,10 +88,10 @@ def stage_share(model: Model, pp: Num) -> Num:
 
 
 def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
-    """Parameters on the fullest device by kind: dense, experts, plain, embedding (with head and positions)."""
+    """Parameters on the fullest device by part (`quant.PARTS`), plain and embedding (with head and positions)."""
     m = model.scaled()
     share = stage_share(m, mapping.pp)
-    total: dict[str, Num] = {"dense": 0.0, "experts": 0.0, "plain": 0.0}
+    total: dict[str, Num] = dict.fromkeys((*PARTS, "plain"), 0.0)
     for block in m.blocks:
         for kind, params in block_shard(m, block, mapping).items():
             total[kind] = total[kind] + block.count * params * share
@@ -111,13 +114,8 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
     True
     """
     parts = shards(model, mapping)
-    dense_bytes = half_bytes if quant.experts_only else quant.weight_bytes
-    return (
-        parts["dense"] * dense_bytes
-        + parts["experts"] * quant.weight_bytes
-        + parts["plain"] * half_bytes
-        + parts["embedding"] * quant.table_bytes(half_bytes)
-    )
+    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else half_bytes) for p in PARTS)
+    return matrices + parts["plain"] * half_bytes + parts["embedding"] * quant.table_bytes(half_bytes)
 
 
 def kv_values(mixer: Mixer | None) -> Num:

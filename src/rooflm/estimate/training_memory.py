@@ -187,7 +187,8 @@ def layer_params(model: Model, m: Mapping) -> dict[str, Num]:
     """Parameters of a mean layer on one rank: {"dense", "experts", "plain"}."""
     out: dict[str, Num] = {"dense": 0.0, "experts": 0.0, "plain": 0.0}
     for block in model.blocks:
-        for kind, params in block_shard(model, block, m).items():
+        for part, params in block_shard(model, block, m).items():
+            kind = part if part in out else "dense"
             out[kind] = out[kind] + block.count * params / model.layers
     return out
 

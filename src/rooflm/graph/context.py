@@ -88,18 +88,16 @@ class Context(NamedTuple):
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.style.sequence_parallel else self.tokens
 
-    @property
-    def dense_widths(self) -> tuple[Num, Num, Num]:
-        """Bytes a value of weights, activations and outputs of a quantised dense product."""
+    def widths(self, part: str) -> tuple[Num, Num, Num]:
+        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
         half = self.style.half_bytes
-        if self.quant.experts_only:
+        if not self.quant.narrows(part):
             return (half, half, half)
         return (self.quant.weight_bytes, np.minimum(self.quant.act_bytes, half), half)
 
-    @property
-    def dense_rate(self) -> str:
-        """Which compute rate dense products run at."""
-        return "half" if self.quant.experts_only else "quant"
+    def rate(self, part: str) -> str:
+        """Which compute rate the products of a part of a layer run at."""
+        return "quant" if self.quant.narrows(part) else "half"
 
 
 def split(value: Num, ways: Num) -> Num:

@@ -14,7 +14,8 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
     """Up (and gate), activation, down, with columns split over the tensor group."""
     h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
     width = np.ceil(f.width / c.mapping.tp)
-    widths, rate = c.dense_widths, c.dense_rate
+    piece = "shared" if name else "mlp"
+    widths, rate = c.widths(piece), c.rate(piece)
     nodes: list[Op | Comm] = []
     if f.gated and not c.style.merged:
         nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate))
@@ -53,7 +54,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
     nodes.append(stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3))
     if has_latent:
-        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.dense_widths, c.dense_rate))
+        nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.widths("mlp"), c.rate("mlp")))
     nodes += exchange_nodes(c, count, f)
     if c.style.training:
         nodes += grouped_ops(c, count, pairs, local, inner, width, f)
@@ -66,7 +67,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
                (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 4)
         )  # fmt: skip
     if has_latent:
-        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.dense_widths, c.dense_rate))
+        nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))
     if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
         shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
         if not c.style.training and not c.style.epilogue:

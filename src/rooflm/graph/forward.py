@@ -107,7 +107,7 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
         each = 26.0 if c.model.norm == "rms" else 2.0 * b
         return [stream("norm", "norm", "norm", count * norms, values * each), add]
     if c.style.fused:
-        written = b + np.minimum(c.dense_widths[1], b)
+        written = b + (c.widths("attention")[1] + c.widths("mlp")[1]) / 2  # of a layer's two norms
         moved = values * (2 * b + written)
         return [stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens)]
     launches = 6 if c.model.norm == "rms" else 1

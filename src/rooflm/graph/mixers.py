@@ -23,7 +23,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     heads, kv = split(a.heads, t), split(a.kv_heads, t)
     q_width, k_width, v_width = heads * a.head_dim, kv * a.head_dim, kv * a.v_dim
     out_width = heads * a.v_dim
-    widths, rate, part = c.dense_widths, c.dense_rate, "attention"
+    widths, rate, part = c.widths("attention"), c.rate("attention"), "attention"
     q_gated = q_width * (1 + a.gate)
     nodes: list[Op | Comm] = []
     if c.style.merged:
@@ -161,7 +161,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """
     h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
     heads = split(a.heads, c.mapping.tp)
-    qk, widths, rate, part = a.nope_dim + a.rope_dim, c.dense_widths, c.dense_rate, "attention"
+    qk, widths, rate, part = a.nope_dim + a.rope_dim, c.widths("attention"), c.rate("attention"), "attention"
     latent = a.kv_rank + a.rope_dim
     nodes: list[Op | Comm] = []
     if isinstance(a.q_rank, int | float) and a.q_rank == 0:
@@ -218,8 +218,17 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     tokens, part = c.tokens, "attention"
     width = a.index_heads * a.index_dim
     nodes: list[Op | Comm] = [
-        gemm("index_q", part, count, tokens, width, a.q_rank, c.dense_widths, c.dense_rate),
-        gemm("index_k", part, count, tokens, a.index_dim + a.index_heads, c.model.hidden, c.dense_widths, c.dense_rate),
+        gemm("index_q", part, count, tokens, width, a.q_rank, c.widths("attention"), c.rate("attention")),
+        gemm(
+            "index_k",
+            part,
+            count,
+            tokens,
+            a.index_dim + a.index_heads,
+            c.model.hidden,
+            c.widths("attention"),
+            c.rate("attention"),
+        ),
     ]
     scored: Num = 0.0
     keys_read: Num = 0.0
@@ -263,11 +272,11 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     mixed = inner + 2 * keys
     gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
     return [
-        gemm("in_proj", part, count, tokens, width, h, c.dense_widths, c.dense_rate),
+        gemm("in_proj", part, count, tokens, width, h, c.widths("attention"), c.rate("attention")),
         *gated,
         stream("conv", part, "conv", count, 2 * tokens * mixed * b + 2 * sequences * mixed * a.conv * b),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", 2),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
-        gemm("out", part, count, tokens, h, inner, c.dense_widths, c.dense_rate),
+        gemm("out", part, count, tokens, h, inner, c.widths("attention"), c.rate("attention")),
     ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 
 from rooflm.catalogue.huggingface.config import Config, language_part, read_json
 from rooflm.catalogue.huggingface.families import FAMILIES, REFUSED, Family
+from rooflm.catalogue.huggingface.quantisation import scheme
 from rooflm.catalogue.model import (
     INF,
     MLA,
@@ -273,30 +274,12 @@ def _extra(c: Config, blocks: tuple[Block, ...]) -> int:
     return total
 
 
-def _quant(config: dict[str, Any]) -> str:
-    """The scheme of a quantization_config as `rooflm.catalogue.quant` names it; "" without one."""
-    q = config.get("quantization_config")
-    if not isinstance(q, dict):
-        return ""
-    method, bits = str(q.get("quant_method", "")).lower(), q.get("bits", 4)
-    if method == "fp8":
-        return "fp8-block" if q.get("weight_block_size") else "fp8"
-    if method in ("gptq", "awq"):
-        return method if bits == 4 else "int8-wo"
-    if method == "bitsandbytes":
-        return "int8" if q.get("load_in_8bit") else "int4"
-    if method == "modelopt":
-        return {"fp8": "fp8", "nvfp4": "nvfp4"}.get(str(q.get("quant_algo", "")).lower(), "")
-    if method == "compressed-tensors":
-        groups = q.get("config_groups")
-        group: Any = next(iter(groups.values()), {}) if isinstance(groups, dict) else {}
-        weights = group.get("weights") if isinstance(group, dict) else None
-        kind, bits = (weights.get("type"), weights.get("num_bits")) if isinstance(weights, dict) else (None, None)
-        wide = isinstance(group, dict) and not group.get("input_activations")
-        named = {("int", 4): "int4", ("int", 8): "int8-wo" if wide else "int8", ("float", 8): "fp8",
-                 ("float", 4): "nvfp4"}  # fmt: skip
-        return named.get((str(kind), bits if isinstance(bits, int) else 0), "")
-    return {"mxfp4": "mxfp4", "fbgemm_fp8": "fp8"}.get(method, "")
+def _quant(config: dict[str, Any], file: Path, label: str, blocks: tuple[Block, ...]) -> str:
+    """The scheme of the checkpoint, by its config and ModelOpt's hf_quant_config.json beside it; "" for 16 bits."""
+    other = file.parent / "hf_quant_config.json"
+    beside = read_json(other) if other.is_file() else {}
+    experts = any(isinstance(b.ffn, MoE) for b in blocks)
+    return scheme(config, beside, label, int(sum(b.count for b in blocks)), experts)
 
 
 def _positions(c: Config) -> int:
@@ -340,6 +323,6 @@ def read_config(path: str | Path) -> Model:
         hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
         max_context=c.number("context", 0, 0) or INF, tied=tied, norm=family.norm, head_bias=c.flag(family.head_bias),
         extra_params=_extra(c, blocks), dtype=_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16",
-        quant=_quant(config), source=label,
+        quant=_quant(config, file, label, blocks), source=label,
     )  # fmt: skip
     return checked(model, label)
