@@ -41,7 +41,7 @@ def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str
     try:
         found, argument = names.model_argument(name)
     except Unusable:
-        params, active = counts_in(name)
+        params, active = names.table()["counts"].get(catalogue.normalise(name)) or counts_in(name)
         params = params_b * 1e9 if params_b else params
         return name, {"model": name, "params": params or None, "active": active or None}
     if isinstance(argument, dict):

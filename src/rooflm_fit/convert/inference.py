@@ -206,7 +206,7 @@ def tidy_inference(row: Row) -> Cells:
     try:
         quant = quant_of(row)
     except Unusable as why:
-        if "ollama" in text(row, "note"):
+        if "model tag" in text(row, "note"):  # of ollama, printed with its colon
             quant = {"quant": "mxfp4" if model.startswith("gpt-oss") else OLLAMA_QUANT}
         else:
             quant = {}

@@ -17,7 +17,7 @@ from rooflm_fit.convert.cells import Unusable
 def table() -> dict[str, Any]:
     """aliases.toml, with the keys of its name tables normalised."""
     raw = tomllib.loads((Path(__file__).parent / "aliases.toml").read_text(encoding="utf-8"))
-    for section in ("models", "gpus"):
+    for section in ("models", "gpus", "counts"):
         raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
     raw["gpus_of"] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw["gpus_of"].items()}
     return raw

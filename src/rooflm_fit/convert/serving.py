@@ -212,7 +212,7 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     else:
         found["concurrency"] = "max"
     if "drawn uniformly up to" in note:  # from 1 to the nominal length; the columns hold the means
-        found["spread"] = (0, 2)
+        found["spread"] = (0.01, 1.99)
     if source == "aic":
         found.pop("requests", None)
     return found
