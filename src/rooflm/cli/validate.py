@@ -15,11 +15,10 @@ from rooflm.cli.render import WIDTH, columns, dumps
 
 Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE.csv]...", help="Tables (default: the shipped ones).")]
 Sources = Annotated[
-    list[str] | None, typer.Option("--source", metavar="NAME", help="Rows of these sources only (comma list, repeated).")
+    list[str] | None,
+    typer.Option("--source", metavar="NAME", help="Rows of these sources only (a comma list)."),
 ]
-By = Annotated[
-    list[str] | None, typer.Option("--by", metavar="COLUMN", help="Group errors by a column (comma list, repeated).")
-]
+By = Annotated[list[str] | None, typer.Option("--by", metavar="COLUMN", help="Group errors by columns (a comma list).")]
 WORST = 12
 """Worst rows printed."""
 MOST = 24
@@ -31,7 +30,7 @@ def validate(
     source: Sources = None,
     by: By = None,
     rows: Annotated[bool, typer.Option("--rows", help="Print every row with its prediction.")] = False,
-    show: Annotated[bool, typer.Option("--columns", help="Print the columns and metrics that a table may have.")] = False,
+    show: Annotated[bool, typer.Option("--columns", help="Print what columns and metrics a table may have.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="Print the errors by source only.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every row and its prediction.")] = None,
@@ -252,7 +251,7 @@ COLUMNS = ("id", "source", "trust", "model", "gpu", "engine", "metric", "measure
 
 
 def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> None:
-    """Every row of the tables, in order: measured and predicted, the band, or why it was skipped; what sets it apart."""
+    """Every row, in order: measured and predicted, the band, or why it was skipped; what sets it apart."""
     from rooflm.sweep.files import write_whole
 
     done = {id(x.request): x for x in scored}

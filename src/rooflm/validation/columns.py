@@ -71,7 +71,7 @@ LOAD = [
            (SERVE,)),
     Column("rate", "requests a second that arrive on their own", "number", "1/s", (SERVE,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
-    Column("spread", "shortest and longest length over the mean, such as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
+    Column("spread", "shortest and longest length over the mean, as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
     Column("burstiness", "shape of the gaps between arrivals (1: Poisson)", "number", "", (SERVE,)),
     Column("shared_prefix", "tokens that all prompts begin with", "whole", "tokens", (SERVE,)),
     Column("replicas", "equal replicas (of decode pools where prefill has its own)", "whole", "1", (SERVE,)),
@@ -126,7 +126,7 @@ _SERVER_KINDS = {"str": "text", "int": "whole", "float": "number", "bool": "flag
 SERVER = [
     Column(f.name, SERVER_MEANING[f.name], _SERVER_KINDS[str(f.type)], "", (SERVE,)) for f in fields(Server)
 ]  # fmt: skip
-PATHS = [Column("sets", "any other inputs by their paths: PATH=VALUE;PATH=VALUE (or a column `set:PATH` each)", "pairs")]
+PATHS = [Column("sets", "other inputs by their paths: PATH=VALUE;PATH=VALUE (or a column `set:PATH` each)", "pairs")]
 SIZES = _many("whole", EVERY, "", {
     "layers": "own sizes of a model that is not in the catalogue: layers",
     "hidden": "hidden width",
@@ -189,7 +189,7 @@ METRICS: dict[str, Metric] = {m.name: m for m in (
     Metric("oom", "1: the run did not fit (judged, not scored)", "", INFER),
     Metric("step_time_s", "time of a training step", "s", TRAIN, ("step_time",)),
     Metric("tokens_per_s_per_gpu", "trained tokens a second a device", "1/s", TRAIN),
-    Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens counted in attention", "TFLOP/s", TRAIN),
+    Metric("model_tflops_per_gpu", "model TFLOP/s a device, all pairs of tokens in attention", "TFLOP/s", TRAIN),
     Metric("mfu", "model FLOP/s over the peak, all pairs of tokens counted in attention", "1", TRAIN),
     Metric("hfu", "executed FLOP/s over the peak, recomputation included", "1", TRAIN),
     Metric("layer_fwd_s", "forward of one layer and micro-batch", "s", TRAIN),

@@ -16,11 +16,12 @@ METRICS = {name: f"{m.meaning} ({m.unit})" for name, m in _METRICS.items()}
 class Request:
     """One measured figure and the arguments of the command whose answer it is compared with.
 
-    task: "infer", "serve" or "train". metric: one of METRICS. measured: in its unit. kwargs: arguments of `rooflm.infer`,
-    `rooflm.serve` or `rooflm.train`; "model" is a name or a dict of sizes. group: (model, gpu) as printed or resolved, the
-    unit by which rows are kept aside. engine: the row's engine with its release, as a label; release: as printed. doubt:
-    why the row is set apart. assumed: what the row does not state, or no catalogue holds, and what stands in, in words;
-    such a row is scored, and counted apart from those whose conditions are complete. cells: the row as it stands.
+    task: "infer", "serve" or "train". metric: one of METRICS. measured: in its unit. kwargs: arguments of
+    `rooflm.infer`, `rooflm.serve` or `rooflm.train`; "model" is a name or a dict of sizes. group: (model, gpu) as
+    printed or resolved, the unit by which rows are kept aside. engine: the row's engine with its release, as a label;
+    release: as printed. doubt: why the row is set apart. assumed: what the row does not state, or no catalogue holds,
+    and what stands in, in words; such a row is scored, and counted apart from those whose conditions are complete.
+    cells: the row as it stands.
     """
 
     id: str

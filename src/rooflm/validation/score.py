@@ -10,21 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue import devices as catalogue
 from rooflm.api import train_over
-from rooflm.estimate.bands import around, band
+from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import load_engine
 from rooflm.errors import RooflmError
+from rooflm.estimate.bands import around, band
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
+from rooflm.estimate.training import TrainingEstimate
 from rooflm.kernels.constants import ANY, load_constants
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.scenario import Scenario
-from rooflm.estimate.training import TrainingEstimate
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
 from rooflm.validation.columns import SERVE, TRAIN
@@ -122,7 +123,7 @@ def _at(values: Num, index: int, rows: int) -> float:
 
 
 ODD = (ArithmeticError, LookupError, ValueError, TypeError, AttributeError)
-"""What a prediction must not raise but RooflmError (a ValueError): said as a reason, so that one row never ends a run."""
+"""What a prediction must not raise, but for RooflmError: said as a reason, so that one row never ends a run."""
 
 
 def said(error: Exception) -> str:
@@ -310,10 +311,15 @@ def report(outcomes: Sequence[Outcome], scored: Sequence[Scored], by: Sequence[s
     result |= {"rows": len(outcomes), "scored": len(good), "counted": len(kept)}
     result["assumed"] = grouped((x for x in good if x.request.assumed and not x.request.apart), by_assumed)
     result["apart"] = grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; "))
-    result |= {f"by_{name}": grouped(kept, lambda x, n=name: [label(x.request, n)]) for name in by}
+    result |= {f"by_{name}": grouped(kept, partial(labelled, name)) for name in by}
     load = [x for x in kept if x.request.task == SERVE]
     mine = [x for x in scored if not queues(x.request) and counted(x)]
     return result | {"under_load": by_load(load), "verdicts": verdicts(mine)}
+
+
+def labelled(column: str, x: Scored) -> list[str]:
+    """The group of a row by a column."""
+    return [label(x.request, column)]
 
 
 def by_assumed(x: Scored) -> list[str]:

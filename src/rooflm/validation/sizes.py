@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.errors import RooflmError
 from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
 from rooflm.catalogue.models import load_model
+from rooflm.errors import RooflmError
 
 NEEDED = ("layers", "hidden", "heads", "ffn")
 """Sizes that make a model."""
@@ -81,7 +81,7 @@ def _figures() -> dict[str, dict[str, float]]:
     found = {}
     for name in catalogue.names("gpu"):
         d = catalogue.load_device(name)
-        peak = float(d.peak.get("bf16") or d.peak.get("fp16") or max(d.peak.values()))  # type: ignore[arg-type]
+        peak = float(d.peak.get("bf16") or d.peak.get("fp16") or max(d.peak.values()))
         found[name] = {"peak": peak, "bandwidth": float(d.dram.bandwidth), "memory": float(d.dram.size)}
     return found
 
@@ -94,6 +94,7 @@ def nearest_device(own: dict[str, float]) -> str:
     """
     if not own:
         raise RooflmError("a device without figures has no nearest one: give peak, bandwidth or memory")
+
     def far(name: str) -> float:
         return sum(abs(math.log(own[k] / _figures()[name][k])) for k in own)
 
@@ -110,7 +111,7 @@ def device_settings(like: str, own: dict[str, float]) -> dict[str, float]:
     if "peak" in own:
         scale = own["peak"] / _figures()[like]["peak"]
         peaks = catalogue.load_device(like).peak
-        sets |= {f"cluster.device.peak.{dtype}": float(p) * scale for dtype, p in peaks.items()}  # type: ignore[arg-type]
+        sets |= {f"cluster.device.peak.{dtype}": float(p) * scale for dtype, p in peaks.items()}
     if "bandwidth" in own:
         sets["cluster.device.dram.bandwidth"] = own["bandwidth"]
     if "memory" in own:

@@ -19,8 +19,18 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
-from rooflm.validation.columns import CARD_SIZES, COLUMNS, INFER, METRIC_NAMES, MODEL_SIZES, SERVE, SETTING, TRAIN, UNITS
-from rooflm.validation.columns import of_task
+from rooflm.validation.columns import (
+    CARD_SIZES,
+    COLUMNS,
+    INFER,
+    METRIC_NAMES,
+    MODEL_SIZES,
+    SERVE,
+    SETTING,
+    TRAIN,
+    UNITS,
+    of_task,
+)
 from rooflm.validation.request import Outcome, Request, Skip, Unusable
 
 OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_fsdp"}
@@ -166,7 +176,7 @@ def task_of(cells: Mapping[str, str], metric: str) -> str:
 
 
 def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
-    """Put the `model` argument in place: own sizes, the catalogue's row, or the nearest; the name by which rows group."""
+    """Put the `model` argument in place: own sizes, the catalogue's row, the nearest; the name by which rows group."""
     printed = str(kwargs.get("model", ""))
     given = {k: v for k, v in own.items() if k in MODEL_SIZES}
     if all(given.get(name) for name in sizes.NEEDED):
@@ -179,7 +189,9 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
         return printed
     if found is None:
         if not given.get("params"):
-            raise Unusable("missing: sizes of a model that is not in the catalogue (layers, hidden, heads, ffn; or params)")
+            raise Unusable(
+                "missing: sizes of a model that is not in the catalogue (layers, hidden, heads, ffn; or params)"
+            )
         found = sizes.nearest_model(float(given["params"]), float(given.get("active", 0)))
         assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
         kwargs["model"] = found
@@ -208,9 +220,11 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
             raise Unusable("missing: gpu")
         like = known_device(str(own.get("like", "")))
         if like is None and not figures:
-            raise Unusable("missing: figures of a gpu that is not in the catalogue (peak, bandwidth, memory; or like)")
+            raise Unusable("missing: figures of a gpu not in the catalogue (peak, bandwidth, memory; or like)")
         found = like or sizes.nearest_device(figures)
-        assumed.append(f"gpu {printed} is not in the catalogue: kernels of {found}" + (", own rates" if figures else ""))
+        assumed.append(
+            f"gpu {printed} is not in the catalogue: kernels of {found}" + (", own rates" if figures else "")
+        )
         kwargs["gpu"] = found
         kwargs["sets"] = sizes.device_settings(found, figures) | kwargs.get("sets", {})
         return printed or found

@@ -11,11 +11,11 @@ import numpy as np
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import front_end, load_engine, settings, tuned
 from rooflm.errors import RooflmError
-from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve
 from rooflm.scenario.build_inference import build_inference
-from rooflm.catalogue.engines import front_end, settings, tuned
+from rooflm.scenario.scenario import Scenario
+from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve
 from rooflm.validation.request import Request
 from rooflm.validation.sizes import model_argument
 
@@ -91,6 +91,12 @@ def arguments(request: Request) -> dict[str, Any]:
     return k | {"seed": SEED}
 
 
+def scenario(request: Request) -> Scenario:
+    """The scenario of a row, of one sequence a data-parallel rank."""
+    k = {n: v for n, v in arguments(request).items() if n not in (*LOAD, "options", "replicas", "prefill_replicas")}
+    return build_inference(**k, batch=int(k.get("dp") or 1)).scenario
+
+
 def deployment(request: Request) -> tuple[Deployment, Any]:
     """The pools of a row and its load, before anything is simulated: for fits, which simulate them again and again."""
     k = arguments(request)
@@ -114,9 +120,7 @@ def run_of(request: Request) -> str:
     return json.dumps((request.kwargs, request.release), sort_keys=True, default=str)
 
 
-def predict_load(
-    requests: Sequence[Request], tell: Callable[[int], None] | None = None
-) -> list[tuple[float, str]]:
+def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[tuple[float, str]]:
     """(prediction, reason why there is none) of each row, in order. tell: called with the rows done since."""
     done: dict[str, dict[str, float] | str] = {}
     result = []

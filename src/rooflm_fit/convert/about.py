@@ -50,13 +50,13 @@ def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str
 
 
 def gpu_cells(name: str, source: str = "") -> tuple[str, dict[str, Any]]:
-    """(resolved name, cells) of a printed device: the catalogue's name, or its own figures where cards.toml has them."""
+    """(resolved name, cells) of a printed device: the catalogue's name, or its own figures out of cards.toml."""
     try:
         found = names.gpu(name, source)
         return found, {"gpu": found}
     except Unusable:
         row = cards().get(catalogue.normalise(name))
-        own = {k: row[k] for k in ("peak", "bandwidth", "memory", "like") if k in row} if row else {}
+        own: dict[str, Any] = {k: row[k] for k in ("peak", "bandwidth", "memory", "like") if k in row} if row else {}
         return name, {"gpu": name, **own}
 
 

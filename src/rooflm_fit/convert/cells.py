@@ -94,7 +94,9 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float | int):
-        return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else f"{value:.10g}"
+        return (
+            str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else f"{value:.10g}"
+        )
     if isinstance(value, tuple | list):
         return ",".join(cell(v) for v in value)
     return str(value)

@@ -1,4 +1,4 @@
-"""Rows of an inference table of the older format (fixed batch and lengths) -> cells. All that is known of its sources."""
+"""Rows of an inference table of the older format (fixed batch) -> cells. All that is known of its sources is here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,14 @@ def source_of(row: Row) -> str:
 
 WIDTHS = dict.fromkeys(("fp16", "bf16", "f16"), 16) | dict.fromkeys(("fp8", "int8", "int8-eetq"), 8)
 WIDTHS |= dict.fromkeys(("int4", "int4-g128", "awq-int4"), 4)
-PLAIN = {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "fp8-block": "fp8-block", "int4-wo": "int4", "fp32": "fp32"}
+PLAIN = {
+    "fp4": "nvfp4",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "fp8-block": "fp8-block",
+    "int4-wo": "int4",
+    "fp32": "fp32",
+}
 """Printed weight types that are a scheme by name."""
 GGUF = {"q4_k_m": 0.0, "q4_0": 0.0, "q8_0": 0.0, "q8_k_xl": 8.5, "q6_k": 6.5625, "q5_k_m": 5.68, "q3_k_m": 3.9}
 """GGUF types -> bits a weight; 0: a scheme of the catalogue."""
@@ -164,7 +171,11 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
     """metric, value and unit."""
     printed = text(row, "metric")
     metric, unit = METRICS.get(printed, (printed, ""))
-    return {"metric": metric, "value": text(row, "value"), "unit": "GB" if unit == "GiB" and source in DECIMAL else unit}
+    return {
+        "metric": metric,
+        "value": text(row, "value"),
+        "unit": "GB" if unit == "GiB" and source in DECIMAL else unit,
+    }
 
 
 def machine_of(row: Row, source: str) -> dict[str, Any]:

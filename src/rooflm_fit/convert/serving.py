@@ -26,7 +26,9 @@ _MTP = ("2026_01_14", "2026_02_05", "2026_02_06", "2026-01-14", "2026-02-05", "2
 """What the notes of TensorRT-LLM's DeepSeek runs hold where plain and speculative ones (InferenceX has recipes of both,
 dsr1_fp8_h200_trt.sh and ..._trt_mtp.sh) are filed alike: dates, and the dump of 2026-03-25. It has one configuration
 twice, at 19.4 and 32.2 ms a token (repeats differ by 3 to 4 %), and gets faster with the length of the output."""
-_LOADED = re.compile(r"online serving|MLPerf Inference|\bNIM\b|QPS=|closed loop|batch = concurrency|max(imum)? load", re.I)
+_LOADED = re.compile(
+    r"online serving|MLPerf Inference|\bNIM\b|QPS=|closed loop|batch = concurrency|max(imum)? load", re.I
+)
 
 
 def is_serving(prefix: str, row: Row) -> bool:

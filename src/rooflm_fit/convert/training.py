@@ -21,7 +21,6 @@ from rooflm_fit.convert.cells import (
     prefix_of,
     slug,
     text,
-    trust_of,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts
@@ -558,7 +557,11 @@ def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]
     if source == "LLMF" and mode_of(row) == "pure":
         framework = "llm-foundry 0.0"
     engine, _, release = framework.partition(" ")
-    return about, {"engine": engine, "release": release} | ({"stand_in": about.stand_in} if about.stand_in else {}), doubt
+    return (
+        about,
+        {"engine": engine, "release": release} | ({"stand_in": about.stand_in} if about.stand_in else {}),
+        doubt,
+    )
 
 
 def tidy_training(row: Row) -> Cells:
@@ -585,7 +588,11 @@ def tidy_training(row: Row) -> Cells:
     shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
     values["sp"] = None if shown is None and about is UNKNOWN else bool(
         (about.sp if shown is None else shown) and split.get("tp", 1) > 1)  # fmt: skip
-    values |= {"dtype": dtype, **recompute, "zero": {"none": 0, "fsdp": 3}.get(str(said.get("zero", zero)), said.get("zero", zero))}
+    values |= {
+        "dtype": dtype,
+        **recompute,
+        "zero": {"none": 0, "fsdp": 3}.get(str(said.get("zero", zero)), said.get("zero", zero)),
+    }
     values |= {"fsdp_group": said.get("fsdp_group", facts.get("fsdp_group")), "optimizer": said.get("optimizer")}
     if said.get("recompute"):
         values["recompute_modules"] = ",".join(said["recompute"])
