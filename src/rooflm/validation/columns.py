@@ -150,11 +150,11 @@ SIZES = _many("whole", EVERY, "", {
     Column("params", "parameters: where sizes are blank, the catalogue's nearest model stands in", "number"),
     Column("active", "parameters that a token uses", "number"),
 ]  # fmt: skip
-CARD = _many("number", EVERY, "", {
+CARD = [*_many("number", EVERY, "", {
     "peak": "own figures of a device that is not in the catalogue: dense 16-bit FLOP/s",
     "bandwidth": "of its memory, B/s",
     "memory": "its size, B",
-}) + [Column("like", "a device of the catalogue whose kernels stand in")]  # fmt: skip
+}), Column("like", "a device of the catalogue whose kernels stand in")]  # fmt: skip
 COLUMNS: dict[str, Column] = {
     c.name: c
     for c in (*ABOUT, *MACHINE, *LENGTHS, *LOAD, *TRAINING, *SERVER, *PATHS, *SIZES, *CARD)
