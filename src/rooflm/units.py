@@ -109,6 +109,16 @@ def is_array(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.ndim > 0
 
 
+def is_plain(value: object, number: float) -> bool:
+    """True for the plain number itself, never for an array: what a choice of ops may hang on (a degree of 1, a width
+    of 0). A list of such a number either falls out of the formulas or loops outside (`sweep.axes.CHOOSING`).
+
+    >>> is_plain(1, 1), is_plain(2.0, 1), is_plain(np.array([1.0]), 1)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and value == number
+
+
 def quantity_of_any_unit(text_: str, field: str) -> float:
     """A quantity whose unit may be any of the known ones ("2 TB/s", "80 GiB", "5 us"); SI.
 

@@ -291,10 +291,10 @@ def test_exchange_of_a_context_group_hides_behind_attention_only() -> None:
     exposed = run(seq=262144, batch=1, sets={"engine.ring": False, "engine.cp_overlap": 0.0}, **asked)
     assert float(exposed.parts["cp_comm"]) > 0
     # each exchange against the attention beside it: (cp - 1) max(0, t - core / cp)
-    ring = sum(float(t.total) for t in short.timed["forward.layers"] if t.node.name == "cp_ring")
-    core = sum(float(t.total) for t in short.timed["forward.layers"] if t.node.name == "attention")
-    back = sum(float(t.total) for t in short.timed["backward.layers"] if t.node.name == "cp_ring_backward")
-    after = sum(float(t.total) for t in short.timed["backward.layers"] if t.node.name == "attention_backward")
+    ring = sum(float(t.total) for t in short.timed.passes["forward", "layers"] if t.node.name == "cp_ring")
+    core = sum(float(t.total) for t in short.timed.passes["forward", "layers"] if t.node.name == "attention")
+    back = sum(float(t.total) for t in short.timed.passes["backward", "layers"] if t.node.name == "cp_ring_backward")
+    after = sum(float(t.total) for t in short.timed.passes["backward", "layers"] if t.node.name == "attention_backward")
     shown = max(0.0, ring - 0.75 * core) + max(0.0, back - 0.75 * after)
     assert float(short.parts["cp_comm"]) == pytest.approx(shown * float(short.micro_batches))
 
@@ -428,7 +428,7 @@ def test_sorting_tokens_by_dispatcher() -> None:
     asked: dict[str, Any] = {"model": model, "dp": 1, "batch": 1, "seq": 256}
 
     def moved(dedup: bool) -> float:
-        nodes = run(**asked, sets={"engine.dedup": dedup}).timed["forward.layers"]
+        nodes = run(**asked, sets={"engine.dedup": dedup}).timed.passes["forward", "layers"]
         return next(float(t.node.bytes) for t in nodes if t.node.name == "permute")  # type: ignore[union-attr]
 
     pairs, row = 256 * 4, 1024 * 2
@@ -441,7 +441,7 @@ def test_biases_of_experts_slow_their_products_unless_one_kernel_holds_them() ->
         model = Model("moe", 2048, 1000, (Block(4, Attention(16, 16, 128), MoE(16, 4, 2048, bias=bias)),))
         sets = {"engine.grouped": grouped, "engine.expert_launch": 0}
         asked: dict[str, Any] = {"model": model, "gpu": "h100", "dp": 1, "batch": 4, "micro_batch": 4, "seq": 4096}
-        nodes = run(**asked, efficiency="calibrated", sets=sets).timed["forward.layers"]
+        nodes = run(**asked, efficiency="calibrated", sets=sets).timed.passes["forward", "layers"]
         return sum(float(t.total) for t in nodes if t.node.name in ("experts_up", "experts_down"))
 
     assert products(True, False) > 1.4 * products(False, False)

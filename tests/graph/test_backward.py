@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
-from rooflm.catalogue.quant import parse_quant
+from one_layer import H, S, layer, products
+from rooflm.catalogue.model import MoE
 from rooflm.graph.backward import Rules, adapters, backward, backward_op, quantisation, recomputed
-from rooflm.graph.forward import Context, Pass, Prefill, Style, block_nodes
 from rooflm.graph.ops import Comm, Op, bmm, gemm, grouped, stream
 from rooflm.kernels.dispatch import _distinct
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-
-H, S = 1024, 512
-
-
-def layer(mapping: Mapping, flash: bool = False, ffn: MLP | MoE | None = None) -> list[Op | Comm]:
-    block = Block(1, Attention(8, 8, H // 8, rope=False), ffn or MLP(4 * H, False))
-    model = Model("m", H, 100, (block,))
-    style = Style(flash=flash, training=True, sequence_parallel=mapping.sp)
-    return block_nodes(Context(model, Pass(Prefill(1, S), None, S), mapping, parse_quant("bf16"), style), block)
-
-
-def products(nodes: list[Op | Comm]) -> float:
-    return float(sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.rate != "vector"))
 
 
 def test_forward_and_backward_flops_of_a_layer() -> None:
@@ -47,6 +33,20 @@ def test_frozen_products_have_no_wgrad() -> None:
     assert [o.name for o in backward_op(op, Rules(weights=0.0))] == ["up_dgrad"]
     half = backward_op(op, Rules(weights=0.5))
     assert sum(o.count * o.flops for o in half if isinstance(o, Op)) == 1.5 * op.flops
+
+
+def test_every_node_says_what_it_does_and_for_which_module() -> None:
+    forward = layer(Mapping(), ffn=MoE(8, 2, 512, True, 256))
+    back = [op for op in backward(forward, Rules()) if isinstance(op, Op)]
+    products_of = {op.of for op in forward if isinstance(op, Op) and op.kind == "gemm"}
+    assert {op.role for op in forward if isinstance(op, Op)} == {"forward"}
+    assert {op.of for op in back if op.role == "wgrad"} == products_of  # each product has weights of its own
+    assert {op.role for op in back} == {"dgrad", "wgrad"}
+    assert {op.name for op in forward if isinstance(op, Op) and op.of == "experts"} == {
+        "permute", "experts_up", "experts_activation", "experts_down",
+    }  # fmt: skip
+    # the shared expert's products are asked for by the names of the dense layer's
+    assert {op.name for op in forward if isinstance(op, Op) and op.of == "down"} == {"shared_down"}
 
 
 def test_shapes_and_bytes_of_the_backward_products() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_backward import H, S, layer, products
 
+from one_layer import H, S, layer, products
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.rows import names
 from rooflm.estimate.training import TrainingEstimate, train_scenario
@@ -74,7 +74,7 @@ def test_every_other_product_runs_again_and_gathers_too() -> None:
         seq=8192,
     ).scenario  # fmt: skip
     assert s.mapping.recompute == "ops"
-    forward = [t.node for t in train_scenario(s).timed["forward.layers"]]
+    forward = [t.node for t in train_scenario(s).timed.passes["forward", "layers"]]
     again = every_other(forward)
     stored = {n.name for n in forward if isinstance(n, Op) and n.kind == "gemm"} - {n.name for n in again}
     assert stored == {"q", "gate", "down"}  # and v, the other half of "kv"
@@ -104,7 +104,7 @@ def test_cards_of_one_die_share_kernels() -> None:
     times = []
     for gpu in ("a100-sxm-40gb", "a100-sxm-80gb"):
         e = step(model="gpt3-13b", gpu=gpu, gpus=8, batch=8, engine="llm-foundry")
-        times.append({t.node.name: float(np.max(t.time)) for t in e.timed["forward.layers"]})
+        times.append({t.node.name: float(np.max(t.time)) for t in e.timed.passes["forward", "layers"]})
     assert sibling("a100-sxm-40gb") == "a100-sxm-80gb"
     assert times[0]["up"] == pytest.approx(times[1]["up"], rel=0.02)
     assert times[0]["activation"] / times[1]["activation"] == pytest.approx(2.039 / 1.555, rel=0.01)
@@ -140,7 +140,7 @@ def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
 
 def test_tokens_of_latent_experts_travel_in_the_latent_width() -> None:
     e = step(model="nemotron-3-super-120b-a12b", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=128, seq=4096)
-    nodes = {t.node.name: t.node for t in e.timed["forward.layers"]}
+    nodes = {t.node.name: t.node for t in e.timed.passes["forward", "layers"]}
     (block, *_) = [b for b in e.scenario.model.blocks if getattr(b.ffn, "latent", 0)]
     assert block.ffn is not None
     inner = block.ffn.inner(e.scenario.model.hidden)  # type: ignore[union-attr]

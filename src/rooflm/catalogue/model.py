@@ -12,14 +12,9 @@ from typing import Any
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 INF = float("inf")
-
-
-def _absent(value: Num) -> bool:
-    """True for the plain number 0, which stands for "not there" (a structural choice, so never an array)."""
-    return isinstance(value, int | float) and value == 0
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Attention:
     @property
     def v_dim(self) -> Num:
         """Width of a value head: value_dim where given, head_dim otherwise."""
-        return self.head_dim if _absent(self.value_dim) else self.value_dim
+        return self.head_dim if is_plain(self.value_dim, 0) else self.value_dim
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ class MoE:
 
     def inner(self, hidden: Num) -> Num:
         """Width that the routed experts read and write: the latent where there is one, else the hidden width."""
-        return hidden if _absent(self.latent) else self.latent
+        return hidden if is_plain(self.latent, 0) else self.latent
 
 
 Mixer = Attention | MLA | LinearAttention
@@ -185,7 +180,7 @@ class Model:
         """
         neutral = (1.0, 1.0, 0.0, 0.0)
         asked = (self.width_scale, self.depth_scale, self.width_prune, self.depth_prune)
-        if all(isinstance(a, int | float) and a == n for a, n in zip(asked, neutral, strict=True)):
+        if all(is_plain(a, n) for a, n in zip(asked, neutral, strict=True)):
             return self
         inner = self.width_scale * (1 - self.width_prune)
         depth = self.depth_scale * (1 - self.depth_prune)
@@ -218,11 +213,11 @@ _SCALED = {
 
 
 def _widen(part: Any, scale: Num) -> Any:
-    """A mixer or feed-forward with its heads or width times `scale`, whole numbers."""
+    """A mixer or feed-forward with its heads or width times `scale`, whole numbers; what is absent stays so."""
     if part is None:
         return None
-    names = _SCALED[type(part)]
-    return replace(part, **{n: _whole(getattr(part, n) * scale) * (getattr(part, n) > 0) for n in names})
+    sizes = {n: getattr(part, n) for n in _SCALED[type(part)]}
+    return replace(part, **{n: _whole(v * scale) * (v > 0) for n, v in sizes.items() if not is_plain(v, 0)})
 
 
 def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
@@ -242,7 +237,7 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
     if isinstance(mixer, MLA):
         qk = mixer.nope_dim + mixer.rope_dim
         low_rank = mixer.q_rank * (h + mixer.heads * qk + 1)
-        query = h * mixer.heads * qk if _absent(mixer.q_rank) else low_rank
+        query = h * mixer.heads * qk if is_plain(mixer.q_rank, 0) else low_rank
         latent = h * (mixer.kv_rank + mixer.rope_dim) + mixer.kv_rank
         expand = mixer.kv_rank * mixer.heads * (mixer.nope_dim + mixer.value_dim)
         # the indexer (DeepSeek-V3.2): queries from the low-rank queries, one key a token with a LayerNorm, head weights

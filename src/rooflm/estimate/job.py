@@ -29,8 +29,9 @@ class Job(NamedTuple):
 
     @property
     def days_with_failures(self) -> Num:
-        """Days with checkpoints, failures and restarts."""
-        return self.days / self.goodput
+        """Days with checkpoints, failures and restarts; infinite where failures leave no time for progress."""
+        some = np.asarray(self.goodput) > 0
+        return np.where(some, self.days / np.where(some, self.goodput, 1.0), np.inf)
 
 
 def steps_of(tokens: Num, batch: Num, seq: Num) -> Num:

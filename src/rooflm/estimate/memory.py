@@ -25,12 +25,12 @@ from rooflm.catalogue.model import (
 )
 from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.scenario.mapping import Mapping
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
-    if mixer is None or (isinstance(tp, int) and tp == 1):
+    if mixer is None or (is_plain(tp, 1)):
         return mixer
     if isinstance(mixer, Attention):
         return replace(mixer, heads=np.ceil(mixer.heads / tp), kv_heads=np.ceil(mixer.kv_heads / tp))

@@ -12,37 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.capacity import Limits, Memory
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
-    Nodes,
+    PHASES,
+    StepGraph,
     adapter_params,
     context,
     document,
     flops_seconds,
     forward_flops,
     grad_bytes,
-    held,
     micro_batches,
-    optimizer_nodes,
-    phase_nodes,
     recomputed_flops,
-    send_nodes,
-    sync_nodes,
 )
-from rooflm.estimate.training_time import (
-    PHASES,
-    Micro,
-    Sync,
-    micro_batch_time,
-    offload_time,
-    section,
-    sync_time,
-    time_groups,
-)
+from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm
 from rooflm.kernels.rates import rates
@@ -60,7 +46,8 @@ class TrainingEstimate:
     `convention` attention counted ("full": all pairs of tokens, as most published figures; mfu_causal: half of them).
     flops_time: seconds of a step if only FLOPs took time. bubble_fraction: idle over busy time of the schedule.
     comm_bytes: sent by one GPU a step, by collective. layer_forward, layer_backward: one layer and micro-batch,
-    recomputation included. max_micro_batch: the largest that fits. step_energy: J of all GPUs. job: the whole run.
+    recomputation included. max_micro_batch: the largest that fits. step_energy: J of all GPUs. timed: the step's nodes.
+    job: the whole run.
     """
 
     step_time: Num
@@ -85,7 +72,7 @@ class TrainingEstimate:
     power: Num
     gpus: Num
     scenario: Scenario
-    timed: dict[str, tuple[Timed, ...]] = field(repr=False)
+    timed: StepGraph[Timed] = field(repr=False)
     convention: str = "full"
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -140,55 +127,7 @@ class TrainingEstimate:
 
 def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point."""
-    m, e = s.mapping, s.engine
-    c = context(s)
-    micro_count = micro_batches(s)
-    layers = c.model.layers
-    own = held(s, c)
-    stage_layers = np.ceil(layers / m.pp)
-    groups = phase_nodes(s, c, micro_count)
-    groups |= {"step.optimizer": optimizer_nodes(s, own), "step.send": send_nodes(c)}
-    groups |= {f"step.{k}": v for k, v in sync_nodes(s, own, stage_layers).items()}
-    timed = time_groups(groups, s)
-    sections = {k: section(v) for k, v in timed.items() if not k.startswith("step.")}
-    micro = micro_batch_time(sections, s, layers)
-    times = {
-        k: sum(t.total for t in timed[f"step.{k}"]) + 0.0 for k in ("optimizer", "send", "reduce", "gather", "tied")
-    }
-    sync = sync_time(s, times, micro, micro_count, stage_layers)
-    dgrad = np.maximum(micro.backward - micro.wgrad, 0.0)
-    bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
-    v = schedule.chunks(m.schedule, m.vp)
-    crossings = np.where(np.asarray(m.pp) > 1, 2.0 * v, 0.0)
-    hides = e.pp_overlap and m.schedule != "gpipe" and not (isinstance(v, int | float) and v == 1)
-    passed = 2.0 * (m.pp - 1) * s.training.flushes + (0.0 if hides else micro_count * crossings)
-    parts = {k: micro_count * x for k, x in micro.parts.items()}
-    parts["imbalance"] = micro_count * (micro.slowest - micro.mean)
-    parts["bubble"] = bubble
-    parts["pp_comm"] = passed * times["send"]
-    parts["dp_comm"] = sync.exposed
-    parts["overlap_tax"] = overlap_tax(s) * np.maximum(sync.total - sync.exposed, 0.0)
-    parts["optimizer"] = times["optimizer"]
-    parts["offload"] = offload_time(s, own, c, micro_count, micro.mean * micro_count)
-    parts["host"] = parts["host"] + e.step
-    step_time = sum(parts.values())
-    return _estimate(
-        s, c, groups, timed, micro, sync, parts, step_time, crossings, bubble, micro_count, assumed, warnings
-    )
-
-
-SHARDED_TAX = 0.1
-"""Compute time lost a second of hidden communication where gradients or parameters are sharded: a prior, as of the
-engines built on FSDP (data/engines/training.toml, overlap_tax)."""
-
-
-def overlap_tax(s: Scenario) -> Num:
-    """Compute time lost a second of hidden data-parallel communication: the engine's; at ZeRO 2 and 3, whose gathers
-    and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
-    if s.efficiency.mode != "calibrated":
-        return s.engine.overlap_tax
-    least = np.where(np.asarray(s.mapping.zero) >= 2, SHARDED_TAX, 0.0)
-    return np.maximum(s.engine.overlap_tax, least)
+    return estimate(time_step(s, context(s)), assumed, warnings)
 
 
 def memory_use(s: Scenario, c: Context) -> Memory:
@@ -206,17 +145,17 @@ def memory_use(s: Scenario, c: Context) -> Memory:
     return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
 
 
-def volumes(s: Scenario, groups: dict[str, Nodes], m: Num, crossings: Num, sync: Sync) -> dict[str, Num]:
+def volumes(step: TrainingStep) -> dict[str, Num]:
     """Bytes that one GPU sends in a step, by collective: its share of the layers' collectives for every micro-batch,
     its messages to neighbours, its gradients and parameters."""
+    m, timed, sync = step.scenario.mapping, step.timed, step.sync
+    passed = [(group, step.micro_batches / m.pp) for group in timed.passes.values()]
     sent: dict[str, Num] = {}
-    scale: dict[str, Num] = {
-        "step.send": m * crossings * (s.mapping.pp - 1) / s.mapping.pp, "step.reduce": sync.reductions,
-        "step.gather": sync.gathers, "step.tied": 1.0, "step.optimizer": 1.0,
-    }  # fmt: skip
-    for name, nodes in groups.items():
-        times = scale.get(name, m / s.mapping.pp)
-        for node in nodes:
+    for group, times in (
+        *passed, (timed.send, step.micro_batches * step.crossings * (m.pp - 1) / m.pp),
+        (timed.reduce, sync.reductions), (timed.gather, sync.gathers), (timed.tied, 1.0),
+    ):  # fmt: skip
+        for node in (t.node for t in group):
             if isinstance(node, Comm):
                 sent[node.name] = sent.get(node.name, 0.0) + comm_volume(node) * times
     return sent
@@ -258,56 +197,69 @@ def products_dtype_peak(s: Scenario) -> Num:
     return s.cluster.device.peak[rates(s).dtype["quant"]]
 
 
-def _estimate(
-    s: Scenario, c: Context, groups: dict[str, Nodes], timed: dict[str, tuple[Timed, ...]], micro: Micro, sync: Sync,
-    parts: dict[str, Num], step_time: Num, crossings: Num, bubble: Num, m: Num, assumed: tuple[str, ...],
-    warnings: tuple[str, ...],
-) -> TrainingEstimate:  # fmt: skip
-    """The estimate of a step whose parts are known."""
-    w, device, gpus = s.workload, s.cluster.device, s.mapping.devices
-    peak = products_dtype_peak(s)
+def energy_of(step: TrainingStep) -> Num:
+    """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
+    s, timed, r = step.scenario, step.timed, rates(step.scenario)
+    device = s.cluster.device
+    each = sum(dynamic_energy(group, device, r) for group in timed.passes.values())
+    dynamic = each * step.micro_batches / s.mapping.pp + dynamic_energy(timed.update, device, r)
+    return s.mapping.devices * (device.idle * step.total + dynamic)
+
+
+def flops_time(step: TrainingStep) -> Num:
+    """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
+    peak = rates(step.scenario).peak
+    each = sum(flops_seconds([t.node for t in group], peak) for group in step.timed.passes.values())
+    return each * step.micro_batches / step.scenario.mapping.pp
+
+
+def largest_micro_batch(s: Scenario, memory: Memory) -> Num:
+    """The largest micro-batch that fits: activations and logits grow with it, all else stays."""
+    growing = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.fragmentation
+    left = memory.capacity - (memory.total - growing)
+    return np.maximum(np.floor(left / np.maximum(growing, 1.0) * s.mapping.micro_batch), 0)
+
+
+def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:
+    """The answer of a timed step."""
+    s, micro, c = step.scenario, step.micro, step.context
+    batch, gpus = s.workload.batch, s.mapping.devices
+    device_seconds = step.total * gpus
+    peak_work = device_seconds * products_dtype_peak(s)
     forward, layers = forward_flops(s, causal=False)
     causal, _ = forward_flops(s, causal=True)
-    model_flops = 3.0 * forward * w.batch
-    again = recomputed_flops(s, layers) * w.batch
+    model_flops = 3.0 * forward * batch
+    again = recomputed_flops(s, layers) * batch
     memory = memory_use(s, c)
-    fits = memory.total <= memory.capacity
-    limits = check(s, c, fits)
-    body = {k: v for k, v in timed.items() if not k.startswith("step.")}
-    r = rates(s)
-    dynamic = sum(dynamic_energy(v, device, r) for v in body.values()) * m / s.mapping.pp
-    dynamic = dynamic + dynamic_energy(timed["step.optimizer"], device, r)
-    energy = gpus * (device.idle * step_time + dynamic)
-    executed = sum(flops_seconds(groups[k], r.peak) for k in body) * m / s.mapping.pp
+    limits = check(s, c, memory.total <= memory.capacity)
     illegal: Any = np.zeros((), dtype=bool)
     for flag in limits.flags.values():
         illegal = illegal | flag
-    variable = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.fragmentation
-    room = memory.capacity - (memory.total - variable)
+    energy = energy_of(step)
     return TrainingEstimate(
-        step_time=step_time,
-        tokens_per_s_per_gpu=w.batch * w.seq / (step_time * gpus),
-        model_tflops_per_gpu=model_flops / (step_time * gpus) / 1e12,
-        mfu=model_flops / (step_time * gpus * peak),
-        mfu_causal=3.0 * causal * w.batch / (step_time * gpus * peak),
-        hfu=(model_flops + again) / (step_time * gpus * peak),
+        step_time=step.total,
+        tokens_per_s_per_gpu=batch * s.workload.seq / device_seconds,
+        model_tflops_per_gpu=model_flops / device_seconds / 1e12,
+        mfu=model_flops / peak_work,
+        mfu_causal=3.0 * causal * batch / peak_work,
+        hfu=(model_flops + again) / peak_work,
         memory=memory,
         fits=~illegal,
         limits=limits,
-        max_micro_batch=np.maximum(np.floor(room / variable * s.mapping.micro_batch), 0),
-        micro_batches=m,
-        comm_bytes=volumes(s, groups, m, crossings, sync),
-        parts=parts,
-        detail={p: by_part([t for k, v in body.items() if k.startswith(p) for t in v]) for p in PHASES},
-        bubble_fraction=bubble / (m * micro.mean),
-        flops_time=executed,
+        max_micro_batch=largest_micro_batch(s, memory),
+        micro_batches=step.micro_batches,
+        comm_bytes=volumes(step),
+        parts=step.parts,
+        detail={phase: by_part(step.timed.phase(phase)) for phase in PHASES},
+        bubble_fraction=step.bubble / (step.micro_batches * micro.mean),
+        flops_time=flops_time(step),
         layer_forward=micro.layer_forward,
         layer_backward=micro.layer_backward,
         step_energy=energy,
-        power=energy / (step_time * gpus),
+        power=energy / device_seconds,
         gpus=gpus,
         scenario=s,
-        timed=timed,
+        timed=step.timed,
         assumed=assumed,
         warnings=warnings,
     )

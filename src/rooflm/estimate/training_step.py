@@ -3,9 +3,11 @@ synchronisation of data-parallel ranks and the messages between stages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Dict
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,9 +21,57 @@ from rooflm.graph.forward import Context, Pass, Prefill, Style
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 Nodes = list[Op | Comm]
+Node = TypeVar("Node")
+Other = TypeVar("Other")
+PLACES = ("embedding", "layers", "head")
+PHASES = ("forward", "backward", "recompute")
+
+
+@dataclass(frozen=True)
+class StepGraph(Generic[Node]):
+    """What one device executes in an optimiser step, as nodes or as timed nodes.
+
+    passes: by phase and place, of one micro-batch and the whole model's layers. update: the optimiser's, once a step.
+    send: one message to the neighbouring stage. reduce, gather: one reduction of all gradients and one gather of all
+    parameters of the fullest stage. tied: the tied embedding's two copies added up.
+    """
+
+    passes: Dict[tuple[str, str], Sequence[Node]]
+    update: Sequence[Node]
+    send: Sequence[Node]
+    reduce: Sequence[Node]
+    gather: Sequence[Node]
+    tied: Sequence[Node]
+
+    def groups(self) -> tuple[Sequence[Node], ...]:
+        """All groups of nodes: the passes, then those of the step."""
+        return (*self.passes.values(), self.update, self.send, self.reduce, self.gather, self.tied)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, group by group."""
+        return (node for group in self.groups() for node in group)
+
+    def like(self, nodes: Sequence[Other]) -> StepGraph[Other]:
+        """The same step with these in the places of its nodes, in their order."""
+        rest = iter(nodes)
+        taken = [tuple(itertools.islice(rest, len(group))) for group in self.groups()]
+        passes = dict(zip(self.passes, taken, strict=False))
+        return StepGraph(passes, *taken[len(passes) :])
+
+    def phase(self, name: str) -> list[Node]:
+        """The nodes of one phase of a micro-batch, at all places."""
+        return [node for (phase, _), group in self.passes.items() if phase == name for node in group]
+
+
+def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
+    """The graph of one optimiser step."""
+    own = held(s, c)
+    sync = sync_nodes(s, own, np.ceil(c.model.layers / s.mapping.pp))
+    passes = pass_nodes(s, c, micro_batches(s))
+    return StepGraph(passes, optimizer_nodes(s, own), send_nodes(c), sync.reduce, sync.gather, sync.tied)
 
 
 def style(s: Scenario) -> Style:
@@ -59,7 +109,7 @@ def trained_model(s: Scenario) -> Model:
     feed-forward layer like its last ones, behind a product that joins hidden state and embedding (2 h to h), whose
     weights stand beside the embedding. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2."""
     model, depth = s.model.scaled(), s.training.mtp
-    if not ahead(s):
+    if not multi_token(s):
         return model
     mixer = next((b.mixer for b in reversed(model.blocks) if isinstance(b.mixer, Attention | MLA)), None)
     ffn = next((b.ffn for b in reversed(model.blocks) if b.ffn is not None), None)
@@ -67,9 +117,9 @@ def trained_model(s: Scenario) -> Model:
     return replace(model, blocks=(*model.blocks, Block(depth, mixer, ffn, norms=4)), extra_params=extra)
 
 
-def ahead(s: Scenario) -> bool:
-    """Whether layers predict tokens further ahead (structural: an array of depths means yes)."""
-    return not (isinstance(s.training.mtp, int | float) and s.training.mtp == 0)
+def multi_token(s: Scenario) -> bool:
+    """Whether layers predict tokens further ahead (MTP; structural: an array of depths means yes)."""
+    return not is_plain(s.training.mtp, 0)
 
 
 def micro_batches(s: Scenario) -> Num:
@@ -94,7 +144,7 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     if any(isinstance(block.ffn, MoE) for block in c.model.blocks):
         layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
     head = graph.head_nodes(c)
-    if ahead(s):  # every depth has a loss of its own
+    if multi_token(s):  # every depth has a loss of its own
         h, b = c.model.hidden, c.style.half_bytes
         rows = c.tokens / c.mapping.tp
         head = [scaled(n, 1.0 + s.training.mtp) for n in head]
@@ -104,12 +154,12 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
 
 def of_experts(node: Op | Comm) -> bool:
     """Whether a node's work grows with the pairs of token and expert on the busiest rank."""
-    return node.name.startswith(("experts_", "permute", "ep_"))
+    return node.of == "experts" if isinstance(node, Op) else node.group == "ep"
 
 
 def scaled(node: Op | Comm, share: Num) -> Op | Comm:
     """The node executed `share` times as often."""
-    if isinstance(share, int | float) and share == 1:
+    if is_plain(share, 1):
         return node
     return node._replace(count=node.count * share)
 
@@ -134,38 +184,45 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     return [shrunk(node) for node in nodes]
 
 
-def phase_nodes(s: Scenario, c: Context, m: Num) -> dict[str, Nodes]:
-    """Nodes of one micro-batch by "phase.place" ("forward.layers"), with adapters, casts and recomputation."""
-    t, q = s.training, s.quant
+def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
+    """Nodes of one of m micro-batches by phase and place, with adapters, casts and recomputation."""
+    t = s.training
     places = forward_nodes(s, c)
-    base = places["layers"]
-    grads = grad_bytes(s)
-    own = 0.0 if t.adapters else 1.0
-    of = {
-        "embedding": rules.Rules(grads, s.mapping.sp, 1.0),
-        "layers": rules.Rules(grads, s.mapping.sp, own),
-        "head": rules.Rules(grads, s.mapping.sp, 1.0 * (t.embeddings and not t.adapters)),
+    plain = rules.Rules(grad_bytes(s), s.mapping.sp)
+    head = plain._replace(weights=1.0 * (t.embeddings and not t.adapters))
+    forward, backward = layer_nodes(s, places["layers"], m)
+    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
+    again = rules.recomputed(forward, policy, recomputed_share(s), s.engine.early_stop, modules)
+    nodes = {
+        ("backward", "embedding"): rules.backward(places["embedding"], plain),
+        ("backward", "layers"): backward,
+        ("backward", "head"): rules.backward(places["head"], head),
+        ("forward", "embedding"): places["embedding"],
+        ("forward", "layers"): forward,
+        ("forward", "head"): places["head"],
+        ("recompute", "layers"): again if t.adapters else [scaled(n, t.trainable_layers) for n in again],
     }
-    nodes: dict[str, Nodes] = {}
-    for place, forward in places.items():
-        nodes[f"backward.{place}"] = rules.backward(forward, of[place])
-    if not t.adapters:  # frozen first layers need no backward pass at all
-        nodes["backward.layers"] = [scaled(n, t.trainable_layers) for n in nodes["backward.layers"]]
+    return {key: [gathered(n, s) for n in listed] for key, listed in nodes.items()} if narrow_gathers(s) else nodes
+
+
+def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
+    """(forward, backward) nodes of all layers, from their plain forward nodes: adapters and the casts of frozen narrow
+    weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
+    t, q, grads = s.training, s.quant, grad_bytes(s)
+    own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
+    backward = rules.backward(base, own)
     if t.adapters:
         extra = rules.adapters(base, t)
-        nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(extra, rules.Rules(grads))]
         narrow = rules.dequantised(base, t.base_bits) if isinstance(t.base_bits, np.ndarray) or t.base_bits < 16 else []
-        nodes["backward.layers"] = [*nodes["backward.layers"], *narrow]
+        backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
+    else:  # frozen first layers need no backward pass at all
+        backward = [scaled(n, t.trainable_layers) for n in backward]
     if isinstance(q.act_bits, int | float) and q.act_bits < 16:
         casts = rules.quantisation(base, 1.0 / m, q.name == "fp8-rowwise")
-        nodes["backward.layers"] = [*nodes["backward.layers"], *rules.backward(casts, rules.Rules(grads))]
+        backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
-    nodes |= {"forward.embedding": places["embedding"], "forward.layers": base, "forward.head": places["head"]}
-    policy, modules = s.mapping.recompute, s.mapping.recompute_modules
-    again = rules.recomputed(base, policy, recomputed_share(s), s.engine.early_stop, modules)
-    nodes["recompute.layers"] = again if t.adapters else [scaled(n, t.trainable_layers) for n in again]
-    return {name: [gathered(n, s) for n in listed] for name, listed in nodes.items()} if narrow_gathers(s) else nodes
+    return base, backward
 
 
 def narrow_gathers(s: Scenario) -> bool:
@@ -238,22 +295,35 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     full = own.dense / np.where(np.asarray(m.zero) >= 2, d, 1) + own.experts / np.where(np.asarray(m.zero) >= 2, e, 1)
     nodes: Nodes = []
     if t.loss_scaling:
-        nodes.append(stream("unscale", "optimizer", "optimizer", 1, shard * 2 * g, 8))
+        nodes.append(update("unscale", shard * 2 * g))
     if t.clip:
-        nodes.append(stream("grad_norm", "optimizer", "optimizer", 1, shard * 2 * g, 8))
-    nodes.append(stream("zero_grad", "optimizer", "optimizer", 1, full * g, 8))
-    nodes.append(stream("update", "optimizer", "optimizer", 1, shard * (2 * tm.state_bytes(t) + g + 2.0), 8))
+        nodes.append(update("grad_norm", shard * 2 * g))
+    nodes.append(update("zero_grad", full * g))
+    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 2.0)))
     if t.optimizer == "muon":
         flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
-        nodes.append(Op("orthogonalise", "optimizer", "optimizer", 1, flops, shard * 40.0, (), rate="half", launches=8))
+        nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
     return nodes
 
 
-def sync_nodes(s: Scenario, own: Held, layers: Num) -> dict[str, Nodes]:
-    """One reduction of all gradients ("reduce") and one gather of all parameters ("gather"), layer by layer.
+def update(name: str, bytes_: Num) -> Op:
+    """A streaming kernel of the optimiser, over all parameters at once, in some eight launches."""
+    return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
+
+
+class SyncNodes(NamedTuple):
+    """Data-parallel messages: one reduction of all gradients, one gather of all parameters, the tied embedding's."""
+
+    reduce: Nodes
+    gather: Nodes
+    tied: Nodes
+
+
+def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
+    """The messages of gradients and parameters, layer by layer.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
-    all-reduced over the groups. The tied embedding's two copies are added up between the end stages ("tied").
+    all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
     """
     m, g = s.mapping, grad_bytes(s)
     zero = np.asarray(m.zero)
@@ -287,7 +357,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> dict[str, Nodes]:
         tied.append(
             Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")
         )
-    return {"reduce": reduce, "gather": gather, "tied": tied}
+    return SyncNodes(reduce, gather, tied)
 
 
 def send_nodes(c: Context) -> Nodes:
@@ -310,7 +380,7 @@ def count_flops(nodes: Sequence[Op | Comm]) -> Num:
     return sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.kind in products) + 0.0
 
 
-def flops_seconds(nodes: Nodes, peak: dict[str, Num]) -> Num:
+def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:
     """Seconds of the nodes if only their FLOPs took time, each at its own rate."""
     return sum(count_flops([n]) / peak[n.rate] for n in nodes if isinstance(n, Op)) + 0.0
 

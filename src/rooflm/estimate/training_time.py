@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue.model import MoE
+from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import by_part, launches
-from rooflm.estimate.training_step import Held, Nodes, ahead, document, grad_bytes
+from rooflm.estimate.training_step import (
+    PHASES,
+    PLACES,
+    StepGraph,
+    document,
+    grad_bytes,
+    held,
+    micro_batches,
+    multi_token,
+    step_graph,
+)
 from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
@@ -18,10 +31,7 @@ from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
-
-PLACES = ("embedding", "layers", "head")
-PHASES = ("forward", "backward", "recompute")
+from rooflm.units import Num, is_plain
 
 
 def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
@@ -29,7 +39,7 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
         single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
-        if not node.name.startswith("experts_"):
+        if node.of != "experts":
             return single
         apart = 1.0 if e.grouped else factors.experts(device, generation) * bias_factor(s)
         return single * e.moe_factor * apart
@@ -37,8 +47,7 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
         return e.attention_factor * factors.scan(device, generation)
     if node.kind in ("attention", "mla_attention"):
         forward, back = factors.attention(e.attention_kernel, device, generation)
-        again = node.name == "attention_backward"
-        return e.attention_factor * forward * (back * e.attention_backward if again else 1.0)
+        return e.attention_factor * forward * (back * e.attention_backward if node.role == "dgrad" else 1.0)
     return e.bmm_factor
 
 
@@ -55,14 +64,15 @@ PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
 
 def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
     """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
-    slower = bias_factor(s) if node.name.startswith("experts_activation") and not s.engine.grouped else 1.0
+    biased = node.of == "experts" and node.kind == "activation" and not s.engine.grouped
+    slower = bias_factor(s) if biased else 1.0
     return slower * node.bytes / (s.engine.stream_share * bandwidth) + STREAM_FLOOR * node.launches
 
 
 def expert_launches(node: Op, s: Scenario) -> Num:
     """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
     starts, and ends too short to fill the device."""
-    one_by_one = not s.engine.grouped and node.name.startswith("experts_") and node.kind in ("gemm", "cast")
+    one_by_one = not s.engine.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
     return s.engine.expert_launch * node.launches if one_by_one else 0.0
 
 
@@ -85,17 +95,6 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     return out
 
 
-def time_groups(groups: dict[str, Nodes], s: Scenario) -> dict[str, tuple[Timed, ...]]:
-    """All nodes timed in one call, by group."""
-    timed = in_training(time_nodes([n for nodes in groups.values() for n in nodes], s), s)
-    out: dict[str, tuple[Timed, ...]] = {}
-    start = 0
-    for name, nodes in groups.items():
-        out[name] = tuple(timed[start : start + len(nodes)])
-        start += len(nodes)
-    return out
-
-
 class Section(NamedTuple):
     """One phase at one place for one micro-batch, the whole model's layers: compute seconds, seconds by collective
     group, wgrad seconds, kernels, and seconds of the attention core."""
@@ -115,7 +114,7 @@ def section(timed: Sequence[Timed]) -> Section:
     """Sums over the nodes of a section."""
     parts = by_part([t for t in timed if isinstance(t.node, Op)])
     comm = by_part([t for t in timed if isinstance(t.node, Comm)])
-    wgrad = sum(t.total for t in timed if t.node.name.endswith("_wgrad"))
+    wgrad = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.role == "wgrad")
     core = sum(t.total for t in timed if isinstance(t.node, Op) and t.node.kind in ATTENTION)
     return Section(sum(parts.values()) + 0.0, comm, wgrad + 0.0, launches(timed), core + 0.0)
 
@@ -186,36 +185,38 @@ def experts_host(s: Scenario) -> Num:
     """Host seconds of all layers of experts, and of virtual stages whose exchanges run beside another micro-batch, for
     one micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
-    if s.efficiency.mode != "calibrated" or (isinstance(layers, int) and layers == 0):
+    if s.efficiency.mode != "calibrated" or is_plain(layers, 0):
         return 0.0
     e, m = s.engine, s.mapping
     plans: Num = 0.0
-    if not (isinstance(e.ep_overlap, int | float) and e.ep_overlap == 0):
+    if not is_plain(e.ep_overlap, 0):
         plans = m.pp * m.vp * e.chunk_host * (np.asarray(e.ep_overlap) > 0)
     return (layers * e.moe_host + plans) * (1.0 - e.graphed)
 
 
-def relieved(layers: Num, pp: Num, one: Num, side: Num) -> Num:
-    """The slowest stage where the last, with its losses of `side` s, holds as few layers (of `one` s) as serve best:
-    runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
+def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num) -> Num:
+    """Seconds of the slowest stage where the last one, which computes the losses too (`loss` s), is given as few
+    layers (of `layer` s) as makes that stage fastest.
+
+    Runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
     DeepSeek-V3 over 16 stages: 4 layers each, 2 beside the losses).
 
-    >>> float(relieved(62, 16, 1.0, 1.5)), float(relieved(62, 16, 1.0, 0.0))
+    >>> float(balanced_last_stage(62, 16, 1.0, 1.5)), float(balanced_last_stage(62, 16, 1.0, 0.0))
     (4.0, 4.0)
     """
-    stages = np.maximum(np.asarray(pp) - 1, 1)
+    others = np.maximum(np.asarray(pp) - 1, 1)
     best: Num = np.inf
-    for fewer in range(RELIEF):
+    for fewer in range(MOST_FEWER + 1):
         last = np.maximum(np.ceil(layers / pp) - fewer, 0)
-        best = np.minimum(best, np.maximum(np.ceil((layers - last) / stages) * one, last * one + side))
+        best = np.minimum(best, np.maximum(np.ceil((layers - last) / others) * layer, last * layer + loss))
     return best
 
 
-RELIEF = 5
-"""Most layers, and one, that a last stage gives away."""
+MOST_FEWER = 4
+"""Most layers that the last stage holds less than an even share."""
 
 
-def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> Micro:
+def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, layers: Num) -> Micro:
     """A micro-batch's seconds by part, on the mean stage, and on the slowest.
 
     With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
@@ -226,13 +227,12 @@ def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> 
     seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
     by_phase: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
     layer: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
-    for name, part in sections.items():
-        phase, place = name.split(".")
+    for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
         issue = part.kernels * e.issue_prefill
         if place == "layers":
-            once = part.kernels / sections["forward.layers"].kernels * ISSUED["forward"]
+            once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
             issue = issue + experts_host(s) * ISSUED.get(phase, once)
         host = np.maximum(issue - total, 0.0) + part.kernels * e.gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
@@ -245,7 +245,9 @@ def micro_batch_time(sections: dict[str, Section], s: Scenario, layers: Num) -> 
     one = seconds["layers"] / layers
     side = np.maximum(seconds["embedding"], seconds["head"])
     whole = sum(seconds.values())
-    fullest = relieved(layers, pp, one, side) if ahead(s) else np.maximum(between * one, ends * one + side)
+    fullest = (
+        balanced_last_stage(layers, pp, one, side) if multi_token(s) else np.maximum(between * one, ends * one + side)
+    )
     slowest = np.where(np.asarray(pp) > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(
@@ -263,7 +265,12 @@ class Sync(NamedTuple):
     gathers: Num
 
 
-def sync_time(s: Scenario, times: dict[str, Num], micro: Micro, m: Num, stage_layers: Num) -> Sync:
+def seconds(timed: Sequence[Timed]) -> Num:
+    """Seconds of nodes one after the other."""
+    return sum(t.total for t in timed) + 0.0
+
+
+def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_layers: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
 
@@ -275,19 +282,19 @@ def sync_time(s: Scenario, times: dict[str, Num], micro: Micro, m: Num, stage_la
     reductions = np.where(zero >= 2, each, 1.0)
     forward_gathers = np.where(zero >= 3, each, np.where(zero >= 1, 1.0, 0.0))
     backward_gathers = np.where(zero >= 3, each, 0.0)
-    reduce, gather = times["reduce"], times["gather"]
-    ahead = forward_gathers * gather
-    behind = backward_gathers * gather + reductions * reduce
-    total = ahead + behind + times["tied"]
+    reduce, gather, tied = seconds(timed.reduce), seconds(timed.gather), seconds(timed.tied)
+    in_forward = forward_gathers * gather
+    in_backward = backward_gathers * gather + reductions * reduce
     first, last = gather / stage_layers, reduce / stage_layers
-    hidden_f = np.maximum(ahead - np.maximum(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
-    hidden_b = np.maximum(behind - reductions * micro.backward, last)
-    shown_f = hidden_f if e.param_overlap else ahead
-    shown_b = hidden_b if e.grad_overlap else behind
-    return Sync(total, shown_f + shown_b + times["tied"], reductions, forward_gathers + backward_gathers)
+    left_f = np.maximum(in_forward - np.maximum(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
+    left_b = np.maximum(in_backward - reductions * micro.backward, last)
+    shown_f = left_f if e.param_overlap else in_forward
+    shown_b = left_b if e.grad_overlap else in_backward
+    total = in_forward + in_backward + tied
+    return Sync(total, shown_f + shown_b + tied, reductions, forward_gathers + backward_gathers)
 
 
-def offload_time(s: Scenario, own: Held, c: Context, m: Num, compute: Num) -> Num:
+def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     """Seconds that moving to and from host memory adds.
 
     Optimiser: gradients go out and weights come back once a step, the CPU updates (ZeRO-Offload, arXiv 2101.06840; its
@@ -295,8 +302,9 @@ def offload_time(s: Scenario, own: Held, c: Context, m: Num, compute: Num) -> Nu
     """
     t, bandwidth = s.training, s.cluster.host_bandwidth
     shares = (t.offload_optimizer, t.offload_params, t.offload_activations)
-    if all(isinstance(x, int | float) and x == 0 for x in shares):
+    if all(is_plain(x, 0) for x in shares):
         return 0.0
+    own = held(s, c)
     d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
     optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
     params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
@@ -304,3 +312,69 @@ def offload_time(s: Scenario, own: Held, c: Context, m: Num, compute: Num) -> Nu
     kept = layer.kept * np.ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0 / bandwidth
     return optimizer + np.maximum(params + activations - compute, 0.0)
+
+
+SHARDED_TAX = 0.1
+"""Compute time lost a second of hidden communication where gradients or parameters are sharded: a prior, as of the
+engines built on FSDP (data/engines/training.toml, overlap_tax)."""
+
+
+def overlap_tax(s: Scenario) -> Num:
+    """Compute time lost a second of hidden data-parallel communication: the engine's; at ZeRO 2 and 3, whose gathers
+    and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
+    if s.efficiency.mode != "calibrated":
+        return s.engine.overlap_tax
+    least = np.where(np.asarray(s.mapping.zero) >= 2, SHARDED_TAX, 0.0)
+    return np.maximum(s.engine.overlap_tax, least)
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One optimiser step of the slowest device, in s.
+
+    micro_batches: of a step on one data-parallel rank. crossings: messages of a micro-batch at each stage border.
+    timed: its nodes. micro: one micro-batch. sync: data-parallel communication. bubble: idle in the pipeline. parts:
+    name -> s, which sum to the step.
+    """
+
+    scenario: Scenario
+    context: Context
+    micro_batches: Num
+    crossings: Num
+    timed: StepGraph[Timed]
+    micro: Micro
+    sync: Sync
+    bubble: Num
+    parts: dict[str, Num]
+
+    @cached_property
+    def total(self) -> Num:
+        """Seconds of the step."""
+        return sum(self.parts.values())
+
+
+def time_step(s: Scenario, c: Context) -> TrainingStep:
+    """A step: its micro-batches on the slowest stage, the bubble, what communication cannot hide, and the update."""
+    m, e, count = s.mapping, s.engine, micro_batches(s)
+    nodes = step_graph(s, c)
+    timed = nodes.like(in_training(time_nodes(list(nodes.nodes()), s), s))
+    micro = micro_batch_time({key: section(group) for key, group in timed.passes.items()}, s, c.model.layers)
+    sync = sync_time(s, timed, micro, count, np.ceil(c.model.layers / m.pp))
+    dgrad = np.maximum(micro.backward - micro.wgrad, 0.0)
+    bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
+    chunks = schedule.chunks(m.schedule, m.vp)
+    crossings = np.where(np.asarray(m.pp) > 1, 2.0 * chunks, 0.0)
+    hides = np.where(np.asarray(chunks) > 1, 1.0 * (e.pp_overlap and m.schedule != "gpipe"), 0.0)
+    sends = 2.0 * (m.pp - 1) * s.training.flushes + (1.0 - hides) * count * crossings
+    parts = {name: count * x for name, x in micro.parts.items()}
+    parts |= {
+        "imbalance": count * (micro.slowest - micro.mean),
+        "bubble": bubble,
+        "pp_comm": sends * seconds(timed.send),
+        "dp_comm": sync.exposed,
+        "overlap_tax": overlap_tax(s) * np.maximum(sync.total - sync.exposed, 0.0),
+        "optimizer": seconds(timed.update),
+        "offload": offload_time(s, c, count, micro.mean * count),
+        "host": parts["host"] + e.step,
+    }
+    return TrainingStep(s, c, count, crossings, timed, micro, sync, bubble, parts)

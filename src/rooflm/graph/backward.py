@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
@@ -36,10 +36,6 @@ MIRROR = {
     "all_to_all": "all_to_all", "p2p": "p2p", "broadcast": "all_reduce",
 }  # fmt: skip
 """The collective of the backward pass for each of the forward pass (its transpose)."""
-
-CORE = ("scores", "softmax", "score_dropout", "values")
-"""Ops of the attention core, which selective recomputation runs again (Korthikanti et al. 2022, section 5); flash
-attention does it by itself and stores nothing to run again for."""
 
 
 class Rules(NamedTuple):
@@ -69,14 +65,13 @@ def backward_op(op: Op, rules: Rules) -> list[Op | Comm]:
     if op.kind == "gemm":
         return product_backward(op, rules)
     if op.kind == "bmm":
-        return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2)]
-    if op.kind in ("attention", "mla_attention"):
-        return [op._replace(name="attention_backward", count=op.count * FLASH_BACKWARD)]
-    if op.kind == "scan":
-        # the chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
-        return [op._replace(name=f"{op.name}_backward", count=op.count * FLASH_BACKWARD)]
+        return [op._replace(name=f"{op.name}_dgrad", count=op.count * 2, role="dgrad")]
+    name = f"{op.name}_backward"
+    if op.kind in ("attention", "mla_attention", "scan"):
+        # a scan's chunked form is recomputed within the kernel, then differentiated (Mamba-2, arXiv 2405.21060)
+        return [op._replace(name=name, count=op.count * FLASH_BACKWARD, role="dgrad")]
     factor = STREAM_BACKWARD.get(op.name, STREAM_BACKWARD.get(op.kind, 1.0))
-    return [op._replace(name=f"{op.name}_backward", bytes=op.bytes * factor, flops=op.flops * factor)]
+    return [op._replace(name=name, bytes=op.bytes * factor, flops=op.flops * factor, role="dgrad")]
 
 
 def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
@@ -91,13 +86,14 @@ def product_backward(op: Op, rules: Rules) -> list[Op | Comm]:
     count, widths = op.count * rules.weights, (act, act, 2.0 * rules.grad_bytes)
     dgrad = grouped(
         f"{op.name}_dgrad", op.part, op.count, m, k, n, groups, (op.widths[0], op.widths[1], op.widths[2]), op.rate,
-        op.launches,
-    )  # fmt: skip
+        op.launches, op.of,
+    )._replace(role="dgrad")  # fmt: skip
     # one product a group, of m / groups rows each: together as many rows of output as groups x k
-    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate, op.launches)
+    wgrad = gemm(f"{op.name}_wgrad", op.part, count, k * groups, n, m / groups, widths, op.rate, op.launches, op.of)
+    wgrad = wgrad._replace(role="wgrad")
     if rest:
         wgrad = wgrad._replace(bytes=wgrad.bytes + (m - m / groups) * n * act)
-    if isinstance(rules.weights, int | float) and rules.weights == 0:
+    if is_plain(rules.weights, 0):
         return [dgrad]
     return [dgrad, wgrad]
 
@@ -132,24 +128,32 @@ def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
     >>> in_module(up, ("mlp",)), in_module(up, ("moe", "layernorm"))
     (True, False)
     """
-    name = node.name.removesuffix("_cast")
-    of = {
-        "layernorm": name == "norm", "mla_up_proj": name in ("q_up", "kv_up"), "moe_act": name == "experts_activation",
+    of = node.of if isinstance(node, Op) else ""
+    chosen = {
+        "layernorm": of == "norm", "mla_up_proj": of in ("q_up", "kv_up"),
+        "moe_act": of == "experts" and isinstance(node, Op) and node.kind == "activation",
         "mlp": node.part == "mlp", "moe": node.part in ("moe", "ep_comm"),
     }  # fmt: skip
-    return any(of.get(module, False) for module in modules)
+    return any(chosen.get(module, False) for module in modules)
+
+
+def in_core(node: Op | Comm) -> bool:
+    """Whether a node belongs to the core of unfused attention."""
+    return isinstance(node, Op) and node.of == "core"
 
 
 def recomputed(
     nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False, modules: tuple[str, ...] = ()
 ) -> list[Op | Comm]:  # fmt: skip
-    """Forward nodes that run again in the backward pass: none, the attention core, or all (a share of the layers), and
-    those of modules that run again by themselves.
+    """Forward nodes that run again in the backward pass: none, the attention core ("selective"; Korthikanti et al.
+    2022, section 5: flash attention does it by itself and stores nothing to run again for), or all (a share of the
+    layers), and those of modules that run again by themselves.
 
     "ops" is torchtitan's selective policy: attention, reductions and every other product are stored; the rest runs
     again, gathers of a tensor group too (`every_other`). early_stop: see `without_last`.
 
-    >>> core = gemm("scores", "attention", 1, 8, 8, 8, (2, 2, 2)); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
+    >>> from rooflm.graph.ops import bmm
+    >>> core = bmm("scores", "attention", 1, 8, 8, 8, 1, 2); other = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
     >>> [n.name for n in recomputed([core, other], "selective")], [n.name for n in recomputed([core, other], "full")]
     (['scores'], ['scores', 'up'])
     """
@@ -157,10 +161,10 @@ def recomputed(
         return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
         return every_other(nodes)
-    chosen = [n for n in nodes if policy in ("full", "block") or n.name in CORE or in_module(n, modules)]
+    chosen = [n for n in nodes if policy in ("full", "block") or in_core(n) or in_module(n, modules)]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
-    plain = isinstance(share, int | float) and share == 1
+    plain = is_plain(share, 1)
     return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
 
 
@@ -211,7 +215,7 @@ def every_other(nodes: Sequence[Op | Comm]) -> list[Op | Comm]:
         if isinstance(node, Comm):
             again += [node] if node.op == "all_gather" and node.group == "tp" else []
         elif node.kind == "gemm":
-            pair = node.name == "kv"
+            pair = node.of == "kv"
             position += 1 + pair
             if pair:
                 again.append(node._replace(count=node.count * 0.5))
@@ -245,7 +249,7 @@ def quantisation(nodes: Sequence[Op | Comm], weight_passes: Num, rowwise: bool =
             before = op.name
             each = 2.0 + 2 * op.widths[1] + 4.0 * rowwise
             moved = (values + weight_passes * weights) * each
-            casts.append(stream(f"{op.name}_cast", op.part, "cast", op.count, moved, op.launches))
+            casts.append(stream(f"{op.name}_cast", op.part, "cast", op.count, moved, op.launches, of=op.of))
     return casts
 
 
@@ -260,7 +264,7 @@ def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
     """
     extra: list[Op | Comm] = []
     for op in nodes:
-        if isinstance(op, Op) and op.kind == "gemm" and op.name.removeprefix("shared_") in t.lora_modules:
+        if isinstance(op, Op) and op.kind == "gemm" and op.of in t.lora_modules:
             m, n, k, *_ = op.shape
             half = (2.0, 2.0, 2.0)
             extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))
@@ -275,13 +279,6 @@ def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
             _m, n, k, *rest = op.shape
-            extra.append(
-                stream(
-                    "dequantise",
-                    op.part,
-                    "cast",
-                    op.count,
-                    n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0),
-                )
-            )
+            moved = n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0)
+            extra.append(stream("dequantise", op.part, "cast", op.count, moved))
     return extra

@@ -9,7 +9,7 @@ import numpy as np
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.scenario.mapping import Mapping
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 class Prefill(NamedTuple):
@@ -111,4 +111,4 @@ def split(value: Num, ways: Num) -> Num:
 
 def absent_group(degree: Num) -> bool:
     """True for the plain number 1: a group that is not there needs no node (its formulas would give zero)."""
-    return isinstance(degree, int | float) and degree == 1
+    return is_plain(degree, 1)

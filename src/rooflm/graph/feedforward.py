@@ -7,7 +7,7 @@ import numpy as np
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
@@ -18,18 +18,18 @@ def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -
     widths, rate = c.widths(piece), c.rate(piece)
     nodes: list[Op | Comm] = []
     if f.gated and not c.style.merged:
-        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate))
-        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate))
+        nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate, of="gate"))
+        nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate, of="up"))
     else:
-        nodes.append(gemm(f"{name}gate_up" if f.gated else f"{name}up", part, count, tokens, width * (1 + f.gated), h,
-                          widths, rate))  # fmt: skip
+        own = "gate_up" if f.gated else "up"
+        nodes.append(gemm(name + own, part, count, tokens, width * (1 + f.gated), h, widths, rate, of=own))
     values = (3 if f.gated else 2) * tokens * width * b
     if c.style.fused and not c.style.epilogue:
         nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
     elif not c.style.fused:
         extra = 2 * tokens * width * b * f.gated
         nodes.append(stream(f"{name}activation", part, "activation", count, values + extra, 1 + f.gated))
-    nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate))
+    nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate, of="down"))
     return nodes
 
 
@@ -50,7 +50,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     mats = 3 if f.gated else 2
     w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
-    has_latent = not (isinstance(f.latent, int | float) and f.latent == 0)
+    has_latent = not is_plain(f.latent, 0)
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
     nodes.append(stream("route", "moe", "route", count, tokens * f.experts * 8.0 + tokens * h * b, 3))
     if has_latent:
@@ -68,7 +68,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         )  # fmt: skip
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))
-    if not (isinstance(f.shared_width, int | float) and f.shared_width == 0):
+    if not is_plain(f.shared_width, 0):
         shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
         if not c.style.training and not c.style.epilogue:
             shared += shared_join(c, count, f)
@@ -83,7 +83,7 @@ def beside(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
     DUAL_STREAM_TOKEN_THRESHOLD 1024 while graphs are captured, or one fused expert more; TensorRT-LLM,
     multi_stream_utils.py, only in CUDA graphs.
     """
-    if c.work.prefill is not None or (isinstance(c.style.shared_aside, int | float) and not c.style.shared_aside):
+    if c.work.prefill is not None or is_plain(c.style.shared_aside, 0):
         return nodes
     few: Num = np.where(c.tokens <= c.style.shared_aside, 1.0, 0.0)
     few = few if np.ndim(few) else float(few)
@@ -120,10 +120,10 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     moved, sorts = (2 * (pairs + arrived), 2) if c.style.dedup else (6 * pairs, 3)
     launches = 1 if c.style.grouped else local
     return [
-        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs),
-        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches),
-        stream("experts_activation", "moe", "activation", count, values, rows=pairs),
-        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches),
+        stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
+        grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
+        stream("experts_activation", "moe", "activation", count, values, rows=pairs, of="experts"),
+        grouped("experts_down", "moe", count, pairs, h, width, local, (w, act, b), "quant", launches, of="experts"),
     ]
 
 

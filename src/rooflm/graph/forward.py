@@ -105,15 +105,15 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     if c.style.training and not c.style.fused:
         add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.style.dropout))
         each = 26.0 if c.model.norm == "rms" else 2.0 * b
-        return [stream("norm", "norm", "norm", count * norms, values * each), add]
+        return [stream("norm", "norm", "norm", count * norms, values * each, of="norm"), add]
     if c.style.fused:
         written = b + (c.widths("attention")[1] + c.widths("mlp")[1]) / 2  # of a layer's two norms
         moved = values * (2 * b + written)
-        return [stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens)]
+        return [stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens, of="norm")]
     launches = 6 if c.model.norm == "rms" else 1
     traffic = (26.0 if c.model.norm == "rms" else 2 * b) * values
     return [
-        stream("norm", "norm", "norm", count * norms, traffic, launches),
+        stream("norm", "norm", "norm", count * norms, traffic, launches, of="norm"),
         stream("residual", "norm", "add", count * norms, 3 * values * b),
     ]
 

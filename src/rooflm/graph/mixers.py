@@ -7,7 +7,7 @@ import numpy as np
 from rooflm.catalogue.model import MLA, Attention, LinearAttention, Mixer
 from rooflm.graph.context import Context, Prefill, absent_group, split
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
@@ -125,8 +125,8 @@ def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> l
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
-    softmax = stream("softmax", part, "softmax", count, scores * 2 * b)
-    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1))
+    softmax = stream("softmax", part, "softmax", count, scores * 2 * b, of="core")
+    drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1), of="core")
     return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
 
 
@@ -164,7 +164,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     qk, widths, rate, part = a.nope_dim + a.rope_dim, c.widths("attention"), c.rate("attention"), "attention"
     latent = a.kv_rank + a.rope_dim
     nodes: list[Op | Comm] = []
-    if isinstance(a.q_rank, int | float) and a.q_rank == 0:
+    if is_plain(a.q_rank, 0):
         nodes.append(gemm("q", part, count, tokens, heads * qk, h, widths, rate))
         nodes.append(gemm("kv_down", part, count, tokens, latent, h, widths, rate))
     else:
@@ -174,7 +174,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     cached = 0.0 if c.style.training else c.quant.kv_bytes
     written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
-    sparse = not (isinstance(a.index_topk, int | float) and a.index_topk == 0)
+    sparse = not is_plain(a.index_topk, 0)
     if sparse:
         nodes += indexer_ops(c, count, a)
     if c.work.prefill:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 class Op(NamedTuple):
@@ -24,7 +24,9 @@ class Op(NamedTuple):
     and written bytes are of one execution. shape: what the kernel formula of that kind needs. widths: bytes a value of
     the operands. rate: "quant", "half" or "vector", which compute rate applies. launches: kernels issued by the host
     for one execution. aside: 1 where its kernels run beside longer ones, on a second stream or as a part of the same
-    kernel: then only its roofline counts.
+    kernel: then only its roofline counts. of: the module of a layer that it belongs to, by which rules choose ("norm",
+    "core" of attention, "experts", or the product's own name). role: "forward", "dgrad" (gradients of inputs), "wgrad"
+    (of weights) or "update". A name is a label: it is compared whole and never parsed.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Op(NamedTuple):
     rate: str = "half"
     launches: Num = 1
     aside: Num = 0.0
+    of: str = ""
+    role: str = "forward"
 
 
 class Comm(NamedTuple):
@@ -80,9 +84,11 @@ def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def gemm(
     name: str, part: str, count: Num, m: Num, n: Num, k: Num, widths: tuple[Num, Num, Num], rate: str = "half",
-    launches: Num = 1,
+    launches: Num = 1, of: str = "",
 ) -> Op:  # fmt: skip
     """C[m, n] = A[m, k] B[k, n]: 2 m n k FLOPs; widths are bytes a value of weights B, activations A, output C.
+
+    of: the module it belongs to (its own name where none is given).
 
     >>> op = gemm("x", "mlp", 1, 512, 4096, 4096, (2, 2, 2)); float(op.flops), float(op.bytes)
     (17179869184.0, 41943040.0)
@@ -90,13 +96,13 @@ def gemm(
     weight, act, out = widths
     return Op(
         name, part, "gemm", count, 2.0 * m * n * k, k * n * weight + m * k * act + m * n * out, (m, n, k), widths, rate,
-        launches,
+        launches, of=of or name,
     )  # fmt: skip
 
 
 def grouped(
     name: str, part: str, count: Num, m: Num, n: Num, k: Num, groups: Num, widths: tuple[Num, Num, Num],
-    rate: str = "half", launches: Num = 1,
+    rate: str = "half", launches: Num = 1, of: str = "",
 ) -> Op:  # fmt: skip
     """A product whose m rows are shared among `groups` different B[k, n]: one product of m rows but for its weights.
 
@@ -105,12 +111,13 @@ def grouped(
     >>> float(grouped("x", "moe", 1, 512, 64, 64, 8, (2, 2, 2)).bytes) == 2 * (8 * 64 * 64 + 2 * 512 * 64)
     True
     """
-    one = gemm(name, part, count, m, n, k, widths, rate, launches)
+    one = gemm(name, part, count, m, n, k, widths, rate, launches, of)
     return one._replace(bytes=one.bytes + (groups - 1) * k * n * widths[0], shape=(m, n, k, groups))
 
 
 def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, width: Num) -> Op:
-    """`batch` products in one kernel, together [m, k] by [k, n] each: m rows in all, as many B matrices as `batch`.
+    """`batch` products of the attention core in one kernel, together [m, k] by [k, n] each: m rows in all, as many B
+    matrices as `batch`.
 
     shape: (m / batch, n, k, batch). Every operand has `width` bytes a value.
 
@@ -118,17 +125,18 @@ def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, wi
     (8388608.0, 262144.0)
     """
     moved = (m * k + batch * k * n + m * n) * width
-    return Op(name, part, "bmm", count, 2.0 * m * n * k, moved, (m / batch, n, k, batch), (width, width, width))
+    shape, widths = (m / batch, n, k, batch), (width, width, width)
+    return Op(name, part, "bmm", count, 2.0 * m * n * k, moved, shape, widths, of="core")
 
 
 def stream(
     name: str, part: str, kind: str, count: Num, bytes_: Num, launches: Num = 1, flops: Num = 0.0,
-    rows: Num | None = None,
+    rows: Num | None = None, of: str = "",
 ) -> Op:  # fmt: skip
     """A kernel that moves `bytes_` through device memory and computes next to nothing; rows: tokens, each of which one
-    SM works on (None: spread over all)."""
+    SM works on (None: spread over all); of: the module it belongs to."""
     shape = () if rows is None else (rows,)
-    return Op(name, part, kind, count, flops, bytes_, shape, (0.0, 0.0, 0.0), "vector", launches)
+    return Op(name, part, kind, count, flops, bytes_, shape, (0.0, 0.0, 0.0), "vector", launches, of=of)
 
 
 def attended(new: Num, past: Num, window: Num) -> Num:
@@ -178,7 +186,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     >>> popularity(256, 8, 0.0), round(float(popularity(256, 8, 0.5)), 2), round(float(popularity(8, 2, 0.5)), 2)
     (0.0, 1.17, 0.64)
     """
-    if isinstance(skew, int | float) and skew == 0:
+    if is_plain(skew, 0):
         return 0.0
     return np.sqrt(np.expm1(np.square(skew) * np.log(experts / np.minimum(top_k, experts))))
 
@@ -192,6 +200,6 @@ def distinct_ranks(ranks: Num, top_k: Num, row: Num = 0) -> Num:
     >>> float(distinct_ranks(1, 8)), round(float(distinct_ranks(8, 8)), 2), float(distinct_ranks(8, 9, 128))
     (1.0, 5.25, 1.5)
     """
-    if not (isinstance(row, int | float) and row == 0):
+    if not is_plain(row, 0):
         return np.minimum(1.0 + (top_k - 1.0) * ranks / row, ranks)
     return ranks * -np.expm1(top_k * np.log1p(-np.minimum(1.0 / ranks, 1 - 1e-12)))

@@ -93,6 +93,20 @@ def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
     return kept, which
 
 
+def chosen_by(flag: NDArray[Any], here: Any, elsewhere: Any) -> Any:
+    """Fitted constants where a flag holds, and others elsewhere: one row for a point, arrays for a grid.
+
+    >>> from rooflm.kernels.elementwise import ElementwiseConstants as C
+    >>> chosen_by(np.array([True, False]), C(t0=1.0), C(t0=2.0)).t0.tolist()
+    [1.0, 2.0]
+    """
+    if here is elsewhere or flag.all():
+        return here
+    if not flag.any():
+        return elsewhere
+    return type(here)(*(a if a == b else np.where(flag, a, b) for a, b in zip(here, elsewhere, strict=True)))
+
+
 FACTORS = {
     "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
     "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
@@ -140,7 +154,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
         kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
         c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
         if s.engine.phase == "training":
-            c = trained(c, op.name == "attention_backward")
+            c = trained(c, op.role == "dgrad")
         call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
                        sms=s.cluster.device.sms)  # fmt: skip
@@ -156,8 +170,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
-    if not s.engine.issue_prefill > GRAPHLESS:
-        c = c._replace(floor_s=0.0)
+    c = c._replace(floor_s=np.where(np.asarray(s.engine.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
     for op in ops:
         sequences, new, past, heads, _, qk, v, _ = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
@@ -182,11 +195,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        kernel, names = "decode", _sized("decode", qk)
-        if w.kernels == "trtllm":
-            special = "-mha" if np.max(group) <= 1 else "-wide" if np.max(group) > WIDE_GROUP else ""
-            names = (kernel + special, *names) if special else names
-        c = first_of("attention", DecodeConstants, w, _cache_width(op, w, s), names)
+        c = _decode_constants(group, _sized("decode", qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
         own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
@@ -195,6 +204,21 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
             time = time + rows * keys * kv * (qk + v) * s.engine.kv_convert / r.peak["vector"]
         times.append(time)
     return times
+
+
+def _decode_constants(group: Num, names: tuple[str, ...], width: str, w: Where) -> Any:
+    """Constants of a decode kernel for groups of so many query heads a KV head: TensorRT-LLM has kernels of their own
+    for groups of one and for wide ones."""
+
+    def found(special: str) -> Any:
+        return first_of("attention", DecodeConstants, w, width, (f"decode{special}", *names) if special else names)
+
+    if w.kernels != "trtllm":
+        return found("")
+    single, wide = np.asarray(group) <= 1, np.asarray(group) > WIDE_GROUP
+    usual = found("") if not np.all(single | wide) else found("-mha" if single.any() else "-wide")
+    usual = chosen_by(wide, found("-wide"), usual) if wide.any() else usual
+    return chosen_by(single, found("-mha"), usual) if single.any() else usual
 
 
 def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
@@ -224,7 +248,7 @@ def _moe_constants(w: Where, expert_parallel: bool) -> Any:
 
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
     """Expert layers: sort, two grouped products, combine."""
-    c = _moe_constants(w, bool(np.max(s.mapping.ep) > 1))
+    c = chosen_by(np.asarray(s.mapping.ep) > 1, _moe_constants(w, True), _moe_constants(w, False))
     d = s.cluster.device
     hardware = Hardware(r.peak[rate], r.dram, d.sms, d.l2.size)
     times: list[Num] = []

@@ -81,9 +81,10 @@ def training_factor(op: Op, c: Measured) -> Num:
     """Time of an op in a training step over the above.
 
     >>> from rooflm.graph.ops import gemm
-    >>> training_factor(gemm("up_wgrad", "mlp", 1, 8, 8, 8, (4, 4, 4)), Measured(backward=1.5))
+    >>> up = gemm("up", "mlp", 1, 8, 8, 8, (4, 4, 4))
+    >>> training_factor(up._replace(role="wgrad"), Measured(backward=1.5))
     1.5
     """
     if op.kind in ("gemm", "moe", "bmm", "attention", "mla_attention"):
-        return c.backward if op.name.endswith(("_dgrad", "_wgrad", "_backward")) else 1.0
+        return c.backward if op.role in ("dgrad", "wgrad") else 1.0
     return c.update if op.kind == "optimizer" else c.chain

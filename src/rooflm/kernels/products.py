@@ -14,7 +14,7 @@ from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> NDArray[Any]:
@@ -66,7 +66,7 @@ def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any)
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
     """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
     in engines that hold activations in fp32."""
-    if s.engine.convert == 0:
+    if is_plain(s.engine.convert, 0):
         return 0.0
     c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
     d = s.cluster.device

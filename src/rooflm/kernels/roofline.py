@@ -19,6 +19,7 @@ from rooflm.kernels import links as efficiency_links
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
+from rooflm.scenario.paths import arrays_in
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 
@@ -81,20 +82,15 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
 
 
 def _shape(op: Op) -> tuple[int, ...]:
-    """Broadcast shape of all that an op's time depends on; whatever does is in its bytes, too."""
-    if not isinstance(op.bytes, np.ndarray):
-        return ()
-    arrays = [x for x in (op.flops, op.bytes, *op.shape) if isinstance(x, np.ndarray)]
+    """Broadcast shape of all that an op's time depends on."""
+    arrays = [x for x in (op.flops, op.bytes, op.aside, op.launches, *op.shape) if isinstance(x, np.ndarray)]
     return np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
 
 
 def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
     """Every op timed; ops of equal broadcast shape are evaluated together."""
     r = rates(s)
-    arrays = [
-        x.shape for x in (*r.peak.values(), r.dram, r.l2, r.l1, r.l2_size, r.l1_size) if isinstance(x, np.ndarray)
-    ]
-    device_shape = np.broadcast_shapes(*arrays)
+    device_shape = np.broadcast_shapes(*(x.shape for x in arrays_in((r, s.cluster.device, s.engine)))) if s.axes else ()
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, op in enumerate(ops):
         groups.setdefault(_shape(op), []).append(index)

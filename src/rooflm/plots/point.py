@@ -9,6 +9,7 @@ import numpy as np
 
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.estimate.training import TrainingEstimate
+from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
@@ -73,10 +74,9 @@ def memory(e: Estimate) -> Bars:
 
 def phases(e: Estimate) -> dict[str, list[Timed]]:
     """The timed nodes of each phase of the work."""
-    joined: dict[str, list[Timed]] = {}
-    for name, timed in e.timed.items():
-        joined.setdefault(name.split(".")[0], []).extend(timed)
-    return joined
+    if isinstance(e, TrainingEstimate):
+        return {**{phase: e.timed.phase(phase) for phase in PHASES}, "update": list(e.timed.update)}
+    return {phase: list(timed) for phase, timed in e.timed.items()}
 
 
 def roofline(e: Estimate) -> Roofline:

@@ -5,8 +5,12 @@ The command line's --set, sweep axes, search variables and sensitivities all nam
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import is_array
@@ -33,6 +37,23 @@ def _step(node: Any, name: str, path: str) -> Any:
     if isinstance(node, dict):
         return node[name]
     return node[int(name)] if isinstance(node, tuple) else getattr(node, name)
+
+
+def arrays_in(node: Any) -> Iterator[NDArray[Any]]:
+    """Every array anywhere in frozen dataclasses, named tuples, dicts and tuples.
+
+    >>> from rooflm.catalogue.hardware import Memory
+    >>> [a.size for a in arrays_in((Memory(80e9, np.ones(3)), 1.0))]
+    [3]
+    """
+    if isinstance(node, np.ndarray):
+        yield node
+    elif is_dataclass(node) and not isinstance(node, type):
+        yield from arrays_in(tuple(vars(node).values()))
+    elif isinstance(node, tuple | dict):
+        for value in node.values() if isinstance(node, dict) else node:
+            if not isinstance(value, float | int | str):
+                yield from arrays_in(value)
 
 
 def get(root: Any, path: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 OPTIMIZERS = ("adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "sgd-momentum", "muon")
 """Optimisers by name; `training_memory.STATE_BYTES` holds what each keeps."""
@@ -69,9 +69,9 @@ class Training:
     @property
     def adapters(self) -> bool:
         """Whether only low-rank adapters are trained (structural: an array of ranks means yes)."""
-        return not (isinstance(self.lora_rank, int | float) and self.lora_rank == 0)
+        return not is_plain(self.lora_rank, 0)
 
     @property
     def packed(self) -> bool:
         """Whether sequences hold several documents (structural: an array means yes)."""
-        return not (isinstance(self.packed_square, int | float) and self.packed_square == 0)
+        return not is_plain(self.packed_square, 0)

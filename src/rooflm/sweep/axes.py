@@ -1,14 +1,16 @@
 """A list given anywhere makes an axis: arguments -> axes, and the arrays that they become.
 
 The rule, stated once: numbers (sizes, rates, degrees) broadcast inside one evaluation, one array dimension an axis;
-names (models, GPUs, clusters, engines, quantisation schemes, efficiency modes, other text, and the widths of a scheme,
-which choose data types) are structural: they loop outside and are joined. Axes that are zipped share one dimension:
-their first values go together, then their second ones; one structural member makes the whole axis structural.
+names (models, GPUs, clusters, engines, quantisation schemes, efficiency modes, other text) are structural: they loop
+outside and are joined; so are the few numbers that choose something (`CHOOSING`). Axes that are zipped share one
+dimension: their first values go together, then their second ones; one structural member makes the whole axis
+structural.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +21,13 @@ from rooflm.errors import RooflmError
 
 Point = dict[str, Any]
 
-CHOOSING = ("quant.",)
-"""Paths below these choose data types, so their numbers do not broadcast."""
+CHOOSING = re.compile(
+    r"quant\..*|.*\.(head_dim|value_dim|latent|shared_width|q_rank|index_topk)"
+    r"|(training\.)?(lora_rank|base_bits)|training\.(mtp|packed_square)"
+)
+"""Inputs whose numbers choose something, so that they do not broadcast: data types (widths of a scheme), a fitted
+kernel (head sizes), or whether ops exist at all (0: no latent, no shared expert, no indexer, no adapters, no packing,
+no layers that predict ahead; 16: a base that is not narrow). Degrees of 1 are no such choice: their ops fall out."""
 
 
 class Axis(NamedTuple):
@@ -38,7 +45,7 @@ class Axis(NamedTuple):
     @property
     def structural(self) -> bool:
         """True when it cannot broadcast: values that are no numbers, or numbers that choose a structure."""
-        return any(a.name.startswith(CHOOSING) or not _are_numbers(a.values) for a in self.members)
+        return any(CHOOSING.fullmatch(a.name) or not _are_numbers(a.values) for a in self.members)
 
 
 def _are_numbers(values: tuple[Any, ...]) -> bool:

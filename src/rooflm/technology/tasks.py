@@ -140,7 +140,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":
         train = train_scenario(s)
-        nodes = [t.node for group in train.timed.values() for t in group]
+        nodes = [t.node for t in train.timed.nodes()]
         sent = by_tier(train.comm_bytes, nodes, cluster) if traffic else (0.0, 0.0)
         time = np.where(train.fits, train.step_time, np.inf)
         return Outcome(time, train.fits, training_causes(train), train.step_energy, train.memory.total, sent)
@@ -188,9 +188,9 @@ def training_causes(e: TrainingEstimate) -> dict[str, Num]:
     """Seconds of a step by cause; they sum to the step."""
     m = e.scenario.mapping
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
-    for group, timed in e.timed.items():
-        times = e.micro_batches / m.pp if not group.startswith("step.") else float(group == "step.optimizer")
-        for t in timed:
+    passes = [(group, e.micro_batches / m.pp) for group in e.timed.passes.values()]
+    for group, times in (*passes, (e.timed.update, 1.0)):
+        for t in group:
             if isinstance(t.node, Op):
                 for index, name in enumerate(BOUNDS[:4]):
                     causes[name] = causes[name] + times * np.where(t.bound == index, t.total, 0.0)

@@ -1,0 +1,22 @@
+"""One layer as nodes, and their FLOPs: what tests of the backward rules and of frameworks count by hand."""
+
+from __future__ import annotations
+
+from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
+from rooflm.catalogue.quant import parse_quant
+from rooflm.graph.forward import Context, Pass, Prefill, Style, block_nodes
+from rooflm.graph.ops import Comm, Op
+from rooflm.scenario.mapping import Mapping
+
+H, S = 1024, 512
+
+
+def layer(mapping: Mapping, flash: bool = False, ffn: MLP | MoE | None = None) -> list[Op | Comm]:
+    block = Block(1, Attention(8, 8, H // 8, rope=False), ffn or MLP(4 * H, False))
+    model = Model("m", H, 100, (block,))
+    style = Style(flash=flash, training=True, sequence_parallel=mapping.sp)
+    return block_nodes(Context(model, Pass(Prefill(1, S), None, S), mapping, parse_quant("bf16"), style), block)
+
+
+def products(nodes: list[Op | Comm]) -> float:
+    return float(sum(n.count * n.flops for n in nodes if isinstance(n, Op) and n.rate != "vector"))
