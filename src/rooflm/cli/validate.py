@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,7 +55,7 @@ def validate(
     check_groups(groups)
     outcomes = chosen(files, listed(source))
     requests = requests_of(outcomes)
-    with streams.bar("rows", len(requests)) as advance:
+    with progress(len(requests)) as advance:
         scored = score(requests, advance)
     result = report(outcomes, scored, groups)
     if out:
@@ -70,6 +72,29 @@ def validate(
         print("\n".join([*table("all", {"all": result["all"]}), "", *table("by source", result["by_source"])]))
     else:
         print(text(result, scored, groups, rows))
+
+
+EVERY = 5.0
+"""Seconds between two lines of progress where standard error is no terminal."""
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; elsewhere a line on standard error every few seconds."""
+    if sys.stderr.isatty():
+        with streams.bar("rows", total) as advance:
+            yield advance
+        return
+    done, last = 0, time.monotonic()
+
+    def told(more: int) -> None:
+        nonlocal done, last
+        done += more
+        if time.monotonic() - last > EVERY:
+            last = time.monotonic()
+            print(f"rooflm: {done} of {total} rows predicted", file=sys.stderr, flush=True)
+
+    yield told
 
 
 def listed(given: Sequence[str] | None) -> list[str]:
@@ -160,17 +185,22 @@ def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST,
     return lines
 
 
+NONE = "No row counts: what stands in for unstated conditions, and what sets rows apart, is below."
+
+
 def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str] = (), rows: bool = False) -> str:
     """The report for people, at most 80 columns."""
     head = f"{result['rows']} rows, {result['scored']} scored, {result['counted']} counted"
     lines = [f"{head}; errors of predicted over measured in per cent", ""]
-    lines += table("all", {"all": result["all"]})
+    lines += table("all", {"all": result["all"]}) if result["counted"] else [NONE]
     for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
+        if not result["counted"]:
+            break
         lines += ["", *table(f"by {name}", result[f"by_{name}"])]
     lines += load_lines(result["under_load"])
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
-            lines += ["", *table(f"not counted: {title}", result[key], width=44)]
+            lines += ["", *table(f"not counted: {title}", result[key], width=36)]
     if result["skipped"]:
         lines += ["", "Skipped", *columns([(str(n), r[:66]) for r, n in result["skipped"].items()], "rl")]
     lines += ["", *verdict_lines(result["verdicts"]), ""]

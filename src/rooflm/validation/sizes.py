@@ -67,8 +67,8 @@ def _counts() -> dict[str, tuple[float, float]]:
 def nearest_model(params: float, active: float = 0.0) -> str:
     """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
 
-    >>> nearest_model(7e9), nearest_model(30.5e9, 3.3e9)
-    ('mpt-7b', 'qwen3-30b-a3b')
+    >>> nearest_model(176e9), nearest_model(30.5e9, 3.3e9)
+    ('bloom-176b', 'qwen3-30b-a3b')
     """
     used = active or params
     return min(_counts().items(), key=lambda kv: (abs(math.log(kv[1][0] / params)) + abs(math.log(kv[1][1] / used)),

@@ -189,9 +189,7 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
         return printed
     if found is None:
         if not given.get("params"):
-            raise Unusable(
-                "missing: sizes of a model that is not in the catalogue (layers, hidden, heads, ffn; or params)"
-            )
+            raise Unusable("missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)")
         found = sizes.nearest_model(float(given["params"]), float(given.get("active", 0)))
         assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
         kwargs["model"] = found

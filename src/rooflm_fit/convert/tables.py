@@ -154,7 +154,7 @@ def converted(content: str, label: str = "table") -> list[Cells]:
 
 def text_of(rows: Sequence[Cells]) -> str:
     """A table of the new format: the columns that some row fills, in their documented order, the note last."""
-    used = {name for cells in rows for name in cells}
+    used = {"id", "model", "gpu", "metric", "value"} | {name for cells in rows for name in cells}
     first = ("id", "source", "task", "model", "gpu", "engine", "release")
     last = ("metric", "value", "unit", "trust", "doubt", "stand_in", "url", "date", "note")
     middle = [name for name in COLUMNS if name in used and name not in (*first, *last)]
