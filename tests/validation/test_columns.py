@@ -1,4 +1,4 @@
-"""The columns of a table of runs are the arguments of the commands, and the server's options; the page says the same."""
+"""The columns of a table of runs are the arguments of the commands and the options of the server; so says the page."""
 
 from __future__ import annotations
 

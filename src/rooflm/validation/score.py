@@ -324,8 +324,11 @@ def labelled(column: str, x: Scored) -> list[str]:
 
 def by_assumed(x: Scored) -> list[str]:
     """What stands in for something in a row, without the names of one row."""
-    return [a.split(":", 1)[0] if " not stated" in a else a.split(" ", 1)[0] + " not in the catalogue"
-            for a in x.request.assumed]  # fmt: skip
+    found = []
+    for text in x.request.assumed:
+        lacks = text.split(" ", 1)[0] + " not in the catalogue" if " is not in the catalogue" in text else text
+        found.append(text.split(":", 1)[0] if " not stated" in text else lacks)
+    return found
 
 
 def grouped(scored: Iterable[Scored], names: Callable[[Scored], Iterable[str]]) -> dict[str, Any]:

@@ -385,6 +385,7 @@ def refused(row: Row, source: str) -> str:
         and source != "litgpt",
         "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
+        "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
