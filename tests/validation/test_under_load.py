@@ -80,6 +80,11 @@ def test_what_cannot_run_says_why() -> None:
     assert result["under_load"] == {}
 
 
+@pytest.mark.parametrize("name", ["prompt", "budget", "concurrency", "requests"])
+def test_what_is_too_large_to_simulate_is_a_reason(name: str) -> None:
+    assert predict_load([run(**{name: "100000000000"})])[0][1].startswith(f"{name} is 1e+11, but at most")
+
+
 def test_an_error_in_the_simulator_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(request: Request) -> dict[str, float]:
         raise IndexError

@@ -24,6 +24,9 @@ MOST = 1024
 EACH = 3
 """Requests a client at maximum load where the row does not say."""
 SEED = 1
+LARGEST = {"prompt": 10_000_000, "output": 10_000_000, "budget": 10_000_000, "concurrency": 200_000,
+           "requests": 1_000_000}  # fmt: skip
+"""Most of each that a row may ask of the simulator: it holds every request, and a time for every length."""
 
 
 def numbers(release: str) -> tuple[int, ...]:
@@ -88,6 +91,10 @@ def arguments(request: Request) -> dict[str, Any]:
         k["gpus"] = gpus
     elif gpus and gpus != inner * (k.get("dp") or 1) and not k.get("dp"):
         k["replicas"] = k.get("replicas") or max(1, round(gpus / inner))
+    for name, most in LARGEST.items():
+        asked = k["options"].get(name, 0) if name == "budget" else k.get(name) or 0
+        if asked > most:
+            raise RooflmError(f"{name} is {asked:g}, but at most {most:,} are simulated")
     return k | {"seed": SEED}
 
 
@@ -133,7 +140,7 @@ def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None
                 done[run] = figures(r)
             except RooflmError as error:
                 done[run] = str(error)
-            except (ArithmeticError, LookupError, ValueError, TypeError) as error:
+            except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, MemoryError) as error:
                 done[run] = f"not predicted: {type(error).__name__} in the simulator"
         found = done[run]
         if isinstance(found, str):
