@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.catalogue.engines import RELEASE
 from rooflm.errors import RooflmError
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests
@@ -64,8 +65,8 @@ class Case:
 
     @property
     def engine(self) -> str:
-        """The engine's row."""
-        return str(self.request.kwargs["engine"])
+        """The engine's row, without a release."""
+        return str(self.request.kwargs["engine"]).partition(RELEASE)[0]
 
     @property
     def release(self) -> str:

@@ -1,6 +1,6 @@
 """Constants under load: published runs at a concurrency against the simulator, and a fit with priors.
 
-    python -m rooflm_fit.serving PUBLISHED.csv --out src/rooflm/data/calibration/serving.toml
+    python -m rooflm_fit.serving PUBLISHED.csv --write
 
 A run is one measurement (TTFT and TPOT together). Constants are those of an engine, and one factor of all device times
 and one of prompts a card; never of a row. Groups (model, card) are kept aside by a stable hash of their name.
@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import tomllib
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +24,9 @@ from rooflm.serving.simulate import Pool
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
 from rooflm.validation.under_load import deployment, scenario
+from rooflm_fit.engine_rows import INFERENCE, retabled, updated, write
 from rooflm_fit.runs import Case, cases, means, read
-from rooflm_fit.serving_constants import BUMP, CARD, LACKS, PRIORS, RELEASE, Constants, Theta, applies, prior_of
+from rooflm_fit.serving_constants import BUMP, CARD, LACKS, PRIORS, RELEASE, Constants, Theta, applies, bumped, prior_of
 
 Array = NDArray[np.float64]
 
@@ -85,8 +84,8 @@ def prepare(case: Case) -> Prepared:
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
-    table = StepTable(parts, replace(parts.scenario.engine, **c.engine))
-    server = replace(p.pool.server, request=c.engine["request"], front=c.front)
+    table = StepTable(parts, replace(parts.scenario.engine, **c))
+    server = replace(p.pool.server, request=c["request"], front=c["front"])
     return means(replace(p.pool, table=table, server=server), p.requests)
 
 
@@ -179,7 +178,7 @@ def derivatives(items: Sequence[Prepared], theta: Theta, now: Array) -> Array:
                 continue
             if kind not in known:
                 prior = PRIORS.get(kind)
-                ttft, tpot = predict(p, base.bumped(kind, prior.unit * BUMP if prior and prior.unit else None))
+                ttft, tpot = predict(p, bumped(base, kind, prior.unit * BUMP if prior and prior.unit else None))
                 known[kind] = (np.log([ttft / p.case.ttft, tpot / p.case.tpot]) - now[i]) / BUMP
             slopes[i, :, j] = known[kind]
     return slopes
@@ -251,18 +250,16 @@ def prepared(items: Iterable[Case]) -> list[Prepared]:
     return out
 
 
-def row_of(engine: str, theta: Theta, report: dict[str, float], count: int) -> str:
-    """The constants of an engine as TOML."""
-    c = theta.constants("")
-    own = {k: v for k, v in {**c.engine, "front": c.front}.items() if k != "speed"}
-    lines = [f"[fit.{engine}]", *(f"{k} = {v:.4g}" for k, v in own.items()), f"rows = {count}"]
-    lines += [f"{k} = {v:.1f}" for k, v in report.items()]
+def put(text: str, theta: Theta, report: dict[str, float], count: int) -> str:
+    """The rows of engines with the constants of one of them, its factors by card and release, and the fit's errors."""
+    own = {k: v for k, v in theta.constants("").items() if k != "speed"}
+    tables = {"fitted": {"rows": float(count)} | {k: round(v, 1) for k, v in report.items()}}
     moves = dict(zip(theta.names, np.exp(theta.logs).tolist(), strict=True))
-    for mark, section in ((":", "cards"), ("@", "releases")):
+    for mark, kind in ((":", "cards"), ("@", "releases")):
         for which in sorted({n.partition(mark)[2] for n in theta.names} - {""}):
-            lines.append(f'[fit.{engine}.{section}."{which}"]')
-            lines += [f"{n.partition(mark)[0]} = {v:.4g}" for n, v in moves.items() if n.partition(mark)[2] == which]
-    return "\n".join(lines) + "\n"
+            factors = {n.partition(mark)[0]: v for n, v in moves.items() if n.endswith(mark + which)}
+            tables[f'{kind}."{which}"'] = factors
+    return retabled(updated(text, theta.engine, own), theta.engine, tables)
 
 
 def by_group(items: Sequence[Prepared], r: Array, aside: set[tuple[str, str, str]]) -> list[str]:
@@ -282,14 +279,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Fit every engine on all groups, then again without those kept aside; report both, and write the file."""
     parser = argparse.ArgumentParser(prog="python -m rooflm_fit.serving", description=main.__doc__)
     parser.add_argument("published", help="table of published figures")
-    parser.add_argument("--out", help="serving.toml to rewrite below its [server] part")
+    parser.add_argument("--write", action="store_true", help="put the constants into the engines' rows")
     parser.add_argument("--engines", default="vllm,trtllm,sglang")
     parser.add_argument("--rounds", type=int, default=3, help="times that derivatives are taken")
     parser.add_argument("--share", type=float, default=1.0, help="share of the runs that the fits look at")
     given = parser.parse_args(arguments)
     every = unique(cases(read(given.published)))
     aside = kept_aside(every)
-    rows: dict[str, str] = {}
     for engine in given.engines.split(","):
         began = time.time()
         items = prepared(c for c in every if c.engine == engine)
@@ -315,23 +311,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         r = residuals(items, whole.theta)
         print(said(f"{engine} fitted on all", r))
         print("\n".join(by_group(items, r, aside)), flush=True)
-        rows[engine] = row_of(engine, whole.theta, report | errors(r), len(items))
-        if given.out:
-            rewrite(Path(given.out), rows)
+        if given.write:
+            text = put(INFERENCE.read_text(encoding="utf-8"), whole.theta, report | errors(r), len(items))
+            write(INFERENCE, text)
     return 0
-
-
-def rewrite(path: Path, rows: dict[str, str]) -> None:
-    """Put new [fit.*] rows into the file; rows of other engines and everything above them stay."""
-    text = path.read_text(encoding="utf-8")
-    head, _, rest = text.partition("\n[fit.")
-    kept: dict[str, str] = {}
-    for block in ("\n[fit." + rest).split("\n[fit.")[1:] if rest else []:
-        kept.setdefault(block.partition("]")[0].partition(".")[0], "")
-        kept[block.partition("]")[0].partition(".")[0]] += f"[fit.{block.strip()}\n"
-    whole = head.rstrip() + "\n\n" + "\n".join({**kept, **rows}.values())
-    tomllib.loads(whole)
-    path.write_text(whole, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Engine
 from rooflm_fit.runs import Case
 
 Array = NDArray[np.float64]
@@ -16,18 +14,14 @@ BUMP = 0.1
 """Step of the derivatives (log, or units)."""
 
 
-class Constants(NamedTuple):
-    """Fields of the engine, and serial seconds a request of the front end."""
+Constants = dict[str, Any]
+"""Fields of the engine."""
 
-    engine: dict[str, Any]
-    front: float
 
-    def bumped(self, name: str, more: float | None) -> Constants:
-        """With one of them larger by `more`, or by the factor exp(BUMP)."""
-        if name == "front":
-            return self._replace(front=self.front * float(np.exp(BUMP)))
-        value = self.engine[name] * float(np.exp(BUMP)) if more is None else self.engine[name] + more
-        return self._replace(engine={**self.engine, name: value})
+def bumped(constants: Constants, name: str, more: float | None) -> Constants:
+    """With one of them larger by `more`, or by the factor exp(BUMP)."""
+    value = constants[name] * float(np.exp(BUMP)) if more is None else constants[name] + more
+    return {**constants, name: value}
 
 
 class Prior(NamedTuple):
@@ -102,9 +96,8 @@ class Theta(NamedTuple):
         moves = dict(zip(self.names, self.logs.tolist(), strict=True))
         own = {n: prior_of(n, self.engine).at(v) for n, v in moves.items() if n in PRIORS}
         value = {n: float(np.exp(v)) for n, v in moves.items() if n not in PRIORS}
-        known = {f.name for f in fields(Engine)}
-        engine: dict[str, Any] = {"speed": 1.0} | {k: v for k, v in own.items() if k in known}
+        engine = {"speed": 1.0} | own
         for name in engine:
             for part in (f"{name}:{gpu}", f"{name}@{version}"):
                 engine[name] *= value.get(part, 1.0)
-        return Constants(engine, own["front"])
+        return engine

@@ -30,7 +30,7 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import TRAINED, training_scenario
 from rooflm_fit import runs
-from rooflm_fit.engines import updated
+from rooflm_fit.engine_rows import updated
 
 Array = NDArray[np.float64]
 

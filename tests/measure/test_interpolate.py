@@ -70,7 +70,7 @@ def test_an_engine_file_corrects_predictions(tmp_path: Path) -> None:
     target = tmp_path / "mine.toml"
     target.write_text(engine_file("vllm", known, "a test"), encoding="utf-8")
     engine = load_engine(str(target))
-    assert engine.residuals is not None and engine.name == "vllm"
+    assert engine.residuals is not None and engine.runs == "vllm"
     plain, own = infer(**HERE, batch=8, engine="vllm"), infer(**HERE, batch=8, engine=str(target))
     assert float(own.tpot / plain.tpot) == pytest.approx(np.exp(0.2), rel=0.02)
     assert float(own.ttft / plain.ttft) == pytest.approx(np.exp(-0.1), rel=0.02)
@@ -105,5 +105,5 @@ def test_calibrate_writes_an_engine_of_ones_own(tmp_path: Path) -> None:
     main(["calibrate", table, "--interpolate", "--gpu", "a100-sxm-80gb", "--engine", "fastertransformer",
           "--out", str(target)])  # fmt: skip
     engine = load_engine(str(target))
-    assert engine.name == "fastertransformer" and engine.residuals is not None
+    assert engine.runs == "fastertransformer" and engine.residuals is not None
     assert len(engine.residuals.points["decode"]) >= 30

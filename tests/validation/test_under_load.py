@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import settings, tuned
+from rooflm.catalogue.engines import load_engine
 from rooflm.serving.steps import Reach, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request
 from rooflm.validation.score import by_load, report, score
 from rooflm.validation.table import read_row
-from rooflm.validation.under_load import MOST, arguments, deployment, predict_load, release_inputs, scenario
+from rooflm.validation.under_load import MOST, arguments, deployment, predict_load, scenario
 from rooflm_fit.runs import Case, cases
 from rooflm_fit.serving import outpaced
 
@@ -61,14 +60,10 @@ def test_an_option_of_the_row_reaches_the_server() -> None:
     assert late - soon == pytest.approx(9 * tpot, rel=0.3)
 
 
-def test_constants_of_a_release_reach_the_engine_by_paths() -> None:
-    sets, options = release_inputs("vllm", "h100-sxm-80gb", "0.18.0")
-    row = tuned(load.load_engine("vllm"), "h100-sxm-80gb", "0.18.0")
-    assert sets["engine.request"] == row.request and sets["engine.eager"] == row.eager
-    assert options["request"] + options["front"] == pytest.approx(row.request)
-    assert release_inputs("vllm", "h100-sxm-80gb", "0.99") == ({}, {})
-    old, _ = release_inputs("trtllm", "h100-sxm-80gb", "0.17")  # before every release that was fitted: the plain row
-    assert old["engine.step"] == load.load_engine("trtllm").step
+def test_constants_of_a_release_reach_the_engine() -> None:
+    s = scenario(run())
+    assert s.engine.request == load_engine("vllm@0.18.0", "h100-sxm-80gb").request
+    assert scenario(run(release="0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
 
 
 def test_what_cannot_run_says_why() -> None:
@@ -107,16 +102,6 @@ def test_a_static_share_of_memory_leaves_activations_outside() -> None:
     weights = 671e9 / 8 * 1.02
     room = (0.82 * 143771 * 2**20 - weights) * 8 / pool.capacity.bytes_per_token
     assert pool.capacity.tokens == pytest.approx(room, rel=0.12)
-
-
-def test_a_card_and_a_release_scale_the_engine_and_unknown_ones_do_not() -> None:
-    base = tuned(Engine("vllm"), "nowhere")
-    card = tuned(Engine("vllm"), "b200-sxm-180gb")
-    row = settings()["fit"]["vllm"]
-    assert card.speed == pytest.approx(base.speed * row["cards"]["b200-sxm-180gb"]["speed"])
-    assert tuned(Engine("vllm"), "nowhere", "never") == base
-    assert base.request == pytest.approx(row["request"] + row["front"])
-    assert "recipe" not in settings()
 
 
 def case(gpu: str, clients: int, quant: str, ttft: float) -> Case:

@@ -9,161 +9,247 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rooflm.catalogue.fields import flag, number, share, word
 from rooflm.units import Num
 
 if TYPE_CHECKING:
     from rooflm.catalogue.residuals import Residuals
 
+INF = float("inf")
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Options of an engine's server, as its documentation names them; none is fitted."""
+
+    scheduler: str = word("continuous", "what it makes passes of: a key of `serving.schedulers.SCHEDULERS`")
+    policy: str = word("fcfs", "order of its queue: a key of `serving.schedulers.POLICIES`")
+    budget: int = number(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", whole=True)
+    small_budget: int = number(0, "the same on cards with less memory than small_card (0: no other there)", whole=True)
+    small_card: float = number(0.0, "memory of the smallest card that takes its usual budget", "bytes")
+    max_sequences: int = number(0, "running limit of a rank (0: the engine's max_sequences)", whole=True)
+    preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
+    stream_interval: int = number(1, "tokens that are made before the client sees the first", low=1, whole=True)
+    receive_interval: int = number(1, "decode steps between two looks at the queue", low=1, whole=True)
+    lookahead: int = number(
+        0,
+        "1 where the next pass is made up while one runs (overlapped, asynchronous scheduling): what arrives meanwhile "
+        "waits for the one after it",
+        whole=True,
+    )
+    wait_steps: int = number(
+        0,
+        "prompts wait up to that many decode steps for wait_share of the budget (TensorRT-LLM's "
+        "batch_wait_timeout_iters, batch_wait_max_tokens_ratio)",
+        whole=True,
+    )
+    wait_share: float = share(0.0, "share of the budget that prompts wait for")
+    prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
+    cache_block: int = number(16, "tokens of a block of the prefix cache", low=1, whole=True)
+    speculative: int = number(0, "tokens guessed a step", whole=True)
+    acceptance: float = share(0.7, "chance that a guess is right")
+    draft: float = number(0.03, "cost of a guess over that of a step")
+    swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
+    static_fraction: float = share(
+        0.0,
+        "share of the device that weights and cache take together (SGLang's mem_fraction_static; 0: the engine's "
+        "memory_fraction, for all it holds)",
+    )
+
 
 @dataclass(frozen=True)
 class Engine:
-    """Constants of one version of one engine; times in s, memory in bytes.
-
-    kernels: whose kernels (a key of the calibration tables). phase: "inference" or "training".
-    fused: norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place,
-    rotary embedding and cache write are one kernel; unfused: each is a chain of plain kernels.
-    flash: attention keeps its scores on chip; decode_flash: so does decoding (one kernel), whatever the prefill does.
-    issue_prefill, issue_decode: host time a kernel launch (a CUDA graph makes the second small). step: host time a
-    forward pass; sequence: host time a sequence in a pass (sampling, bookkeeping); request: once a request (tokenise,
-    schedule, first response); overlap: the host prepares the next step while the device runs, so that step and sequence
-    costs show only when the device is done first.
-    gap: device idle time between two dependent kernels (negative: launches overlap).
-    all_reduce: "nccl" or "custom" (one- and two-shot kernels inside a node). collective_factor: time of its
-    collectives over today's; collective_floor: the same of their latency alone. kv_reread: time of query heads that
-    read the KV cache each by itself, over that of 16-bit values at L1's rate; kv_shared: largest group of query heads
-    that shares one read instead (no group does within a sliding window, where kv_reread is above 0). kv_convert: vector
-    operations that an 8-bit cached value costs where the device does not know fp8.
-    memory_fraction: share of device memory that it may use; context: bytes of CUDA context and libraries;
-    free_fraction: share of what is left beside weights, activations and buffers that the KV cache may take;
-    workspace: fixed buffers; token_budget: most new tokens in one prefill pass; block: tokens a KV block.
-    pipelined: pipeline stages work on different micro-batches at the same time;
-    pipeline_loss: share of a prefill's passes that run as if they did not; stage_tokens: most
-    new tokens in one micro-batch of a pipeline; even_stages: layers and head are shared out by bytes, not by count.
-    vocab_parallel: the embedding table is split over the tensor group. merged: Q, K, V and gate, up are one product
-    each. epilogue: rotary embedding and activation happen inside the products and cost no traffic of their own.
-    rope_inside: the attention kernel (as measured) turns Q and K and writes the cache. alike: share of
-    tokens that take the same experts as others, in benchmarks that repeat a prompt; skew: how unequally popular experts
-    are (`ops.popularity`; 0: alike); shared_aside: most sequences of a decoding pass at which the shared expert's
-    kernels run beside the routed experts' (a second stream, or one kernel for both). gemv: own
-    kernels for few rows, which stream weights of any width without tiles; dequant: passes that spread narrow weights
-    out to 16 bits before the products of many rows; convert: bytes moved a value between fp32 activations and the
-    16-bit operands and results of such a product. max_sequences: running limit.
-    waves: sequences beyond that limit or the KV cache wait and run in later rounds (off: they count as out of memory).
-
-    Training: attention_kernel: a row of data/calibration/training.toml; selective: what selective recomputation means,
-    "core" (the attention core) or "ops" (all but attention and every other product, as in torchtitan);
-    early_stop: recomputation ends with the last tensor that is needed, so that the closing product of a layer is not
-    run again (PyTorch 2.1 and later, XLA); narrow_gather: gathers of a tensor group carry 8-bit values where products
-    take them;
-    stream_share: share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors;
-    zero, sequence_parallel: what the framework does unless told otherwise; grad_bytes: bytes a gradient as accumulated
-    and reduced; grad_extra_bf16: bytes a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation);
-    grad_overlap, param_overlap: gradient reduction behind the backward pass, gathers of parameters behind the forward
-    pass (FSDP: behind both); tp_overlap, cp_overlap, ep_overlap: share of that communication that may hide behind
-    compute (cp_overlap: behind the attention that runs beside it); pp_overlap: sends between stages hide behind compute
-    where the schedule is interleaved; overlap_tax: compute time lost a second of hidden communication; ring: context
-    parallelism passes K and V around a ring, else it gathers them; dedup: as in `graph.Style`; grouped: one kernel
-    holds the products of all experts, else each expert's products and casts are kernels of their own, at expert_launch
-    each over their time; moe_host: host time of one layer of experts, forward and backward, for one micro-batch where
-    it is issued kernel by kernel (what the device does not cover shows); chunk_host: the same for one pass of a virtual
-    stage where exchanges run beside another micro-batch (ep_overlap): plans of both are laid side by side first;
-    graphed: share of both which CUDA graphs hold;
-    regather: FSDP gathers again at each micro-batch even with a pipeline; logit_bytes: bytes a logit at the loss's
-    fullest moment (16-bit and fp32 copies, and their gradients where these are not in place);
-    dropout: the framework's recipes train with it. gemm_factor, bmm_factor, attention_factor, attention_backward,
-    stream_factor, moe_factor: time of a kernel in a training step over its calibrated (warm, alone) time;
-    attention_backward: of the backward pass a FLOP over the forward. dp_factor: the same for collectives of the
-    data-parallel group. speed: factor of all device times when serving; prompt: further factor of what prompt tokens
-    add to a pass (both fitted under load, by card: see `under_load`). eager: host time a launch of a pass with prompts
-    that no CUDA graph holds, where it is above issue_prefill (fitted under load: Python issues what the graph's nodes
-    stand for); captured: most tokens of such a pass that graphs do hold.
-    fragmentation: memory that the framework holds over what its tensors need. residuals: one's own measurements over
-    the predictions, from the engine's own file.
-    """
+    """Constants of one version of one engine; times in s, memory in bytes."""
 
     name: str
-    version: str = ""
-    date: str = ""
-    phase: str = "inference"
-    kernels: str = "vllm"
-    fused: bool = True
-    flash: bool = True
-    decode_flash: bool = True
-    issue_prefill: Num = 0.0
-    issue_decode: Num = 0.0
-    step: Num = 0.0
-    sequence: Num = 0.0
-    request: Num = 0.0
-    overlap: bool = False
-    gap: Num = 0.0
-    all_reduce: str = "nccl"
-    collective_factor: Num = 1.0
-    collective_floor: Num = 1.0
-    kv_reread: Num = 0.0
-    kv_shared: Num = 1.0
-    kv_convert: Num = 0.0
-    memory_fraction: Num = 1.0
-    free_fraction: Num = 1.0
-    context: Num = 0.0
-    workspace: Num = 0.0
-    token_budget: Num = float("inf")
-    block: Num = 1
-    pipelined: bool = True
-    pipeline_loss: Num = 0.0
-    stage_tokens: Num = float("inf")
-    even_stages: bool = False
-    vocab_parallel: bool = False
-    merged: bool = True
-    epilogue: bool = False
-    rope_inside: bool = False
-    alike: Num = 0.0
-    skew: Num = 0.0
-    shared_aside: Num = 0.0
-    gemv: bool = False
-    dequant: Num = 0.0
-    convert: Num = 0.0
-    max_sequences: Num = float("inf")
-    waves: bool = False
-    zero: Num = 1
-    sequence_parallel: bool = True
-    grad_bytes: Num = 4
-    grad_extra_bf16: Num = 0.0
-    grad_overlap: bool = True
-    param_overlap: bool = True
-    tp_overlap: Num = 0.0
-    cp_overlap: Num = 1.0
-    ep_overlap: Num = 0.0
-    pp_overlap: bool = True
-    overlap_tax: Num = 0.0
-    ring: bool = False
-    dedup: bool = True
-    grouped: bool = False
-    expert_launch: Num = 0.0
-    moe_host: Num = 0.0
-    chunk_host: Num = 0.0
-    graphed: Num = 0.0
-    regather: bool = False
-    logit_bytes: Num = 6.0
-    dropout: bool = False
-    attention_kernel: str = "cudnn"
-    selective: str = "core"
-    early_stop: bool = False
-    narrow_gather: bool = False
-    stream_share: Num = 0.8
-    gemm_factor: Num = 1.0
-    bmm_factor: Num = 1.0
-    attention_factor: Num = 1.0
-    decode_factor: Num = 1.0
-    attention_backward: Num = 1.0
-    stream_factor: Num = 1.0
-    moe_factor: Num = 1.0
-    speed: Num = 1.0
-    prompt: Num = 1.0
-    eager: Num = 0.0
-    captured: Num = 0.0
-    dp_factor: Num = 1.0
-    fragmentation: Num = 1.0
+    version: str = word("", "release")
+    date: str = word("", "when it was released, or measured")
+    phase: str = word("inference", "what it does", ("inference", "training"))
+    measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
+
+    kernels: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables")
+    fused: bool = flag(
+        True,
+        "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
+        "rotary embedding and cache write are one kernel; else each is a chain of plain kernels",
+    )
+    flash: bool = flag(True, "attention keeps its scores on chip")
+    decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
+    all_reduce: str = word(
+        "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
+    )
+    kv_reread: Num = number(
+        0.0,
+        "time of query heads that read the KV cache each by itself, over that of 16-bit values at L1's rate",
+    )
+    kv_shared: Num = number(
+        1.0,
+        "largest group of query heads that shares one read of the cache (no group does within a sliding window, where "
+        "kv_reread is above 0)",
+        low=1,
+    )
+    kv_convert: Num = number(
+        0.0, "vector operations that an 8-bit cached value costs where the device does not know fp8"
+    )
+    vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
+    merged: bool = flag(True, "Q, K, V and gate, up are one product each")
+    epilogue: bool = flag(
+        False, "rotary embedding and activation happen inside the products and cost no traffic of their own"
+    )
+    rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
+    ready_scales: bool = flag(
+        False,
+        "served 8-bit checkpoints hold the scales of products and the kernel before them quantises, both of which the "
+        "measured products do themselves",
+    )
+    alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
+    skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)")
+    shared_aside: Num = number(
+        0.0,
+        "most sequences of a decoding pass at which the shared expert's kernels run beside the routed experts' (a "
+        "second stream, or one kernel for both)",
+        whole=True,
+    )
+    gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
+    convert: Num = number(
+        0.0, "bytes moved a value between fp32 activations and the 16-bit operands and results of a product", "bytes"
+    )
+    attention_kernel: str = word(
+        "cudnn", "attention in training: a row of data/calibration/training.toml", ("cudnn", "fa2")
+    )
+    dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
+    ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
+    grouped: bool = flag(
+        False,
+        "training: one kernel holds the products of all experts, else each expert's products and casts are kernels of "
+        "their own",
+    )
+    narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
+
+    issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
+    issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
+    eager: Num = number(
+        0.0,
+        "host time a launch of a pass with prompts that no CUDA graph holds, where it is above issue_prefill (Python "
+        "issues what the graph's nodes stand for)",
+        "s",
+    )
+    captured: Num = number(0.0, "most tokens of a pass with prompts that CUDA graphs hold", whole=True)
+    step: Num = number(0.0, "host time a forward pass", "s")
+    sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
+    request: Num = number(
+        0.0, "time once a request that others' do not wait for (tokenise, schedule, first response)", "s"
+    )
+    front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
+    overlap: bool = flag(
+        False,
+        "the host prepares the next step while the device runs, so that step and sequence costs show only when the "
+        "device is done first",
+    )
+    gap: Num = number(
+        0.0,
+        "device idle time between two dependent kernels (negative: launches overlap; the shortest kernels take 1.3 us)",
+        "s",
+        low=-1.25e-6,
+    )
+    expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
+    moe_host: Num = number(
+        0.0,
+        "training: host time of one layer of experts, forward and backward, for one micro-batch where it is issued "
+        "kernel by kernel (what the device does not cover shows)",
+        "s",
+    )
+    chunk_host: Num = number(
+        0.0,
+        "training: host time of one pass of a virtual stage where exchanges run beside another micro-batch "
+        "(ep_overlap): plans of both are laid side by side first",
+        "s",
+    )
+    graphed: Num = share(0.0, "share of moe_host and chunk_host which CUDA graphs hold")
+
+    memory_fraction: Num = share(1.0, "share of device memory that it may use", above=True)
+    free_fraction: Num = share(
+        1.0, "share of what is left beside weights, activations and buffers that the KV cache may take", above=True
+    )
+    context: Num = number(0.0, "CUDA context and libraries", "bytes")
+    workspace: Num = number(0.0, "fixed buffers", "bytes")
+    token_budget: Num = number(INF, "most new tokens in one pass", low=1, whole=True)
+    block: Num = number(1, "tokens a KV block", low=1, whole=True)
+    max_sequences: Num = number(INF, "most sequences that run at a time", low=1, whole=True)
+    waves: bool = flag(
+        False,
+        "sequences beyond the running limit or the KV cache wait and run in later rounds (else they count as out of "
+        "memory)",
+    )
+    fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)
+    logit_bytes: Num = number(
+        6.0,
+        "training: a logit at the loss's fullest moment (16-bit and fp32 copies, and their gradients where these are "
+        "not in place)",
+        "bytes",
+        above=True,
+    )
+    grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
+    grad_extra_bf16: Num = number(
+        0.0, "a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation)", "bytes"
+    )
+
+    pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
+    pipeline_loss: Num = share(0.0, "share of a prefill's passes that run as if they did not")
+    stage_tokens: Num = number(INF, "most new tokens in one micro-batch of a pipeline", low=1, whole=True)
+    even_stages: bool = flag(False, "layers and head are shared out by bytes, not by count")
+
+    zero: Num = number(1, "ZeRO stage unless told otherwise", high=3, whole=True)
+    sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
+    dropout: bool = flag(False, "the framework's recipes train with it")
+    selective: str = word(
+        "core",
+        "what selective recomputation means: the attention core, or all but attention and every other product (as in "
+        "torchtitan)",
+        ("core", "ops"),
+    )
+    early_stop: bool = flag(
+        False,
+        "recomputation ends with the last tensor that is needed, so that the closing product of a layer is not run "
+        "again (PyTorch 2.1 and later, XLA)",
+    )
+    regather: bool = flag(False, "FSDP gathers again at each micro-batch even with a pipeline")
+    grad_overlap: bool = flag(True, "gradient reduction hides behind the backward pass")
+    param_overlap: bool = flag(True, "gathers of parameters hide behind the forward pass (FSDP: behind both)")
+    tp_overlap: Num = share(0.0, "share of tensor-parallel communication that may hide behind compute")
+    cp_overlap: Num = share(
+        1.0, "share of context-parallel communication that may hide behind the attention that runs beside it"
+    )
+    ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
+    pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
+    overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication")
+
+    collective_factor: Num = number(1.0, "time of its collectives over that of today's", above=True)
+    collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
+    dp_factor: Num = number(1.0, "the same of collectives of the data-parallel group", above=True)
+    stream_share: Num = share(
+        0.8, "share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors", above=True
+    )
+    gemm_factor: Num = number(1.0, "time of products over their calibrated (warm, alone) time", above=True)
+    bmm_factor: Num = number(1.0, "the same of unfused attention's products", above=True)
+    attention_factor: Num = number(1.0, "the same of attention over a prompt", above=True)
+    decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
+    attention_backward: Num = number(1.0, "of attention's backward pass a FLOP over the forward", above=True)
+    stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
+    moe_factor: Num = number(1.0, "the same of products of experts", above=True)
+    speed: Num = number(1.0, "factor of all device times when serving", above=True)
+    prompt: Num = number(1.0, "further factor of what prompt tokens add to a pass", above=True)
+
+    server: ServerOptions = ServerOptions()
+    """Options of its server."""
     residuals: Residuals | None = None
+    """One's own measurements over the predictions, from the engine's own file."""
+
+    @property
+    def runs(self) -> str:
+        """The engine whose runs its card factors and error bands were fitted to."""
+        return self.measured_as or self.name
 
 
 IDEAL = Engine("ideal", epilogue=True)

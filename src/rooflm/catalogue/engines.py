@@ -3,95 +3,168 @@
 
 from __future__ import annotations
 
-import tomllib
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
-from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import Engine, ServerOptions
+from rooflm.catalogue.fields import abouts, bounded, held
 from rooflm.catalogue.residuals import parse
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, near_matches
 
-_UNITS = {
-    "issue_prefill": "s", "eager": "s", "issue_decode": "s", "step": "s", "sequence": "s", "request": "s", "gap": "s",
-    "expert_launch": "s", "moe_host": "s", "chunk_host": "s", "context": "bytes", "workspace": "bytes",
-}  # fmt: skip
-NOT_GIVEN = ("name", "residuals")
-"""Fields of an engine that its row does not give: residuals stand in a table beside it."""
-_TYPES: dict[str, Any] = {"Num": str | float | int, "bool": bool, "str": str}
+Factors = Mapping[str, Mapping[str, float]]
+"""Card or release -> field of the engine -> factor."""
+RELEASE = "@"
+"""Between an engine's name and a release of it whose constants were fitted: "vllm@0.19.0"."""
+
+
+class Row(NamedTuple):
+    """An engine as its row says it, and what multiplies its constants on a card and in a release."""
+
+    engine: Engine
+    cards: Factors
+    releases: Factors
 
 
 @lru_cache
 def _schema() -> type[Any]:
-    own = [(f.name, _TYPES[str(f.type)] | None, None) for f in fields(Engine) if f.name not in NOT_GIVEN]
-    extra: list[Any] = [("base", str | None, None), ("aliases", list[str], []), ("source", str | None, None),
-                        ("note", str, "")]  # fmt: skip
-    return msgspec.defstruct("EngineRow", own + extra, forbid_unknown_fields=True, kw_only=True)
+    """What a row may hold: every described field, and what is said about the row."""
+    own: list[Any] = [(name, bool | float | int | str | None, None) for name in abouts(Engine)]
+    factors = dict[str, dict[str, float]]
+    about: list[Any] = [("base", str | None, None), ("aliases", list[str], []), ("source", str | None, None),
+                        ("note", str, ""), ("server", dict[str, Any], {}), ("cards", factors, {}),
+                        ("releases", factors, {}), ("fitted", dict[str, float], {})]  # fmt: skip
+    return msgspec.defstruct("EngineRow", own + about, forbid_unknown_fields=True, kw_only=True)
+
+
+def load_engine(name: str, gpu: str = "") -> Engine:
+    """An engine by name, alias or path, on a card by its catalogue name (none: before any card's factors); with
+    "@RELEASE" after it, as that release. A user's file is read each time. Raises RooflmError for unknown names and bad
+    rows.
+
+    >>> load_engine("ideal").step, load_engine("vllm@0.19.0", "h100-sxm-80gb").name
+    (0.0, 'vllm@0.19.0')
+    """
+    if catalogue.is_path(name):
+        return _on(_read(name), "", gpu)
+    return _loaded(name, gpu)
+
+
+@lru_cache(maxsize=4096)
+def _loaded(name: str, gpu: str) -> Engine:
+    """`load_engine` of a row of the catalogue."""
+    plain, _, release = name.partition(RELEASE)
+    row = _packaged(catalogue.resolve("engine", plain))
+    if release and release not in row.releases:
+        near = near_matches(release, row.releases) or list(row.releases) or ["none"]
+        raise RooflmError(f"nothing was fitted of {plain} {release}: known releases are {', '.join(near)}")
+    return _on(row, release, gpu)
+
+
+def _on(row: Row, release: str, gpu: str) -> Engine:
+    """The engine of a row as a release, on a card."""
+    e = scaled(row.engine, row.cards.get(gpu, {}))
+    if not release:
+        return e
+    return replace(scaled(e, row.releases[release]), name=f"{e.name}{RELEASE}{release}", measured_as=e.runs)
+
+
+def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
+    """The engine with some of its constants multiplied.
+
+    >>> scaled(Engine("x", step=2.0), {"step": 1.5}).step
+    3.0
+    """
+    return replace(engine, **{k: getattr(engine, k) * v for k, v in factors.items()}) if factors else engine
+
+
+def releases(name: str) -> list[str]:
+    """The releases of an engine of which constants were fitted."""
+    return sorted(row_of(name).releases)
+
+
+def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
+    """An engine by name, alias or path with its factors by card and release. above: the files that build on it."""
+    if name in above:
+        raise RooflmError(f"{name}, engine: it builds on itself")
+    return _read(name, above) if catalogue.is_path(name) else _packaged(catalogue.resolve("engine", name))
 
 
 @lru_cache
-def load_engine(name: str) -> Engine:
-    """An engine by name, alias or path. Raises RooflmError for unknown names and bad rows.
+def _packaged(canonical: str) -> Row:
+    return _read(canonical)
 
-    >>> load_engine("ideal").step
-    0.0
-    """
-    row, canonical = catalogue.raw_row("engine", name)
+
+def _read(name: str, above: tuple[str, ...] = ()) -> Row:
+    """A row read and checked. One of the catalogue was measured as itself; a user's own is what it builds on, but for
+    what it says otherwise."""
+    raw, canonical = catalogue.raw_row("engine", name)
     label = catalogue.where("engine", name)
-    typed: Any = catalogue.convert(row, _schema(), label)
-    values: dict[str, Any] = {}
-    for f in fields(Engine):
-        given = getattr(typed, f.name, None)
-        if f.name in NOT_GIVEN or given is None:
-            continue
-        if f.name in _UNITS or (isinstance(given, int | float) and not isinstance(given, bool)):
-            given = catalogue.quantity(given, _UNITS.get(f.name, "s"), f"{label}: {f.name}", zero=True)
-        elif f.type == "Num":
-            raise RooflmError(f"{label}: {f.name} is {given!r}, but it must be a number")
-        values[f.name] = given
-    base = load_engine(typed.base) if typed.base else Engine(canonical)
+    typed: Any = catalogue.convert(raw, _schema(), label)
+    base = row_of(typed.base, (*above, name)) if typed.base else Row(Engine(canonical), {}, {})
+    values = _values(Engine, {k: getattr(typed, k) for k in abouts(Engine) if getattr(typed, k) is not None}, label)
+    values["server"] = replace(base.engine.server, **_values(ServerOptions, typed.server, f"{label}: server"))
     known = catalogue.beside(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
-    same = typed.base and not values.keys() - {"residuals"}  # but for these it is its base, on all cards
-    return replace(base, name=base.name if same else canonical, **values)
+    cards, others = _factors(typed.cards, label), _factors(typed.releases, label)
+    if catalogue.is_path(name):
+        inherited = [_without(own, values) for own in (base.cards, base.releases)]
+        cards, others = {**inherited[0], **cards}, {**inherited[1], **others}
+        values.setdefault("measured_as", base.engine.runs if typed.base else "")
+    else:
+        values.setdefault("measured_as", "")
+    return Row(replace(base.engine, name=canonical, **values), cards, others)
+
+
+def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
+    """Factors but for fields that a row gives itself: these are as it says, on every card."""
+    return {key: {k: v for k, v in own.items() if k not in given} for key, own in factors.items()}
+
+
+def _values(kind: type[Any], given: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Values of a row's table for a described dataclass, each checked against its field."""
+    about = abouts(kind)
+    types = {f.name: str(f.type) for f in fields(kind)}
+    for key in given:
+        if key not in about:
+            near = near_matches(key, about)
+            tail = f": did you mean {near[0]!r}?" if near else ""
+            raise RooflmError(f"{label} has the unknown field {key!r}{tail}")
+    values = {k: held(f"{label}: {k}", v, types[k], about[k]) for k, v in given.items()}
+    if "kernels" in values and kind is Engine:
+        known_kernels(f"{label}: kernels", values["kernels"])
+    return values
+
+
+def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
+    """Factors by card or release, of fields that hold numbers, each above 0."""
+    about = abouts(Engine)
+    for key, own in given.items():
+        for name, value in own.items():
+            if name not in about or not about[name].unit:
+                raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
+            bounded(f"{label}: {key}, {name}", value, about["speed"])
+    return given
+
+
+@lru_cache
+def kernel_names() -> tuple[str, ...]:
+    """Whose kernels there are: every one that a row of the catalogue names."""
+    rows = (catalogue.raw_row("engine", name)[0] for name in engine_names())
+    return tuple(sorted({row["kernels"] for row in rows if "kernels" in row}))
+
+
+def known_kernels(name: str, value: str) -> None:
+    """Nothing where these are somebody's kernels, else RooflmError."""
+    if value not in kernel_names():
+        raise RooflmError(f"{name} is {value!r}, but it must be one of {', '.join(kernel_names())}")
 
 
 def engine_names() -> list[str]:
     """Names of all engines, sorted."""
     return catalogue.names("engine")
-
-
-@lru_cache
-def settings() -> dict[str, Any]:
-    """data/calibration/serving.toml: documented server options, and constants fitted to measurements under load."""
-    text = resources.files("rooflm").joinpath("data/calibration/serving.toml").read_text(encoding="utf-8")
-    found: dict[str, Any] = tomllib.loads(text)
-    return found
-
-
-def tuned(engine: Engine, gpu: str, release: str = "") -> Engine:
-    """The engine with its constants for a card and a release; itself where none was fitted.
-
-    >>> tuned(Engine("nobody"), "h100-sxm-80gb") == Engine("nobody")
-    True
-    """
-    row = settings().get("fit", {}).get(engine.name)
-    if row is None:
-        return engine
-    known = {f.name for f in fields(engine)}
-    own: dict[str, Any] = {k: float(v) for k, v in row.items() if k in known}
-    for part in (row.get("cards", {}).get(gpu, {}), row.get("releases", {}).get(release, {})):
-        for name, factor in part.items():
-            own[name] = own.get(name, getattr(engine, name)) * float(factor)
-    own["request"] = own.get("request", engine.request) + float(row.get("front", 0.0))  # alone, a request pays both
-    return replace(engine, **own)
-
-
-def front_end(engine: str) -> float:
-    """Serial seconds a request of an engine's front end (0 where none was fitted)."""
-    return float(settings().get("fit", {}).get(engine, {}).get("front", 0.0))

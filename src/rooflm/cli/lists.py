@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, row_of
+from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.models import load_model
 from rooflm.cli import render
 from rooflm.errors import RooflmError, near_matches
@@ -189,8 +190,31 @@ def _words(part: Any) -> str:
 
 
 def _show_engine(name: str) -> list[str]:
-    e = load_engine(name)
-    return [name, *render.columns([(k, str(v)) for k, v in vars(e).items() if k != "name"], "ll")]
+    """Every constant as predictions use it, then what multiplies some of them on a card and in a release."""
+    e, row = load_engine(name), row_of(name)
+    lines = [e.name, *_described(e), "", "Server", *_described(e.server)]
+    for title, factors in (("Factors on a card", row.cards), (f"Factors of a release ({name}@RELEASE)", row.releases)):
+        if any(factors.values()):
+            lines += ["", title]
+            words = {key: ", ".join(f"{k} {v:g}" for k, v in own.items()) for key, own in factors.items()}
+            lines += [line for key, text_ in words.items() for line in _wrapped(key, [text_])]
+    return lines
+
+
+def _described(part: Any) -> list[str]:
+    """The described fields of a dataclass, with their units."""
+    units = {"s": "s", "bytes": "B", "bytes/s": "B/s"}
+    rows = []
+    for field, about in abouts(type(part)).items():
+        value = getattr(part, field)
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
+        elif about.unit:
+            unit = units.get(about.unit)
+            size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
+            value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
+        rows.append((field, str(value)))
+    return render.columns(rows, "ll")
 
 
 def _show_cluster(name: str) -> list[str]:

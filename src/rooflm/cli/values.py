@@ -117,7 +117,7 @@ def _single(piece: str, path: str) -> Any:
     if value is not None:
         return value
     if re.match(r"[+-]?[\d.]", piece):
-        from rooflm.scenario.build_inference import CHOICES
+        from rooflm.scenario.bounds import CHOICES
         from rooflm.units import quantity_of_any_unit
 
         return piece if path in CHOICES else quantity_of_any_unit(piece, path)  # a word may begin with a digit: 1f1b

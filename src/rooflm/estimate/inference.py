@@ -23,7 +23,7 @@ from rooflm.estimate.capacity import (
     waves,
 )
 from rooflm.estimate.memory import weight_bytes
-from rooflm.estimate.step import Step, add_up, prompt_issue, step, volumes
+from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import own_factor
@@ -244,7 +244,8 @@ class Speed(NamedTuple):
 
 def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
-    e, m, device = s.engine, s.mapping, s.cluster.device
+    e = s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
+    m, device = s.mapping, s.cluster.device
     sequences, passes, rounds = running_sequences(s), prefill_passes(s), waves(s)
     flight = np.minimum(m.in_flight, m.pp)
     new = sequences / passes * (s.workload.prompt - s.workload.cached)
@@ -253,7 +254,7 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     overlapped = (m.pp + passes - 1) / m.pp if e.pipelined else passes
     repeat = overlapped + e.pipeline_loss * (passes - overlapped)
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
-    prefill_parts["request"] = e.request + 0.0
+    prefill_parts["request"] = e.request + e.front
     tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))
     if e.residuals is not None:
         own = e.residuals.factor("prefill", place(s, "prefill"))

@@ -51,7 +51,7 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value) in asked.items():
-        found = band(phase, s.engine.name, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
+        found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands

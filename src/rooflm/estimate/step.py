@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
@@ -93,6 +93,18 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     return (device.tdp - device.idle) * add_up(seconds)
 
 
+def unfitted(engine: Engine) -> Engine:
+    """The engine where kernels take their roofline's time: without what corrects measured kernels (launches that
+    overlap, hotter passes of prompts), which would beat the roofline or count twice. Host costs stay.
+
+    >>> unfitted(Engine("", gap=-1e-6, prompt=1.2)) == Engine("")
+    True
+    """
+    if np.all(np.asarray(engine.gap) >= 0) and is_plain(engine.prompt, 1.0):
+        return engine
+    return replace(engine, gap=np.maximum(engine.gap, 0.0), prompt=1.0)
+
+
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     """Seconds of a pass on device and host together (see `step`).
 
@@ -120,12 +132,12 @@ def step(
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
     which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
     "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
-    show) shortens all parts alike. slower: factor of all that the device does.
+    show) shortens all parts alike, to half at the shortest: two kernels at a time. slower: factor of all device times.
     """
     parts = by_part(timed)
     alone = add_up(parts.values())
     count = launches(timed)
-    device_time = (alone + count * engine.gap) * slower
+    device_time = np.maximum(alone + count * engine.gap, alone / 2) * slower
     busy = np.minimum(alone * slower, device_time)
     packed = busy / np.maximum(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}

@@ -69,7 +69,7 @@ def from_tables(paths: Sequence[str], gpu: str, engine: str) -> Residuals:
         requests += [r for r in outcomes if isinstance(r, Request) and r.task == "infer" and r.group[1] == device]
     if rows:
         return from_cases(*measured(rows), machine_of(gpu, engine))
-    name = load_engine(engine).name
+    name = load_engine(engine).runs
     return from_requests([r for r in requests if engine_of(r) == name])
 
 

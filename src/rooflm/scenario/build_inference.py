@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import load_engine, tuned
+from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
-from rooflm.errors import RooflmError, near_matches
+from rooflm.errors import RooflmError
 from rooflm.scenario import paths
-from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES, Mapping
+from rooflm.scenario.bounds import allowed
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
-from rooflm.scenario.training import OPTIMIZERS
 from rooflm.units import Num, is_array
 
 
@@ -50,9 +50,7 @@ def whole(name: str, value: Any, least: int = 1) -> Num:
             raise RooflmError(f"{name} is {_plain(value)}, but it must be a whole number of at least {least}")
         return int(number)
     if bad.size:
-        raise RooflmError(
-            f"{name} has the value {_plain(bad.flat[0])}, but it must be a whole number of at least {least}"
-        )
+        raise RooflmError(f"{name} is {_plain(bad.flat[0])}, but it must be a whole number of at least {least}")
     return flat
 
 
@@ -168,113 +166,17 @@ def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
     return parse_quant(chosen)
 
 
-def choice(name: str, value: Any, known: tuple[str, ...] | dict[str, Any]) -> str:
-    """A text out of a list; RooflmError with the nearest names otherwise.
-
-    >>> choice("recompute", "Full", ("none", "full"))
-    'full'
-    """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
-    raise RooflmError(f"{name} is {value!r}: {tail}")
-
-
-CHOICES = {
-    "training.optimizer": OPTIMIZERS, "mapping.recompute": RECOMPUTE, "mapping.schedule": SCHEDULES,
-    "engine.all_reduce": ("nccl", "custom"), "engine.attention_kernel": ("cudnn", "fa2"),
-    "engine.selective": ("core", "ops"), "quant.kind": ("any", "int", "float"), "workload.logits": ("last", "all"),
-}  # fmt: skip
-"""Fields that hold one of a few words, by path."""
-
-
 def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     """The scenario with every --set PATH=VALUE put in place. Paths: model., workload., mapping., cluster., engine.,
     quant."""
     for path, given in sets.items():
-        value = choice(path, given, CHOICES[path]) if path in CHOICES else given
         try:
-            scenario = paths.put(scenario, path, value)
+            scenario = paths.put(scenario, path, allowed(scenario, path, given))
         except ValueError as error:
             if isinstance(error, RooflmError):
                 raise
             raise RooflmError(f"{path}: {error}") from error
-        _positive(path, value)
     return scenario
-
-
-_MAY_BE_ZERO = (
-    "prune",
-    "latency",
-    "issue",
-    "step",
-    "sequence",
-    "request",
-    "gap",
-    "context",
-    "workspace",
-    "reread",
-    "idle",
-    "price",
-    "cached",
-    "scale_bits",
-    "recompute_layers",
-    "zero",
-    "fsdp_group",
-    "tokens",
-    "extra_params",
-    "shared_width",
-    "offload",
-    "overlap",
-    "mtbf",
-    "lora_rank",
-    "eager",
-    "captured",
-    "skew",
-    "shared_aside",
-    "alike",
-    "convert",
-    "dequant",
-    "pipeline_loss",
-    "expert_launch",
-    "moe_host",
-    "chunk_host",
-    "graphed",
-    "mtp",
-)
-
-
-_SHARES = (
-    "memory_fraction", "free_fraction", "alike", "pipeline_loss", "stream_share", "tp_overlap", "cp_overlap",
-    "ep_overlap", "graphed", "trainable_layers", "offload_params", "offload_optimizer", "offload_activations",
-)  # fmt: skip
-"""Fields that are a share of something, 1 at most."""
-_COUNTS = {"mtp": 0, "lora_rank": 0, "flushes": 1}
-"""Fields that count something, and the least of each."""
-
-
-def _positive(path: str, value: Any) -> None:
-    """A number set by path must be finite and above zero (or not below it where zero makes sense); a share is 1 at
-    most, a count is whole.
-
-    A gap may be negative: launches that overlap end sooner than their kernels one after the other.
-    """
-    if isinstance(value, str | bool):
-        return
-    field = path.rsplit(".", 1)[-1]
-    low = np.min(np.asarray(value, dtype=float))
-    if path == "engine.gap" and np.isfinite(low):
-        return
-    none = any(word in field for word in _MAY_BE_ZERO)
-    if np.isnan(low) or low < 0 or (low == 0 and not none):
-        raise RooflmError(f"{path} has the value {_plain(low)}, but it must be {'0 or more' if none else 'above 0'}")
-    high = np.max(np.asarray(value, dtype=float))
-    if field in _SHARES and high > 1:
-        raise RooflmError(f"{path} has the value {_plain(high)}, but it is a share and must be at most 1")
-    if field in _COUNTS:
-        whole(path, value, _COUNTS[field])
 
 
 def build_inference(
@@ -297,11 +199,9 @@ def build_inference(
         own = catalogue.own_row("engine", gpu)
         engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
-    runner = load_engine(engine)
+    runner = load_engine(engine, machine.device.name)
     degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
     scheme = quant_for(found, quant, assumed)
-    if mode.mode == "calibrated":
-        runner = tuned(runner, machine.device.name)
     work = Workload(
         batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
         cached=whole("cached", cached, 0), logits=logits,

@@ -10,6 +10,7 @@ import numpy as np
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.fields import one_of
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant
@@ -20,7 +21,6 @@ from rooflm.scenario.build_inference import (
     _plain,
     apply_sets,
     check_degrees,
-    choice,
     find_cluster,
     find_model,
     split_degrees,
@@ -52,7 +52,7 @@ def zero_stage(value: Any) -> Any:
     """
     words = {"none": 0, "ddp": 0, "zero0": 0, "zero1": 1, "dist-opt": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3}
     if isinstance(value, str) and not value.isdigit():
-        return words[choice("zero", value, words)]
+        return words[one_of("zero", value, words)]
     stage = whole("zero", int(value) if isinstance(value, str) else value, 0)
     if np.any(np.asarray(stage) > 3):
         raise RooflmError(f"zero is {_plain(np.max(stage))}, but it must be 0, 1, 2 or 3")
@@ -61,7 +61,7 @@ def zero_stage(value: Any) -> Any:
 
 def training_quant(dtype: str, cluster: Cluster, warnings: list[str]) -> Quant:
     """The scheme of a training data type, with a warning where the device has no such rate."""
-    quant = DTYPES[choice("dtype", dtype, DTYPES)]
+    quant = DTYPES[one_of("dtype", dtype, DTYPES)]
     bits = np.asarray(quant.act_bits)
     missing = {8: "fp8", 4: "fp4"}.get(int(bits), "")
     if missing and missing not in cluster.device.peak:
@@ -116,7 +116,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     name = given["schedule"] or ("interleaved" if is_array(vp) or vp > 1 else "1f1b")
     if given["recompute"] is None and not given["recompute_modules"]:
         assumed.append("recompute none")
-    policy = choice("recompute", given["recompute"] or "none", RECOMPUTE)
+    policy = one_of("recompute", given["recompute"] or "none", RECOMPUTE)
     again = _names("recompute_modules", given["recompute_modules"] or (), MODULES)
     if "core_attn" in again and policy == "none":
         policy = "selective"
@@ -128,7 +128,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         **degrees, vp=vp, sp=bool(sp), micro_batch=whole("micro_batch", given["micro_batch"]),
         recompute=policy, recompute_modules=again,
         recompute_layers=whole("recompute_layers", given["recompute_layers"], 0), zero=zero_stage(zero),
-        fsdp_group=whole("fsdp_group", given["fsdp_group"], 0), schedule=choice("schedule", name, SCHEDULES),
+        fsdp_group=whole("fsdp_group", given["fsdp_group"], 0), schedule=one_of("schedule", name, SCHEDULES),
         order=group_order(given["order"]),
     )  # fmt: skip
 
@@ -181,7 +181,7 @@ def build_training(
         start.lora_modules if lora_modules is None else _names("lora_modules", lora_modules, Training.lora_modules)
     )
     chosen = replace(
-        start, optimizer=choice("optimizer", optimizer, OPTIMIZERS) if options is None else start.optimizer,
+        start, optimizer=one_of("optimizer", optimizer, OPTIMIZERS) if options is None else start.optimizer,
         loss_scaling=start.loss_scaling or dtype.strip().lower() == "fp16",
         dropout=runner.dropout if dropout is None else dropout, lora_modules=modules,
         lora_rank=whole("lora_rank", lora_rank, 0) if options is None else start.lora_rank,
@@ -204,7 +204,7 @@ def build_training(
 def _names(field: str, given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     """Names out of a list of known ones, from a list or a comma list."""
     names = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
-    return tuple(choice(field, n, known) for n in names)
+    return tuple(one_of(field, n, known) for n in names)
 
 
 def _amount(name: str, value: Any) -> Any:

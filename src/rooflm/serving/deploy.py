@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engines import front_end, settings
+from rooflm.catalogue.engine import Engine, ServerOptions
+from rooflm.catalogue.fields import abouts, held
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
@@ -32,37 +34,37 @@ LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstines
 """Arguments of `serve` that describe the load."""
 
 
-def server_options(engine: str, gpu: str = "") -> dict[str, Any]:
-    """Documented options of an engine's server (by generation of the card where they differ)."""
-    row = settings()["server"].get(engine.split("-")[0], settings()["server"]["vllm"])
-    options = {k: v for k, v in row.items() if not isinstance(v, dict) and k not in ("source", "note")}
-    for key, extra in row.items():
-        if isinstance(extra, dict) and gpu.startswith(tuple(key.split())):
-            options |= extra
+USUAL = {"budget": 8192, "max_sequences": 1024}
+"""Limits of a server whose engine has none: vLLM's, as the most used."""
+
+
+def server_options(engine: Engine, device: Device) -> dict[str, Any]:
+    """Documented options of an engine's server on a card; where they leave its limits to the engine, the engine's."""
+    options = {f.name: getattr(engine.server, f.name) for f in fields(ServerOptions)}
+    own = {"budget": engine.token_budget, "max_sequences": engine.max_sequences}
+    for name, value in own.items():
+        if not options[name]:
+            options[name] = int(value) if math.isfinite(float(value)) else USUAL[name]
+    if options["small_budget"] and float(device.dram.size) < options["small_card"]:
+        options["budget"] = min(options["budget"], options["small_budget"])
     return options
 
 
 def make_server(options: Dict[str, Any]) -> Server:
     """Server options checked. RooflmError for an unknown one, and for values out of range."""
-    known = {f.name: f for f in fields(Server)}
-    for name, value in options.items():
-        if name not in known:
-            near = near_matches(name, known)
+    about = abouts(Server)
+    types = {f.name: str(f.type) for f in fields(Server)}
+    for name in options:
+        if name not in about:
+            near = near_matches(name, about)
             raise RooflmError(f"unknown server option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            least = (
-                1 if name in ("budget", "max_sequences", "stream_interval", "receive_interval", "cache_block") else 0
-            )
-            if not (math.isfinite(value) and value >= least):
-                raise RooflmError(f"{name} is {value}, but it must be at least {least}")
-    server = Server(**options)
+    server = Server(**{name: held(name, value, types[name], about[name]) for name, value in options.items()})
+    for name in USUAL:
+        if name in options and options[name] < 1:
+            raise RooflmError(f"{name} is {options[name]}, but it must be at least 1")
     scheduler(server.scheduler)
     if server.policy not in POLICIES:
         raise RooflmError(f"policy is {server.policy!r}, but it must be one of {', '.join(POLICIES)}")
-    if server.preemption not in ("recompute", "swap"):
-        raise RooflmError(f"preemption is {server.preemption!r}, but it must be recompute or swap")
-    if not 0 <= server.acceptance <= 1:
-        raise RooflmError(f"acceptance is {server.acceptance:g}, but it must be from 0 to 1")
     return server
 
 
@@ -192,7 +194,7 @@ def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
-    limit: int | None = None, cache_block: int = 512,
+    limit: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
     at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
@@ -209,30 +211,20 @@ def make_requests(
                 raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
             speed = rate / (own * copies)
         found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
-        return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+        return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
     if rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
-    return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+    return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 
 
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
-    name, gpu = s.engine.name, s.cluster.device.name
-    defaults = {"request": float(s.engine.request)}
-    if s.efficiency.mode == "calibrated":  # the engine's constant a request holds its turn in the front end
-        front = min(front_end(name), defaults["request"])
-        defaults = {"request": defaults["request"] - front, "front": front}
-    documented = server_options(name, gpu)
-    budget = float(s.engine.token_budget)
-    if math.isfinite(budget):
-        documented.setdefault("budget", int(budget))
-    most = float(s.engine.max_sequences)
-    if math.isfinite(most):
-        documented.setdefault("max_sequences", int(most))
-    return make_server({**defaults, **documented, **(options or {})})
+    e = s.engine
+    host = {"request": float(e.request), "front": float(e.front)}
+    return make_server({**host, **server_options(e, s.cluster.device), **(options or {})})
 
 
 def deploy(
@@ -292,8 +284,7 @@ def serve(
     (40, 40)
     """
     load_arguments = {k: arguments.pop(k) for k in LOAD if k in arguments}
-    block = (options or {}).get("cache_block", 512)
-    load = make_requests(prompt, output, **load_arguments, cache_block=block)
+    load = make_requests(prompt, output, **load_arguments)
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}

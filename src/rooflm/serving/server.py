@@ -1,48 +1,21 @@
-"""A server: its options, as engines' documentation names them, and its cache of prefixes."""
+"""A server: its options, as engines' documentation names them."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rooflm.catalogue.engine import ServerOptions
+from rooflm.catalogue.fields import number
 
 
 @dataclass(frozen=True)
-class Server:
-    """Options of the server, as its documentation names them; none is fitted.
+class Server(ServerOptions):
+    """A server as it runs: its options, all limits said, and what a request costs in it."""
 
-    scheduler: a key of SCHEDULERS. policy: order of the queue. budget: most new tokens in a pass (of a rank).
-    max_sequences: running limit (of a rank). preemption: "recompute" or "swap". front: serial seconds a request in the
-    front end (tokeniser, HTTP); request: other seconds between arrival and scheduler. stream_interval: tokens that are
-    made before the client sees the first. receive_interval: decode steps between two looks at the queue. lookahead:
-    1 where the next pass is made up while one runs (overlapped, asynchronous scheduling): what arrives meanwhile waits
-    for the one after it. wait_steps, wait_share: prompts wait up to that many decode steps for as many tokens as that
-    share of the budget (TensorRT-LLM's batch_wait_timeout_iters, batch_wait_max_tokens_ratio).
-    prefix_caching: blocks of earlier prompts are found again by hash; cache_block: tokens a hash. speculative: tokens
-    guessed a step; acceptance: chance that a guess is right; draft: cost of a guess over that of a step.
-    swap_bandwidth: B/s between device and host, all GPUs of the instance. static_fraction: share of the device that
-    weights and cache take together (SGLang's mem_fraction_static; 0: the engine's memory_fraction, for all it holds).
-    """
-
-    scheduler: str = "continuous"
-    policy: str = "fcfs"
-    budget: int = 8192
-    max_sequences: int = 1024
-    preemption: str = "recompute"
-    front: float = 0.0
-    request: float = 0.0
-    stream_interval: int = 1
-    receive_interval: int = 1
-    lookahead: int = 0
-    wait_steps: int = 0
-    wait_share: float = 0.0
-    prefix_caching: bool = False
-    cache_block: int = 512
-    speculative: int = 0
-    acceptance: float = 0.7
-    draft: float = 0.03
-    swap_bandwidth: float = 25e9
-    static_fraction: float = 0.0
+    budget: int = number(8192, "most new tokens in a pass of a rank", whole=True)
+    max_sequences: int = number(1024, "running limit of a rank", whole=True)
+    front: float = number(0.0, "time once a request in a front end that takes them one after the other", "s")
+    request: float = number(0.0, "other time between arrival and scheduler", "s")
 
     @property
     def tokens_a_step(self) -> float:
@@ -55,49 +28,3 @@ class Server:
         """
         n, a = self.speculative, self.acceptance
         return 1.0 if not n else float(n + 1) if a >= 1 else (1 - a ** (n + 1)) / (1 - a)
-
-
-class PrefixCache:
-    """Blocks of finished prefills by hash, the least recently used dropped first."""
-
-    def __init__(self, block: int) -> None:
-        self.block, self.blocks = block, OrderedDict[int, None]()
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that it holds."""
-        return len(self.blocks) * self.block
-
-    def match(self, hashes: Sequence[int]) -> int:
-        """Tokens of the longest prefix that is cached; its blocks count as used now.
-
-        A block's hash covers everything before it too (as in vLLM's cache and Mooncake's traces), so membership is
-        enough.
-
-        >>> cache = PrefixCache(16)
-        >>> cache.add([1, 2])
-        32
-        >>> cache.match([1, 2, 3]), cache.match([9, 1])
-        (32, 0)
-        """
-        hit = 0
-        for h in hashes:
-            if h not in self.blocks:
-                break
-            self.blocks.move_to_end(h)
-            hit += 1
-        return hit * self.block
-
-    def add(self, hashes: Sequence[int]) -> int:
-        """Put a prompt's blocks in; returns the tokens that were new."""
-        before = len(self.blocks)
-        for h in hashes:
-            self.blocks[h] = None
-            self.blocks.move_to_end(h)
-        return (len(self.blocks) - before) * self.block
-
-    def shrink(self, tokens: float) -> None:
-        """Drop blocks until at most `tokens` are held."""
-        most = max(int(tokens // self.block), 0)
-        while len(self.blocks) > most:
-            self.blocks.popitem(last=False)

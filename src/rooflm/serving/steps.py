@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import style
-from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue
+from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
@@ -164,9 +164,10 @@ class StepTable:
 
     def __init__(self, c: Components, engine: Engine | None = None) -> None:
         s = c.scenario
-        e = engine if engine is not None else s.engine
         fitted = s.efficiency.mode == "calibrated"
-        speed, prompt = (float(e.speed), float(e.prompt)) if fitted else (1.0, 1.0)
+        given = engine if engine is not None else s.engine
+        e = given if fitted else unfitted(given)
+        speed, prompt = float(e.speed) if fitted else 1.0, float(e.prompt)
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
         self.flight = int(min(float(np.max(s.mapping.in_flight)), float(np.max(s.mapping.pp))))

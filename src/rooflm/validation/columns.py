@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+from rooflm.catalogue.fields import abouts
 from rooflm.serving.server import Server
 
 ROW, INFER, SERVE, TRAIN = "row", "infer", "serve", "train"
@@ -100,32 +101,12 @@ TRAINING = _many("whole", (TRAIN,), "", {
     Column("dropout", "dropout is on", "flag", "", (TRAIN,)),
     Column("tokens", "tokens of the whole run", "number", "tokens", (TRAIN,)),
 ]  # fmt: skip
-SERVER_MEANING = {
-    "scheduler": "how passes are filled: continuous, prefill-first, no-evict, in-flight or static",
-    "policy": "order of the queue",
-    "budget": "most new tokens in a pass (max_num_batched_tokens, chunked_prefill_size, max_num_tokens)",
-    "max_sequences": "most sequences that run at once (max_num_seqs, max_running_requests, max_batch_size)",
-    "preemption": "recompute or swap",
-    "front": "serial seconds a request in the front end",
-    "request": "other seconds between arrival and scheduler",
-    "stream_interval": "tokens made before the client sees the first",
-    "receive_interval": "decode steps between two looks at the queue",
-    "lookahead": "1: the next pass is made up while one runs",
-    "wait_steps": "decode steps that prompts wait for others",
-    "wait_share": "share of the budget that ends the wait",
-    "prefix_caching": "blocks of earlier prompts are found again",
-    "cache_block": "tokens of such a block",
-    "speculative": "tokens guessed a step",
-    "acceptance": "chance that a guess is right",
-    "draft": "cost of a guess over that of a step",
-    "swap_bandwidth": "between device and host",
-    "static_fraction": "share of the device for weights and cache together (mem_fraction_static)",
-}
-"""Field of `Server` -> its meaning as a column."""
 _SERVER_KINDS = {"str": "text", "int": "whole", "float": "number", "bool": "flag"}
 SERVER = [
-    Column(f.name, SERVER_MEANING[f.name], _SERVER_KINDS[str(f.type)], "", (SERVE,)) for f in fields(Server)
-]  # fmt: skip
+    Column(f.name, abouts(Server)[f.name].meaning, _SERVER_KINDS[str(f.type)], abouts(Server)[f.name].unit, (SERVE,))
+    for f in fields(Server)
+]
+"""Options of a server, as they describe themselves."""
 PATHS = [Column("sets", "other inputs by their paths: PATH=VALUE;PATH=VALUE (or a column `set:PATH` each)", "pairs")]
 SIZES = _many("whole", EVERY, "", {
     "layers": "own sizes of a model that is not in the catalogue: layers",

@@ -17,12 +17,12 @@ import numpy as np
 
 from rooflm.api import train_over
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import RELEASE, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.training import TrainingEstimate
-from rooflm.kernels.constants import ANY, load_constants
+from rooflm.kernels.constants import measured_cards
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.scenario import Scenario
@@ -67,8 +67,8 @@ class Scored(NamedTuple):
 
 
 def engine_of(request: Request) -> str:
-    """The engine row of a request."""
-    return str(request.kwargs["engine"])
+    """The engine row of a request, without a release."""
+    return str(request.kwargs["engine"]).partition(RELEASE)[0]
 
 
 def family(request: Request) -> tuple[Any, ...]:
@@ -246,7 +246,7 @@ def banded(x: Scored) -> Scored:
     if x.reason or r.metric == "oom":
         return x
     device = catalogue.load_device(str(r.kwargs["gpu"]))
-    found = band(band_phase(r.metric, r.task), engine_of(r), device.architecture)
+    found = band(band_phase(r.metric, r.task), load_engine(str(r.kwargs["engine"])).runs, device.architecture)
     if found is None:
         return x
     if r.assumed:
@@ -367,7 +367,7 @@ def why(x: Scored) -> str:
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.0f} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
-    if not any(gpu.startswith(row.gpu) for row in load_constants("gemm") if row.gpu != ANY):
+    if catalogue.load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")
     facts += x.request.assumed
     return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import RELEASE, releases
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
@@ -230,23 +231,51 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     return found
 
 
+def numbers(release: str) -> tuple[int, ...]:
+    """The numbers that a release begins with.
+
+    >>> numbers("1.2.0rc6.post1"), numbers("nightly-dev")
+    ((1, 2, 0), ())
+    """
+    found = []
+    for part in release.split("."):
+        rest = part.lstrip("0123456789")
+        if rest == part:
+            break
+        found.append(int(part[: len(part) - len(rest)]))
+        if rest:
+            break
+    return tuple(found)
+
+
 def engine_row(name: str, release: str) -> str | None:
-    """The engine's row of a release: its own, that of the longest part of its release, or the engine's plain row.
+    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the longest
+    part of it, that of the nearest release of its major version, or the engine's plain row.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
-    ('trtllm-0.9', 'vllm-2024', 'vllm', None)
+    ('trtllm-0.9', 'vllm-2024', 'vllm@0.18.0', None)
+    >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99")
+    ('trtllm-0.17', 'vllm')
     """
     known = catalogue.aliases("engine")
+    plain = known.get(catalogue.normalise(name))
+    if plain is not None and release in releases(plain):
+        return f"{plain}{RELEASE}{release}"
     parts = release.split(".") if release else []
     for size in range(len(parts), 0, -1):
         found = known.get(catalogue.normalise(f"{name}-{'.'.join(parts[:size])}"))
         if found:
             return found
-    return known.get(catalogue.normalise(name))
+    if plain is None:
+        return None
+    asked = numbers(release)
+    rows = {row: numbers(row.removeprefix(f"{plain}-")) for row in set(known.values()) if row.startswith(f"{plain}-")}
+    near = [row for row, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
+    return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row)) if near else plain
 
 
 def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str]) -> str:
-    """The engine's row of a request; devices of a vendor take the engine's build for it where it has one."""
+    """The engine's row of a request: the build for its device's software where the engine has one."""
     printed = str(kwargs.get("engine", ""))
     found = engine_row(printed, release) if printed else None
     if found is None and catalogue.is_path(printed):
@@ -256,8 +285,8 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
     known = catalogue.aliases("engine")
-    rocm = not catalogue.is_path(str(kwargs["gpu"])) and catalogue.load_device(str(kwargs["gpu"])).vendor == "amd"
-    return known.get(f"{found}-rocm", found) if rocm else found
+    software = "" if catalogue.is_path(str(kwargs["gpu"])) else catalogue.load_device(str(kwargs["gpu"])).software
+    return known.get(f"{found}-{software}", found) if software else found
 
 
 def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:

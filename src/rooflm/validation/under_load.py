@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import front_end, load_engine, settings, tuned
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
@@ -29,58 +25,10 @@ LARGEST = {"prompt": 10_000_000, "output": 10_000_000, "budget": 10_000_000, "co
 """Most of each that a row may ask of the simulator: it holds every request, and a time for every length."""
 
 
-def numbers(release: str) -> tuple[int, ...]:
-    """The numbers that a release begins with.
-
-    >>> numbers("1.2.0rc6.post1"), numbers("nightly-dev")
-    ((1, 2, 0), ())
-    """
-    found = []
-    for part in release.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        found.append(int(digits))
-        if digits != part:
-            break
-    return tuple(found)
-
-
-def before_fits(engine: str, release: str) -> bool:
-    """True where a release is of an older major version than all whose constants under load were fitted.
-
-    >>> before_fits("trtllm", "0.17"), before_fits("trtllm", "1.3"), before_fits("vllm", "0.9.1")
-    (True, False, False)
-    """
-    known = settings().get("fit", {}).get(engine, {}).get("releases", {})
-    fitted = [numbers(r)[0] for r in known if numbers(r)]
-    return bool(fitted and numbers(release) and numbers(release)[0] < min(fitted))
-
-
-def release_inputs(engine: str, gpu: str, release: str) -> tuple[dict[str, Any], dict[str, float]]:
-    """({path: value} of the engine's constants at a release, server options of it): what `serve` cannot know by itself.
-
-    Releases of which nothing was fitted take the engine's own constants; those before every fitted one its row's.
-    """
-    row = load_engine(engine)
-    old = before_fits(engine, release)
-    if not old and release not in settings().get("fit", {}).get(engine, {}).get("releases", {}):
-        return {}, {}
-    at, usual = row if old else tuned(row, gpu, release), tuned(row, gpu)
-    moved = [f.name for f in fields(Engine) if getattr(at, f.name) != getattr(usual, f.name)]
-    front = 0.0 if old else min(front_end(engine), float(at.request))
-    options = {"request": float(at.request) - front, "front": front}
-    return {f"engine.{name}": getattr(at, name) for name in moved}, options
-
-
 def arguments(request: Request) -> dict[str, Any]:
-    """The keyword arguments of `rooflm.serve` for a row: its own, the constants of its release, the load."""
+    """The keyword arguments of `rooflm.serve` for a row."""
     k = dict(request.kwargs)
-    card = k["gpu"] if catalogue.is_path(str(k["gpu"])) else catalogue.load_device(k["gpu"]).name
-    sets, options = release_inputs(str(k["engine"]), card, request.release)
     k["model"] = model_argument(k["model"])
-    k["sets"] = sets | k.get("sets", {})
-    k["options"] = options | k.get("options", {})
     if k.get("concurrency") == "max":
         clients = MOST * int(k.get("dp") or 1)
         k["concurrency"], k["requests"] = clients, k.get("requests") or EACH * clients
@@ -92,7 +40,7 @@ def arguments(request: Request) -> dict[str, Any]:
     elif gpus and gpus != inner * (k.get("dp") or 1) and not k.get("dp"):
         k["replicas"] = k.get("replicas") or max(1, round(gpus / inner))
     for name, most in LARGEST.items():
-        asked = k["options"].get(name, 0) if name == "budget" else k.get(name) or 0
+        asked = k.get("options", {}).get(name, 0) if name == "budget" else k.get(name) or 0
         if asked > most:
             raise RooflmError(f"{name} is {asked:g}, but at most {most:,} are simulated")
     return k | {"seed": SEED}
@@ -107,7 +55,7 @@ def scenario(request: Request) -> Scenario:
 def deployment(request: Request) -> tuple[Deployment, Any]:
     """The pools of a row and its load, before anything is simulated: for fits, which simulate them again and again."""
     k = arguments(request)
-    options, replicas = k.pop("options"), k.pop("replicas", 1)
+    options, replicas = k.pop("options", {}), k.pop("replicas", 1)
     load = make_requests(k.pop("prompt"), k.pop("output"), **{n: k.pop(n) for n in LOAD if n in k})
     k |= {"batch": int(k.get("dp") or 1), "prompt": int(np.max(load.prompt)), "output": int(np.max(load.output))}
     return deploy(build_inference(**k), load, replicas, options=options), load

@@ -1,0 +1,149 @@
+"""Fields that explain themselves: a default with its meaning, unit and bounds, from which files, --set, `rooflm show`,
+the nomenclature and error messages are made.
+
+    step: Num = number(0.0, "host time of a forward pass", "s")
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field, fields
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.errors import RooflmError, near_matches
+from rooflm.units import is_array, parse
+
+
+class About(NamedTuple):
+    """What is known of a field. unit: "" of a flag or a word. low, high: bounds, both allowed unless `above` (then the
+    value must be above low). whole: counts something. among: the words that it may be (none: any)."""
+
+    meaning: str
+    unit: str = ""
+    low: float = 0.0
+    high: float = math.inf
+    above: bool = False
+    whole: bool = False
+    among: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> str:
+        """The bounds in words.
+
+        >>> About("", low=0, above=True).rule, About("", high=1).rule, About("", low=1, whole=True).rule
+        ('above 0', 'from 0 to 1', 'a whole number of at least 1')
+        """
+        low, high = shown(self.low), shown(self.high)
+        if self.high < math.inf:
+            return f"above {low} and at most {high}" if self.above else f"from {low} to {high}"
+        if self.whole:
+            return f"a whole number of at least {low}"
+        return f"above {low}" if self.above else f"{low} or more"
+
+
+KEY = "about"
+"""Where a field's metadata holds its `About`."""
+
+
+def number(
+    default: float, meaning: str, unit: str = "1", low: float = 0.0, high: float = math.inf, *, above: bool = False,
+    whole: bool = False,
+) -> Any:  # fmt: skip
+    """A field that holds a number (or an array of them)."""
+    return field(default=default, metadata={KEY: About(meaning, unit, low, high, above, whole)})
+
+
+def share(default: float, meaning: str, *, above: bool = False) -> Any:
+    """A field that holds a share of something, 0 to 1."""
+    return number(default, meaning, "1", 0.0, 1.0, above=above)
+
+
+def flag(default: bool, meaning: str) -> Any:
+    """A field that is true or false."""
+    return field(default=default, metadata={KEY: About(meaning)})
+
+
+def word(default: str, meaning: str, among: Sequence[str] = ()) -> Any:
+    """A field that holds a name, out of a few where `among` lists them."""
+    return field(default=default, metadata={KEY: About(meaning, among=tuple(among))})
+
+
+def abouts(kind: Any) -> Mapping[str, About]:
+    """Field -> what is known of it, for every described field of a dataclass."""
+    return _abouts(kind)
+
+
+@lru_cache
+def _abouts(kind: Any) -> Mapping[str, About]:
+    return {f.name: f.metadata[KEY] for f in fields(kind) if KEY in f.metadata}
+
+
+def shown(value: Any) -> str:
+    """A number as a person writes it.
+
+    >>> shown(2.0), shown(-2e-6), shown(float("inf"))
+    ('2', '-2e-06', 'inf')
+    """
+    value = float(value)
+    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"
+
+
+def one_of(name: str, value: Any, known: Collection[str]) -> str:
+    """A text out of a list, in any case; RooflmError with the nearest names otherwise.
+
+    >>> one_of("recompute", "Full", ("none", "full"))
+    'full'
+    """
+    low = str(value).strip().lower()
+    if low in known:
+        return low
+    near = near_matches(low, list(known))
+    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
+    raise RooflmError(f"{name} is {value!r}: {tail}")
+
+
+def bounded(name: str, value: Any, about: About) -> None:
+    """Nothing where a number (or every one of an array) is within its bounds, else RooflmError.
+
+    >>> bounded("engine.memory_fraction", 1.7, About("", high=1.0))
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: engine.memory_fraction is 1.7, but it must be from 0 to 1
+    """
+    flat = np.asarray(value, dtype=float)
+    low, high = float(np.min(flat)), float(np.max(flat))
+    below = low < about.low or (about.above and low == about.low)
+    bad = low if below or math.isnan(low) else high if high > about.high else None
+    if bad is None and about.whole:
+        broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
+        bad = float(broken.flat[0]) if broken.size else None
+    elif bad is None and math.isinf(high):  # a limit may be none at all, a size or a time may not
+        bad = high
+    if bad is not None:
+        raise RooflmError(f"{name} is {shown(bad)}, but it must be {about.rule}")
+
+
+def held(name: str, value: Any, kind: str, about: About) -> Any:
+    """A value of a file or of --set as its field holds it: kind "Num", "bool" or "str" (how the field is annotated).
+    Text with a unit becomes a number. RooflmError where it breaks the field's rule.
+
+    >>> held("step", "2 ms", "Num", About("", "s"))
+    0.002
+    """
+    if kind == "bool":
+        if isinstance(value, bool):
+            return value
+        raise RooflmError(f"{name} is {value!r}, but it must be true or false")
+    if kind == "str":
+        if not isinstance(value, str):
+            raise RooflmError(f"{name} is {value!r}, but it must be a name")
+        return one_of(name, value, about.among) if about.among else value
+    if isinstance(value, str) and about.unit not in ("", "1"):
+        value = parse(value, about.unit, name)
+    if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):
+        raise RooflmError(f"{name} is {value!r}, but it must be a number")
+    bounded(name, value, about)
+    return value

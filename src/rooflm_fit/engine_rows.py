@@ -1,0 +1,71 @@
+"""Fitted constants put into the rows of data/engines/*.toml, in place: what is not fitted stays."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import abouts
+from rooflm.kernels.constants import CALIBRATION
+
+FOLDER = CALIBRATION.parent / "engines"
+INFERENCE, VERSIONS = FOLDER / "inference.toml", FOLDER / "inference-versions.toml"
+TIMES = tuple(name for name, about in abouts(Engine).items() if about.unit == "s")
+"""Fields that are written as text with a unit."""
+
+
+def written(name: str, value: float) -> str:
+    """A value as a row holds it.
+
+    >>> written("step", 0.0123), written("gap", -8.794e-7), written("prompt", 1.19)
+    ('"12300 us"', '"-0.8794 us"', '1.19')
+    """
+    return f'"{float(f"{value * 1e6:.4g}"):.10g} us"' if name in TIMES else f"{value:.4g}"
+
+
+def updated(text: str, section: str, values: Mapping[str, float]) -> str:
+    """A TOML text with `values` set in a section, each on its own line (times as text with a unit).
+
+    >>> updated('[a]\\nx = 1\\n\\n[b]\\nx = 2\\n', "a", {"x": 3.0, "gap": 2e-6})
+    '[a]\\nx = 3\\ngap = "2 us"\\n\\n[b]\\nx = 2\\n'
+    """
+    lines = text.split("\n")
+    start = next((i for i, line in enumerate(lines) if line in (f"[{section}]", f'["{section}"]')), None)
+    if start is None:
+        return text
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
+    body = lines[start + 1 : end]
+    for key, value in values.items():
+        place = next((i for i, line in enumerate(body) if line.startswith(f"{key} = ")), None)
+        if place is None:
+            last = max((i for i, line in enumerate(body) if line.strip()), default=-1)
+            body.insert(last + 1, f"{key} = {written(key, value)}")
+        else:
+            body[place] = f"{key} = {written(key, value)}"
+    return "\n".join([*lines[: start + 1], *body, *lines[end:]])
+
+
+def retabled(text: str, section: str, tables: Mapping[str, Mapping[str, float]]) -> str:
+    """A TOML text with the tables of a section ("fitted", 'cards."h100-sxm-80gb"') of the same first names replaced.
+
+    >>> retabled('[a]\\nx = 1\\n[a.cards."c"]\\nspeed = 2\\n\\n[b]\\n', "a", {'cards."d"': {"speed": 3.0}})
+    '[a]\\nx = 1\\n[a.cards."d"]\\nspeed = 3\\n\\n[b]\\n'
+    """
+    kinds = tuple(f"[{section}.{name.partition('.')[0]}" for name in tables)
+    blocks = re.split(r"(?m)^(?=\[)", text)
+    kept = [block for block in blocks if not block.startswith(kinds)]
+    last = max(i for i, block in enumerate(kept) if block.startswith((f"[{section}]", f"[{section}.")))
+    new = "".join(
+        f"[{section}.{name}]\n" + "".join(f"{k} = {v:.4g}\n" for k, v in own.items()) for name, own in tables.items()
+    )
+    kept[last] = f"{kept[last].rstrip()}\n{new}"
+    return "".join([*kept[: last + 1], "\n" if last + 1 < len(kept) else "", *kept[last + 1 :]])
+
+
+def write(path: Path, text: str) -> None:
+    """Put a text of rows into its file once it is valid TOML."""
+    tomllib.loads(text)
+    path.write_text(text, encoding="utf-8")
