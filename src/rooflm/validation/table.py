@@ -249,8 +249,8 @@ def numbers(release: str) -> tuple[int, ...]:
 
 
 def engine_row(name: str, release: str) -> str | None:
-    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the longest
-    part of it, that of the nearest release of its major version, or the engine's plain row.
+    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the
+    longest part of it, that of the nearest release of its major version, or the engine's plain row.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm@0.18.0', None)
