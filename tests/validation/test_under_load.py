@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rooflm.catalogue.engines import load_engine
-from rooflm.serving.steps import Reach, components
+from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request
 from rooflm.validation.score import by_load, report, score
@@ -132,7 +132,7 @@ def test_two_figures_of_one_run_are_one_case_and_repeats_are_two() -> None:
 
 def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
     asked = run(model="llama-3.1-70b", gpu="b200-sxm-180gb", engine="trtllm", release="", tp="8")
-    parts = components(scenario(asked), Reach(64, 4, 2048)).parts
+    parts = components(scenario(asked), TableSize(64, 4, 2048)).parts
     weights = 70e9 / 8 / 7.7e12
     products = 4 * 80
     assert weights < parts.decode["gemm_factor"][0] < weights / 0.6 + products * 5e-6

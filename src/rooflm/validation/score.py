@@ -20,6 +20,7 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import RELEASE, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
+from rooflm.estimate.bands import family as family_of
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.training import TrainingEstimate
 from rooflm.kernels.constants import measured_cards
@@ -261,6 +262,8 @@ def generic(reason: str) -> str:
     >>> generic("tp is 3, but it must divide the 32 attention heads of x")
     'tp does not suit the model'
     """
+    if " leaves no memory for a KV cache" in reason:
+        return "the weights leave no memory for a KV cache"
     head = reason.split(" is ", 1)[0]
     return f"{head} does not suit the model" if " but it must " in reason else reason
 
@@ -342,7 +345,9 @@ def grouped(scored: Iterable[Scored], names: Callable[[Scored], Iterable[str]]) 
 
 def by_load(scored: Sequence[Scored]) -> dict[str, Any]:
     """Errors of rows measured under load, by engine and metric, and over all engines."""
-    return grouped(scored, lambda x: (f"{engine_of(x.request)} {x.request.metric}", f"all {x.request.metric}"))
+    return grouped(
+        scored, lambda x: (f"{family_of(engine_of(x.request))} {x.request.metric}", f"all {x.request.metric}")
+    )
 
 
 def figures(scored: Sequence[Scored]) -> dict[str, float | int | None]:
