@@ -87,7 +87,6 @@ def test_names_and_aliases_are_unique_and_lower_case() -> None:
         ("GPT-3 175B", "gpt3-175b"),
         ("huggyllama/llama-30b", "llama-33b"),
         ("openai/gpt-oss-120b", "gpt-oss-120b"),
-        ("nvidia/DeepSeek-V3.1-NVFP4", "deepseek-v3"),
         ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
         ("zhipuai/GLM-5", "glm-5"),
         ("MiniMaxAI/MiniMax-M2.5", "minimax-m2"),

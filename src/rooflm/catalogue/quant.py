@@ -126,7 +126,7 @@ layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counte
 of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
 tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head)."""
 
-_PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+))?(?:kv(\d+))?")
+_PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
 _FILES = re.compile(r"i?q\d.*")
 
@@ -186,7 +186,9 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
     whole = isinstance(weight, int)
     scale = 16 / group if group else 16 / 128 if whole and weight < 8 and act > weight else 0.0
-    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=int(match[4] or 0))
+    table = float(match[4] or 0)
+    table = int(table) if table.is_integer() else table
+    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
 
 
 def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16") -> tuple[str, bool]:
