@@ -41,6 +41,7 @@ def validate(
     """Predict measured runs, the shipped ones or a table of your own, and say how far off the predictions are."""
     from rooflm.sweep.files import check_target
     from rooflm.validation.score import report, requests_of, score
+    from rooflm.validation.table import read_tables
 
     if show:
         print(columns_json() if json_ else columns_text())
@@ -53,7 +54,7 @@ def validate(
         check_target(plot, FORMATS, "--plot")
     groups = listed(by)
     check_groups(groups)
-    outcomes = chosen(files, listed(source))
+    outcomes = read_tables(files or (), listed(source))
     requests = requests_of(outcomes)
     with progress(len(requests)) as advance:
         scored = score(requests, advance)
@@ -116,21 +117,6 @@ def check_groups(groups: Sequence[str]) -> None:
             near = near_matches(name, COLUMNS)
             tail = f": did you mean {' or '.join(map(repr, near))}?" if near else "; see `rooflm validate --columns`"
             raise RooflmError(f"--by is {name!r}, but there is no such column{tail}")
-
-
-def chosen(files: Sequence[str] | None, sources: Sequence[str]) -> list[Any]:
-    """The rows of the tables, of some sources where they are named. RooflmError where a source has no row."""
-    from rooflm.errors import RooflmError, near_matches
-    from rooflm.validation import published_tables, read_rows
-
-    paths = [Path(f) for f in files] if files else published_tables()
-    outcomes = [o for path in paths for o in read_rows(path)]
-    known = {o.source for o in outcomes}
-    for name in sources:
-        if name not in known:
-            near = near_matches(name, known) or sorted(known)[:8]
-            raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
-    return [o for o in outcomes if not sources or o.source in sources]
 
 
 def columns_text() -> str:

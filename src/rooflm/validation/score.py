@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.api import train_over
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import RELEASE, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
 from rooflm.estimate.bands import family as family_of
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
-from rooflm.estimate.training import TrainingEstimate
+from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.kernels.constants import measured_cards
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.build_training import build_training
@@ -172,7 +171,7 @@ def training_scenario(request: Request) -> Scenario:
 
 def train_estimate(request: Request) -> TrainingEstimate:
     """The training prediction of a request; RooflmError where none can be made."""
-    return train_over(**training_arguments(request))
+    return train_scenario(training_scenario(request))
 
 
 def score_training(request: Request) -> Scored:

@@ -10,7 +10,7 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,19 @@ def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     except OSError as error:
         raise RooflmError(f"{where} cannot be read: {error.strerror}") from None
     return parse(content.replace("\0", ""), str(where))
+
+
+def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[Outcome]:
+    """The rows of tables (none named: the shipped ones), of some sources where they are named. RooflmError where a
+    source has no row."""
+    paths = [Path(f) for f in files] or published_tables()
+    outcomes = [o for path in paths for o in read_rows(path)]
+    known = {o.source for o in outcomes}
+    for name in sources:
+        if name not in known:
+            near = near_matches(name, known) or sorted(known)[:8]
+            raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
+    return [o for o in outcomes if not sources or o.source in sources]
 
 
 def parse(content: str, label: str = "table") -> list[Outcome]:
