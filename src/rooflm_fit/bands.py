@@ -16,14 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.errors import RooflmError
 from rooflm.estimate.bands import FEWEST, LEVELS, asked, family
 from rooflm.kernels.constants import ANY
 from rooflm.validation.folds import held_out
-from rooflm.validation.readers.distrust import distrusted
-from rooflm.validation.readers.tables import read_rows
-from rooflm.validation.request import Request, ServeRequest
-from rooflm.validation.score import band_phase, engine_of, is_rate, score, trainer_of
+from rooflm.validation.request import Request
+from rooflm.validation.score import band_phase, engine_of, is_rate, score
+from rooflm_fit.runs import DISTRUSTED, read
 
 IN_SAMPLE = 1.4
 """Power by which the band of rows is widened that had a part in the fit."""
@@ -60,7 +58,7 @@ def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
     with path.open(newline="", encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
             r = requests[row["id"]]
-            if distrusted(r):
+            if r.apart:
                 continue
             outside = float(row["outside"])
             wide = 1.0 if np.isfinite(outside) else IN_SAMPLE
@@ -73,25 +71,21 @@ def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
 
 def from_tables(paths: Iterable[Path]) -> list[Ratio]:
     """Ratios of rows as the shipped constants predict them: training, and memory."""
-    requests = [r for p in paths for r in read_rows(p) if isinstance(r, Request)]
+    requests = [r for p in paths for r in read(p) if r.task != "serve"]
     done = []
     for x in score([r for r in requests if r.task == "train" or r.metric == "memory_bytes"]):
         r = x.request
         if x.reason or not x.predicted > 0 or r.metric == "oom":
             continue
         ratio = (r.measured / x.predicted) ** (IN_SAMPLE * (-1.0 if is_rate(r.metric) else 1.0))
-        try:
-            engine = engine_of(r) if r.task == "infer" else trainer_of(r)
-        except RooflmError:
-            continue
         device = catalogue.load_device(r.group[1])
-        done.append(Ratio(band_phase(r.metric), engine, device.architecture, ratio, r.group))
+        done.append(Ratio(band_phase(r.metric), engine_of(r), device.architecture, ratio, r.group))
     return done
 
 
 def from_load(paths: Iterable[Path]) -> list[Ratio]:
     """Ratios of rows measured under load as the shipped constants predict them."""
-    requests = [r for p in paths for r in read_rows(p) if isinstance(r, ServeRequest)]
+    requests = [r for p in paths for r in read(p) if r.task == "serve"]
     done = []
     for x in score(requests):
         if x.reason or not x.predicted > 0:
@@ -156,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--load", type=Path, nargs="*", default=[], help="tables of runs under load")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
-    requests = {r.id: r for r in read_rows(args.data) if isinstance(r, Request)}
+    requests = {r.id: r for r in read(args.data, DISTRUSTED) if r.task == "infer"}
     ratios = from_fit(args.rows, requests) + from_tables(args.tables) + from_load(args.load)
     lines = [HEADER]
     for phase in sorted({r.phase for r in ratios}):

@@ -31,13 +31,13 @@ from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
-from rooflm.validation import Request, read_rows
+from rooflm.validation import Request
 from rooflm.validation.folds import held_out
-from rooflm.validation.readers.distrust import distrusted
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
 from rooflm_fit.engine_rows import VERSIONS, updated, write
 from rooflm_fit.jobs import FREE, JOBS, Job
+from rooflm_fit.runs import DISTRUSTED, read
 
 FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
@@ -244,7 +244,7 @@ def fit_to(
 ) -> dict[str, float]:  # fmt: skip
     """Constants of a job from the rows in use that can be trusted; a card without any has none of its own. start: where
     to start from (a fit to more rows), which saves most of the steps."""
-    use = use & np.array([not distrusted(r) for r in requests])
+    use = use & np.array([not r.apart for r in requests])
     kept = [f for f in members if use[f.index].any()]
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {f.kin for f in kept}
     free = params_of(job, members)
@@ -344,7 +344,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="write engine rows and cards")
     parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
     args = parser.parse_args(argv)
-    requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     results = {}
     for name in args.only:
         results[name] = found = run(JOBS[name], requests, not args.quick)

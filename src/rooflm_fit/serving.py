@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engines import load_engine
 from rooflm.errors import RooflmError
-from rooflm.serving.deploy import make_pool, make_server
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
-from rooflm.validation.under_load import Case, cases, load, means, options, release, scenario, scored
+from rooflm.validation.under_load import deployment, scenario
 from rooflm_fit.engine_rows import INFERENCE, retabled, updated, write
+from rooflm_fit.runs import Case, cases, means, read
 from rooflm_fit.serving_constants import BUMP, CARD, LACKS, PRIORS, RELEASE, Constants, Theta, applies, bumped, prior_of
 
 Array = NDArray[np.float64]
@@ -54,8 +53,9 @@ def outpaced(items: Iterable[Case]) -> set[tuple[str, str, str]]:
     runs: dict[tuple[Any, ...], dict[tuple[str, float, float], list[float]]] = {}
     for c in items:
         k = c.kwargs
-        where = (c.engine, c.group[0], k["tp"] * k["pp"] * k.get("dp", 1), k["prompt"], k["output"], c.concurrency)
-        s = scenario(c)
+        ranks = k.get("tp", 1) * k.get("pp", 1) * k.get("dp", 1)
+        where = (c.engine, c.group[0], ranks, k["prompt"], k["output"], c.concurrency)
+        s = scenario(c.request)
         card = (c.group[1], float(s.cluster.device.peak["bf16"]), float(s.quant.weight_bits))
         runs.setdefault(where, {}).setdefault(card, []).append(c.ttft)
     ratios: dict[tuple[str, str, str], list[float]] = {}
@@ -75,13 +75,10 @@ class Prepared(NamedTuple):
     requests: Requests
 
 
-def prepare(case: Case, extra: dict[str, Any] | None = None, requests: int | None = None) -> Prepared:
-    """Evaluate the steps of a case, before any constant."""
-    s = scenario(case)
-    s = replace(s, engine=replace(load_engine(case.engine), captured=s.engine.captured))
-    server = make_server({**options(case), **(extra or {})})
-    longest = case.kwargs["prompt"] + case.kwargs["output"]
-    return Prepared(case, make_pool(s, server, longest, case.concurrency), load(case, requests))
+def prepare(case: Case) -> Prepared:
+    """Evaluate the steps of a case: the constants of its engine are put in place of the shipped ones afterwards."""
+    found, load = deployment(case.request)
+    return Prepared(case, found.pools[-1], load)
 
 
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
@@ -95,7 +92,7 @@ def predict(p: Prepared, c: Constants) -> tuple[float, float]:
 def start(items: Sequence[Prepared]) -> Theta:
     """All constants at their priors."""
     cards = sorted({p.case.kwargs["gpu"] for p in items})
-    releases = sorted({release(p.case) for p in items} - {""})
+    releases = sorted({p.case.release for p in items} - {""})
     engine = items[0].case.engine
     lacks = LACKS.get(engine, ())
     names = (
@@ -267,11 +264,11 @@ def put(text: str, theta: Theta, report: dict[str, float], count: int) -> str:
 
 def by_group(items: Sequence[Prepared], r: Array, aside: set[tuple[str, str, str]]) -> list[str]:
     """The report by release, model and card."""
-    keys = sorted({(p.case.version, *p.case.group) for p in items})
+    keys = sorted({(p.case.release, *p.case.group) for p in items})
     out = []
     for key in keys:
-        mask = np.array([(p.case.version, *p.case.group) == key for p in items])
-        p = next(q for q in items if (q.case.version, *q.case.group) == key)
+        mask = np.array([(p.case.release, *p.case.group) == key for p in items])
+        p = next(q for q in items if (q.case.release, *q.case.group) == key)
         label = "aside " if (p.case.engine, *p.case.group) in aside else "      "
         bias = 100 * (np.exp(np.median(r[mask], axis=0)) - 1)
         out.append(f"  {label}{said(' '.join(key)[:44].ljust(44), r[mask])}  bias {bias[1]:+.0f}, {bias[0]:+.0f}")
@@ -280,8 +277,6 @@ def by_group(items: Sequence[Prepared], r: Array, aside: set[tuple[str, str, str
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit every engine on all groups, then again without those kept aside; report both, and write the file."""
-    from rooflm.validation.readers.tables import read_rows  # a leaf above this layer: only when run as a script
-
     parser = argparse.ArgumentParser(prog="python -m rooflm_fit.serving", description=main.__doc__)
     parser.add_argument("published", help="table of published figures")
     parser.add_argument("--write", action="store_true", help="put the constants into the engines' rows")
@@ -289,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="times that derivatives are taken")
     parser.add_argument("--share", type=float, default=1.0, help="share of the runs that the fits look at")
     given = parser.parse_args(arguments)
-    every = unique(scored(cases(read_rows(given.published))))
+    every = unique(cases(read(given.published)))
     aside = kept_aside(every)
     for engine in given.engines.split(","):
         began = time.time()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.validation.under_load import Case, release
+from rooflm_fit.runs import Case
 
 Array = NDArray[np.float64]
 BUMP = 0.1
@@ -75,7 +75,7 @@ def prior_of(name: str, engine: str = "") -> Prior:
 
 def applies(name: str, case: Case) -> bool:
     """True when a constant has a part in a case."""
-    own = {":": case.kwargs["gpu"], "@": release(case)}
+    own = {":": case.kwargs["gpu"], "@": case.release}
     return all(name.partition(mark)[2] in ("", value) for mark, value in own.items())
 
 
@@ -89,7 +89,7 @@ class Theta(NamedTuple):
 
     def of(self, case: Case) -> Constants:
         """The constants of a case."""
-        return self.constants(case.kwargs["gpu"], release(case))
+        return self.constants(case.kwargs["gpu"], case.release)
 
     def constants(self, gpu: str, version: str = "") -> Constants:
         """The constants of a card and a release."""

@@ -10,7 +10,6 @@ all frameworks; --check only reports the errors of the shipped constants.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from rooflm.kernels.training_factors import table
 from rooflm.scenario import paths
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation.folds import held_out
-from rooflm.validation.readers.tables import training_rows
 from rooflm.validation.request import Request
-from rooflm.validation.score import TRAIN, training_scenario
+from rooflm.validation.score import TRAINED, training_scenario
+from rooflm_fit import runs
 from rooflm_fit.engine_rows import updated
 
 Array = NDArray[np.float64]
@@ -180,22 +179,22 @@ def changed(s: Scenario, chosen: Sequence[tuple[set[str], str, float]]) -> Scena
 
 def log_error(r: Request, s: Scenario) -> float:
     """log(predicted / measured), of the time also where the row is a rate."""
-    predicted = float(np.max(np.asarray(TRAIN[r.metric](train_scenario(s)))))
+    predicted = float(np.max(np.asarray(TRAINED[r.metric](train_scenario(s)))))
     ratio = float(np.log(predicted / r.measured))
     return -ratio if r.metric == "tokens_per_s_per_gpu" else ratio
 
 
 def configuration(r: Request) -> str:
     """What rows of one run in several releases share."""
-    k = {name: value for name, value in r.kwargs.items() if name != "framework"}
+    k = {name: value for name, value in r.kwargs.items() if name != "engine"}
     return json.dumps([r.source, r.metric, k], sort_keys=True)
 
 
 def read(path: Path, thin: bool = True) -> list[Request]:
     """Rows of time; to fit (thin), every few of the long sources, without those that contradict their repeats."""
-    with path.open(encoding="utf-8") as file:
-        outcomes = training_rows(csv.DictReader(file))
-    rows = [r for r in outcomes if isinstance(r, Request) and r.metric != "memory_bytes"]
+    fitted = {*OLD.split(), *NEW.split(), *FSDP.split()}
+    rows = [r for r in runs.read(path) if r.task == "train" and r.metric != "memory_bytes"]
+    rows = [r for r in rows if r.kwargs["engine"] in fitted]
     if not thin:
         return rows
     repeats: dict[str, list[float]] = defaultdict(list)
