@@ -262,7 +262,8 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
                 fitted, odd = whole, fitted
             if fitted.seconds.size < 100:
                 continue
-            names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name}
+            names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name,
+                     "family": str(family)}  # fmt: skip
             row = _row({**names, "kernel": "" if index == 0 else str(family)}, fitted, kind, str(family), odd=odd)
             tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))

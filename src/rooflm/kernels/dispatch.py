@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,8 @@ from rooflm.kernels.derating import derating
 from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.lookup import Where, constants, first_of, where
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
+from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.moe import Hardware, moe_time, routed
-from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.products import products
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
@@ -224,17 +224,11 @@ GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 
-@lru_cache(maxsize=1024)
-def _moe_constants(w: Where, expert_parallel: bool) -> Any:
-    return moe_constants(gpu=w.gpu, generation=w.generation, engine=w.kernels, dtype=w.quant,
-                         expert_parallel=expert_parallel)[0]  # fmt: skip
-
-
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Expert layers: sort, two grouped products, combine."""
-    c = chosen_by(np.asarray(s.mapping.ep) > 1, _moe_constants(w, True), _moe_constants(w, False))
+    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
+    spread_out = np.asarray(s.mapping.ep) > 1
+    kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x)) for x in np.unique(spread_out)}
     d = s.cluster.device
-    hardware = Hardware(r.peak[rate], r.dram, d.sms)
     times: list[Num] = []
     for op in ops:
         tokens, hidden, width, experts, local, top_k, _ = op.shape
@@ -244,21 +238,17 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         if not is_plain(s.engine.alike, 0.0):
             touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
             routing = routing._replace(experts=np.minimum(routing.experts, touched))
-        times.append(
-            moe_time(
-                tokens,
-                hidden,
-                width,
-                routing,
-                top_k=top_k,
-                experts=experts,
-                device=hardware,
-                c=c,
-                ep=ep,
-                weight_bytes=op.widths[0],
-                act_bytes=op.widths[1],
-            )
-        )
+        call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
+                       weight_bytes=op.widths[0])  # fmt: skip
+        best = {
+            parallel: reduce(np.minimum, [
+                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants, act_bytes=act)
+                for kernel in known
+                for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
+            ])
+            for parallel, known in kernels.items()
+        }  # fmt: skip
+        times.append(np.where(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1])
     return times
 
 

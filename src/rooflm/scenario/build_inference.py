@@ -18,7 +18,7 @@ from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
-from rooflm.catalogue.quant import parse_quant
+from rooflm.catalogue.quant import native, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.bounds import allowed
@@ -163,7 +163,7 @@ def build_inference(
         assumed.append(f"engine {engine}")
     runner = load_engine(engine, machine.device.name)
     degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
-    scheme = quant_for(found, quant, assumed)
+    scheme = native(quant_for(found, quant, assumed), machine.device.peak)
     work = Workload(
         batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
         cached=whole("cached", cached, 0), logits=logits,
