@@ -58,6 +58,7 @@ KINDS = {
     "int4_wo": Kind("int4_wo", 0.515625, 2.0, 16),
 }
 FAMILIES = {
+    "openai": ("oaitriton",),
     "min_latency": ("min_latency",),
     "plain": ("nongated",),
     "marlin": ("marli",),

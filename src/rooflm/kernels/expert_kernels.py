@@ -19,6 +19,9 @@ from rooflm.kernels.moe import MoEConstants, fitted
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
+LIBRARIES = ("openai",)
+"""Families that every engine brings: OpenAI's Triton kernels for 4-bit experts (TensorRT-LLM documentation, "Deployment
+guide for gpt-oss", MoE backend TRITON on Hopper; SGLang, moe_runner_backend triton_kernel; vLLM's default there)."""
 WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
 
@@ -61,7 +64,7 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
     found: list[_Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
-        own = [e for e in same if engine in (e.engine, e.family)]
+        own = [e for e in same if engine in (e.engine, e.family) or e.family in LIBRARIES]
         if not any(e.engine == engine for e in own):
             families = {e.family for e in here if e.engine == engine}
             own += [e for e in same if e.family in families and e not in own]
