@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import LEVELS, Match, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 
@@ -85,6 +85,16 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
         if own or kernel in COMMON:
             return found
     return plain
+
+
+@lru_cache(maxsize=4096)
+def of_any_engine(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
+    """The constants of a kernel as measured in any engine on this very card: for libraries that all engines bring. Where
+    nobody measured it there, the usual ones (`constants`)."""
+    rows = (e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel))
+    here = [e for e in rows if e.gpu == w.gpu]
+    found = tuple(typed(kind, _parse(family, e.text)) for e in here)
+    return found or (constants(family, kind, w, dtype, kernel),)
 
 
 @lru_cache(maxsize=4096)
