@@ -32,7 +32,7 @@ from rooflm.kernels.context_parallel import chunked
 from rooflm.kernels.derating import derating
 from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
-from rooflm.kernels.lookup import Where, constants, first_of, of_any_engine, where
+from rooflm.kernels.lookup import Where, captured, constants, first_of, where
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.products import products
@@ -211,13 +211,13 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
 def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out.
 
-    Engines share its libraries (FlashMLA, FlashInfer, CUTLASS) and take the fastest: some tables were measured eagerly
-    (vLLM's on Hopper: 57 us a call) and say little of a kernel in a graph.
+    Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
+    kernel in a graph, so there the other engines' stand in.
     """
     times: list[Num] = []
     for op in ops:
         rows, keys, heads, latent, rope = op.shape
-        known = of_any_engine("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")
+        known = captured("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")
         call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
         times.append(reduce(np.minimum, [call(c=c._replace(floor_s=0.0)) for c in known]))

@@ -87,14 +87,21 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
     return plain
 
 
+EAGER = 5e-5
+"""s: the floor of a kernel above which its table was measured eagerly, launch by launch from the host."""
+
+
 @lru_cache(maxsize=4096)
-def of_any_engine(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
-    """The constants of a kernel as measured in any engine on this very card: for libraries that all engines bring. Where
-    nobody measured it there, the usual ones (`constants`)."""
-    rows = (e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel))
-    here = [e for e in rows if e.gpu == w.gpu]
-    found = tuple(typed(kind, _parse(family, e.text)) for e in here)
-    return found or (constants(family, kind, w, dtype, kernel),)
+def captured(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
+    """The constants of a kernel of a library that all engines bring, as measured on this very card: the engine's own,
+    but where its table was measured eagerly (or not at all) those of every other engine, of which the fastest runs.
+    Where nobody measured it so, the usual ones (`constants`)."""
+    rows = [e for e in _entries(family) if (e.dtype, e.kernel, e.gpu) == (dtype, kernel, w.gpu)]
+    found = {e.engine: typed(kind, _parse(family, e.text)) for e in rows}
+    known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
+    if w.kernels in known:
+        return (known[w.kernels],)
+    return tuple(known.values()) or (constants(family, kind, w, dtype, kernel),)
 
 
 @lru_cache(maxsize=4096)
