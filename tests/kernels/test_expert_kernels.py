@@ -11,9 +11,7 @@ from rooflm.kernels.moe import MoEConstants
 
 
 def constants(dtype: str, gpu: str, engine: str, kernel: str) -> MoEConstants:
-    row = next(
-        r for r in load_constants("moe") if (r.dtype, r.gpu, r.engine, r.kernel) == (dtype, gpu, engine, kernel)
-    )
+    row = next(r for r in load_constants("moe") if (r.dtype, r.gpu, r.engine, r.kernel) == (dtype, gpu, engine, kernel))
     return MoEConstants(**row.constants)
 
 

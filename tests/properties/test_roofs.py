@@ -16,10 +16,14 @@ from rooflm.serving.steps import StepTable
 
 ENGINES = [n for n in engine_names() if load_engine(n).phase == "inference" and n != "ideal"]
 CURRENT = ("vllm", "sglang", "trtllm")
-GENERATIONS = (("a100-sxm-80gb", "h100-sxm-80gb"), ("a100-sxm-80gb", "h200-sxm-141gb"), ("h100-sxm-80gb", "b200-sxm-180gb"),
-               ("h200-sxm-141gb", "b200-sxm-180gb"), ("h200-sxm-141gb", "b300-sxm-288gb"), ("h200-sxm-141gb", "gb200"))  # fmt: skip
-CARDS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "rtx-4090", "rtx-3090", "rtx-pro-6000",
-         "mi300x", "mi355x", "apple-m2-ultra", "jetson-thor-128gb")  # fmt: skip
+GENERATIONS = (
+    ("a100-sxm-80gb", "h100-sxm-80gb"), ("a100-sxm-80gb", "h200-sxm-141gb"), ("h100-sxm-80gb", "b200-sxm-180gb"),
+    ("h200-sxm-141gb", "b200-sxm-180gb"), ("h200-sxm-141gb", "b300-sxm-288gb"), ("h200-sxm-141gb", "gb200"),
+)  # fmt: skip
+CARDS = (
+    "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "rtx-4090", "rtx-3090",
+    "rtx-pro-6000", "mi300x", "mi355x", "apple-m2-ultra", "jetson-thor-128gb",
+)  # fmt: skip
 MODELS = (("llama-3.1-70b", 4), ("qwen3-30b-a3b", 1), ("gpt-oss-120b", 1), ("deepseek-v3", 8))
 
 

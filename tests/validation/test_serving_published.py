@@ -88,18 +88,14 @@ def test_a_static_share_of_memory_leaves_activations_outside() -> None:
     assert pool.capacity.tokens == pytest.approx(room, rel=0.12)
 
 
-def test_a_card_and_a_release_scale_the_engine_and_unknown_ones_do_not() -> None:
-    base, card = load_engine("vllm", "nowhere"), load_engine("vllm", "b200-sxm-180gb")
-    row = row_of("vllm")
-    assert card.speed == pytest.approx(base.speed * row.cards["b200-sxm-180gb"]["speed"]) != base.speed
-    old = load_engine("vllm@0.18.0", "b200-sxm-180gb")
-    assert old.request == pytest.approx(base.request * row.releases["0.18.0"]["request"]) and old.runs == "vllm"
-    assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.18.0")).engine.prompt == pytest.approx(
-        load_engine("vllm@0.18.0", "h100-sxm-80gb").prompt
-    )
-    assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
+def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
+    for engine in ("vllm", "sglang", "trtllm"):
+        assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
+        assert not row_of(engine).cards and not row_of(engine).releases
+    new = scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.18.0")).engine
+    assert new == load_engine("vllm", "h100-sxm-80gb")
     assert scenario(case("trtllm", "qwen3-32b", "h100-sxm-80gb", "0.17.0")).engine.step == pytest.approx(300e-6)
-    with pytest.raises(RooflmError, match=r"known releases are 0\.1"):
+    with pytest.raises(RooflmError, match="known releases"):
         load_engine("vllm@0.18")
 
 

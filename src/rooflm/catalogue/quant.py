@@ -126,6 +126,7 @@ layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counte
 of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
 tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head)."""
 
+
 def native(q: Quant, peaks: dict[str, Num]) -> Quant:
     """The scheme as engines run it on a device: where matrix units multiply 4-bit floats, 4-bit float weights of a
     checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way.

@@ -2,8 +2,8 @@
 
 The tables hold several kinds a card and data type (CUTLASS, Triton, Marlin, DeepGEMM, TensorRT-LLM's own), measured in
 one engine or another. An engine has those that were measured in it, and those that it makes itself and others borrow
-(FlashInfer brings TensorRT-LLM's kernels to vLLM and SGLang). A data type that nobody measured in it, it runs on kernels
-of a family that it has, as measured in another engine.
+(FlashInfer brings TensorRT-LLM's kernels to vLLM and SGLang). A data type that nobody measured in it, it runs on a
+family that it has, as measured in another engine.
 
 Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
 vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
@@ -57,7 +57,7 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
-    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1   # its own CUTLASS ones are slow for few rows
+    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1  # CUTLASS' are slow for few rows
     True
     """
     here = _on(gpu)

@@ -101,7 +101,7 @@ def captured(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) ->
     known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
     if w.kernels in known:
         return (known[w.kernels],)
-    return tuple(known.values()) or (constants(family, kind, w, dtype, kernel),)
+    return tuple(known.values()) or (typed(kind, lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel).row),)
 
 
 @lru_cache(maxsize=4096)
