@@ -241,7 +241,8 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         routing = routed(tokens, top_k, experts, ep, spread)
         if not is_plain(s.engine.alike, 0.0):
             touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
-            routing = routing._replace(experts=np.minimum(routing.experts, touched))
+            fewer = np.where(np.asarray(s.engine.alike) > 0, np.minimum(routing.experts, touched), routing.experts)
+            routing = routing._replace(experts=fewer)
         call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                        weight_bytes=op.widths[0])  # fmt: skip
         best = {
