@@ -127,6 +127,26 @@ of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole
 tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head). IQ4_XS, IQ3_M and
 Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB)."""
 
+
+def native(q: Quant, peaks: dict[str, Num]) -> Quant:
+    """The scheme as engines run it on a device: where matrix units multiply 4-bit floats, 4-bit float weights of a
+    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way.
+
+    Sources: TensorRT-LLM documentation, "Deployment guide for gpt-oss" (W4A8, MXFP4 weights times MXFP8 activations on
+    Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
+    VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8.
+
+    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
+    8
+    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0}).act_bits
+    16
+    """
+    plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
+    if plain and q.kind == "float" and q.weight_bits <= 4 and q.act_bits >= 16 and {"fp4", "fp8"} <= peaks.keys():
+        return replace(q, act_bits=8)
+    return q
+
+
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
 _FILES = re.compile(r"i?q\d.*")

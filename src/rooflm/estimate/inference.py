@@ -232,8 +232,8 @@ def kernel_factor(t: Timed, s: Scenario) -> Num:
 
 
 def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Nodes with their seconds in this engine. Experts of few tokens run at their roof already: no factor lifts them
-    above."""
+    """Nodes with their seconds in this engine. No factor lifts a kernel above its roof: what was fitted on one card is
+    carried to others, where less may be left to win."""
     factors: dict[str, Num] = {}
     out = []
     for t in timed:
@@ -241,12 +241,12 @@ def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         if kind not in factors:
             factors[kind] = kernel_factor(t, s)
         factor = factors[kind]
-        if isinstance(factor, float) and factor == 1.0:  # experts, too: no kernel beats its roof
+        if isinstance(factor, float) and factor == 1.0:
             out.append(t)
             continue
         time = t.time * factor
-        if kind == "moe" and t.levels is not None:
-            time = np.maximum(time, np.max(t.levels, axis=0))
+        if not (isinstance(factor, float) and factor > 1.0):
+            time = np.maximum(time, np.minimum(t.roof, t.time))  # work beside another kernel's has no time of its own
         out.append(Timed(t.node, time, *t[2:]))
     return out
 

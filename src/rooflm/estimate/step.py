@@ -124,6 +124,11 @@ def prompt_issue(engine: Engine, tokens: Num) -> Num:
     return np.where(tokens > engine.captured, np.maximum(engine.issue_prefill, engine.eager), engine.issue_decode)
 
 
+def roofs(timed: Sequence[Timed]) -> Num:
+    """Seconds that the kernels of a pass take at least, one after the other."""
+    return add_up(t.node.count * np.minimum(t.roof, t.time) for t in timed)
+
+
 def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, slower: Num = 1.0
 ) -> Step:
@@ -132,12 +137,15 @@ def step(
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
     which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
     "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
-    show) shortens all parts alike, to half at the shortest: two kernels at a time. slower: factor of all device times.
+    show) shortens all parts alike, to half at the shortest (two kernels at a time), and no pass beats the roofs of its
+    kernels. slower: factor of all device times.
     """
     parts = by_part(timed)
     alone = add_up(parts.values())
     count = launches(timed)
     device_time = np.maximum(alone + count * engine.gap, alone / 2) * slower
+    if not (isinstance(engine.gap, int | float) and engine.gap >= 0):
+        device_time = np.maximum(device_time, roofs(timed))
     busy = np.minimum(alone * slower, device_time)
     packed = busy / np.maximum(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}

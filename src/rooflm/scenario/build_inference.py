@@ -20,7 +20,7 @@ from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
-from rooflm.catalogue.quant import Quant, parse_quant
+from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
@@ -161,7 +161,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     degrees = split_degrees(found, machine, given, assumed)
-    scheme = quant_for(found, given["quant"], assumed)
+    scheme = native(quant_for(found, given["quant"], assumed), machine.device.peak)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})

@@ -21,7 +21,7 @@ from rooflm.estimate.results import Answer, bands_around, frame, headline, plain
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.schedulers import POLICIES, scheduler
+from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steady import Steady, steady
@@ -251,6 +251,22 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     return make_server({**host, **server_options(e, s.cluster.device), **(options or {})})
 
 
+def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequences: int) -> Server:
+    """The server with room in a pass for the longest prompt beside all that decode, where it takes prompts whole and no
+    budget was given: a prompt as long as the budget would wait until nothing else runs.
+
+    Every published launch script of such an engine sets its budget above a prompt and its clients (InferenceX:
+    max_num_tokens = prompt + clients + 64; AIConfigurator's generator: prompt + max_batch_size + 1500), as its guide
+    asks for without chunked context (TensorRT-LLM, "Tuning max batch size and max num tokens").
+
+    >>> room_for_prompts(Server("no-evict"), {}, 8192, 64).budget, room_for_prompts(Server(), {}, 8192, 64).budget
+    (8256, 8192)
+    """
+    if "budget" in given or not isinstance(scheduler(server.scheduler), InFlight):
+        return server
+    return replace(server, budget=max(server.budget, prompt + sequences))
+
+
 def deploy(
     request: Request, load: Requests, replicas: int = 1, router: str = "round-robin",
     options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Request | None = None,
@@ -262,14 +278,15 @@ def deploy(
     if replicas < 1 or prefill_replicas < 0:
         raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
     server = server_for(s, options)
+    longest = int(np.max(load.prompt + load.output))
+    share = load.concurrency or load.count
+    sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
+    server = room_for_prompts(server, options or {}, int(np.max(load.prompt)), min(sequences, server.max_sequences))
     assumed = [
         f"{server.scheduler} scheduler",
         f"token budget {server.budget}",
         f"at most {server.max_sequences} sequences",
     ]
-    longest = int(np.max(load.prompt + load.output))
-    share = load.concurrency or load.count
-    sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
     network = Transfer()
     if prefill_replicas:
         first = prefill or request

@@ -33,6 +33,8 @@ from rooflm.scenario.scenario import Scenario
 Array = NDArray[np.float64]
 CELLS = 48
 """Cells of the context axis (equal widths, so that a look-up is a division)."""
+ROOF = "roof"
+"""End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
@@ -101,6 +103,8 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
     for t in timed:
         pairs = [(factor_name(t), np.asarray(t.total, float))]
         if isinstance(t.node, Op):
+            least = t.node.count * np.minimum(t.roof, t.time)
+            pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
             own = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
             pairs.append(("joules", np.asarray(joule * t.node.count * own, float)))
         for name, value in pairs:
@@ -142,16 +146,22 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
-    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`)."""
+    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
+    never above their roof."""
     out = np.zeros(shape)
     for name, value in parts.items():
-        if name == "joules":
+        if name == "joules" or name.endswith(ROOF):
             continue
         factor = getattr(engine, name) if fitted else 1.0
         if name == "collective_factor":
             factor = engine.collective_factor / base.collective_factor
-        out += value * factor
+        out += np.maximum(value * factor, parts.get(f"{name} {ROOF}", 0.0))
     return out
+
+
+def least(parts: dict[str, Array], shape: tuple[int, ...]) -> Array:
+    """Seconds that a group of nodes takes at least."""
+    return sum((v for k, v in parts.items() if k.endswith(ROOF)), np.zeros(shape))
 
 
 class StepTable:
@@ -191,6 +201,7 @@ class StepTable:
         self._floor = float(attend[0, 0])
         self._prompt, self._captured = prompt, float(e.captured)
         self._decode, self._attention = decode, attention
+        self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.gap) for n in counts]
         eager = float(prompt_issue(e, np.inf))
@@ -222,6 +233,7 @@ class StepTable:
             if here > self.size.sequences:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
             device = self._spread(self._decode, here) + self._spread(self._attention, here) + self._gaps[1]
+            device = np.maximum(device, self._spread(self._least, here))
             times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
             cell = self._cell
             slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
