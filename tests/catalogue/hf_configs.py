@@ -92,7 +92,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": shape(4096, 60, 32, 2, None, 248320, 262144) | NEXT
         | {"model_type": "qwen3_5_moe_text", "num_experts": 512, "num_experts_per_tok": 10,
            "moe_intermediate_size": 1024, "shared_expert_intermediate_size": 1024, "linear_num_value_heads": 64,
-           "attn_output_gate": True, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 15},
+           "attn_output_gate": True, "mtp_num_hidden_layers": 1,
+           "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 15},
     },
     "gemma-7b": shape(3072, 28, 16, 16, 24576, 256000, 8192)
     | {"model_type": "gemma", "head_dim": 256, "torch_dtype": "bfloat16"},

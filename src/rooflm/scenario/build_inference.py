@@ -50,7 +50,9 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     if not gpu:
         raise RooflmError("gpu is missing: name one with --gpu (see `rooflm list gpus`) or a cluster with --cluster")
     name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
-    return catalogue.load_cluster(name, gpu), [f"cluster {name}"]
+    found = catalogue.load_cluster(name, gpu)
+    own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
+    return found, [f"cluster {name}", *own]
 
 
 def find_model(model: str | Model) -> Model:

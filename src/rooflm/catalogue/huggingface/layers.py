@@ -356,6 +356,18 @@ def extra_params(c: Config, made: tuple[Block, ...]) -> int:
     return total
 
 
+def matrices(made: tuple[Block, ...]) -> int:
+    """Weight matrices of all layers, as a scheme quantises them one by one."""
+    total = 0
+    for b in made:
+        each = 0 if b.mixer is None else 4
+        if b.ffn is not None:
+            mats = 3 if b.ffn.gated else 2
+            each += mats * (int(b.ffn.experts) + int(b.ffn.shared_width > 0) if isinstance(b.ffn, MoE) else 1)
+        total += int(b.count) * each
+    return total
+
+
 def mtp_params(c: Config, made: tuple[Block, ...]) -> int:
     """Parameters of the multi-token-prediction layers that a checkpoint holds beside its decoder.
 

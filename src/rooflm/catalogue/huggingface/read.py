@@ -14,7 +14,7 @@ from typing import Any
 from rooflm.catalogue.huggingface import layers
 from rooflm.catalogue.huggingface.config import Config, language_part, read_json
 from rooflm.catalogue.huggingface.families import FAMILIES, REFUSED, Family
-from rooflm.catalogue.huggingface.quantisation import scheme
+from rooflm.catalogue.huggingface.quantisation import codebook_values, scheme
 from rooflm.catalogue.huggingface.towers import tower_params
 from rooflm.catalogue.huggingface.unusual import BUILDERS
 from rooflm.catalogue.model import INF, Model, MoE, checked
@@ -154,6 +154,7 @@ def from_fields(
     if quant is None:
         experts = any(isinstance(b.ffn, MoE) for b in blocks)
         quant = scheme(config, beside or {}, label, int(sum(b.count for b in blocks)), experts)
+    extra += codebook_values(config, layers.matrices(blocks))
     model = Model(
         name=name, hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
         max_context=c.number("context", 0, 0) or INF, tied=c.flag("tie_word_embeddings" + "?" * family.tied),
