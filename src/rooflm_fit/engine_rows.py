@@ -7,13 +7,12 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.engine import ABOUT
 from rooflm.kernels.constants import CALIBRATION
 
 FOLDER = CALIBRATION.parent / "engines"
 INFERENCE, VERSIONS = FOLDER / "inference.toml", FOLDER / "inference-versions.toml"
-TIMES = tuple(name for name, about in abouts(Engine).items() if about.unit == "s")
+TIMES = tuple(name for name, about in ABOUT.items() if about.unit == "s")
 """Fields that are written as text with a unit."""
 
 

@@ -62,16 +62,16 @@ class Family:
 
     def timed(self, engine: Engine, reach: Reach) -> Passes:
         """Both passes with neutral engine factors and network, from the cache where it has them."""
-        key = (*reach._replace(network=1.0), *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
+        key = (*reach._replace(network=1.0), *(float(engine.value(f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
-            plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
+            plain = engine.but(collective_factor=1.0, collective_floor=1.0, **neutral)
             with forced(reach._replace(network=1.0)):
                 self.cache[key] = timed_passes(replace(self.scenario, engine=plain))
                 if self.empty is None:
-                    twice = timed_passes(replace(self.scenario, engine=replace(plain, collective_floor=2.0)))
+                    twice = timed_passes(replace(self.scenario, engine=plain.but(collective_floor=2.0)))
                     self.empty = {
                         (i, j): t.time - u.time
                         for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
@@ -90,7 +90,7 @@ class Family:
     def _predict(self, engine: Engine, reach: Reach) -> Array:
         passes = self.timed(engine, reach)
         empty = self.empty or {}
-        floor = float(np.max(engine.collective_floor)) - 1.0
+        floor = float(np.max(engine.factors.collective_floor)) - 1.0
         scaled = Passes(
             *([_scaled(t, engine, floor * empty[i, j], reach.network) for j, t in enumerate(part)]
               for i, part in enumerate(passes))
@@ -101,8 +101,8 @@ class Family:
 
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
     if isinstance(t.node, Op):
-        return t._replace(time=t.time * getattr(e, FACTORS.get(t.node.kind, "stream_factor")))
-    return t._replace(time=(t.time + extra) * e.collective_factor / network)
+        return t._replace(time=t.time * getattr(e.factors, FACTORS.get(t.node.kind, "stream_factor")))
+    return t._replace(time=(t.time + extra) * e.factors.collective_factor / network)
 
 
 def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
@@ -166,8 +166,10 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
         own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
-        free = {k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kv_convert != 0}
-        engine = replace(f.scenario.engine, **free)  # type: ignore[arg-type]
+        free = {
+            k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
+        }
+        engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
 

@@ -78,7 +78,7 @@ class Prepared(NamedTuple):
 def prepare(case: Case, extra: dict[str, Any] | None = None, requests: int | None = None) -> Prepared:
     """Evaluate the steps of a case, before any constant."""
     s = scenario(case)
-    s = replace(s, engine=replace(load_engine(case.engine), captured=s.engine.captured))
+    s = replace(s, engine=load_engine(case.engine).but(captured=s.engine.host.captured))
     server = make_server({**options(case), **(extra or {})})
     longest = case.kwargs["prompt"] + case.kwargs["output"]
     return Prepared(case, make_pool(s, server, longest, case.concurrency), load(case, requests))
@@ -87,7 +87,7 @@ def prepare(case: Case, extra: dict[str, Any] | None = None, requests: int | Non
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
-    table = StepTable(parts, replace(parts.scenario.engine, **c))
+    table = StepTable(parts, parts.scenario.engine.but(**c))
     server = replace(p.pool.server, request=c["request"], front=c["front"])
     return means(replace(p.pool, table=table, server=server), p.requests)
 

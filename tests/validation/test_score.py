@@ -108,7 +108,7 @@ def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
 
 def test_rounds_change_nothing_where_all_fits() -> None:
     made = build_inference(model="llama-2-7b", gpu="a100", batch=8, engine="vllm-2024").scenario
-    off = replace(made, engine=replace(made.engine, waves=False))
+    off = replace(made, engine=made.engine.but(waves=False))
     assert float(infer_scenario(made).latency) == float(infer_scenario(off).latency)
     e = infer_scenario(replace(made, workload=replace(made.workload, batch=4000)))
     assert sum(float(v) for v in e.parts.values()) == pytest.approx(float(e.latency), rel=1e-9)

@@ -91,14 +91,16 @@ def test_a_static_share_of_memory_leaves_activations_outside() -> None:
 def test_a_card_and_a_release_scale_the_engine_and_unknown_ones_do_not() -> None:
     base, card = load_engine("vllm", "nowhere"), load_engine("vllm", "b200-sxm-180gb")
     row = row_of("vllm")
-    assert card.speed == pytest.approx(base.speed * row.cards["b200-sxm-180gb"]["speed"]) != base.speed
+    assert card.factors.speed == pytest.approx(row.cards["b200-sxm-180gb"]["speed"]) != base.factors.speed
     old = load_engine("vllm@0.18.0", "b200-sxm-180gb")
-    assert old.request == pytest.approx(base.request * row.releases["0.18.0"]["request"]) and old.runs == "vllm"
-    assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.18.0")).engine.prompt == pytest.approx(
-        load_engine("vllm@0.18.0", "h100-sxm-80gb").prompt
+    assert (
+        old.host.request == pytest.approx(base.host.request * row.releases["0.18.0"]["request"]) and old.runs == "vllm"
+    )
+    assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.18.0")).engine.factors.prompt == pytest.approx(
+        load_engine("vllm@0.18.0", "h100-sxm-80gb").factors.prompt
     )
     assert scenario(case("vllm", "qwen3-32b", "h100-sxm-80gb", "0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
-    assert scenario(case("trtllm", "qwen3-32b", "h100-sxm-80gb", "0.17.0")).engine.step == pytest.approx(300e-6)
+    assert scenario(case("trtllm", "qwen3-32b", "h100-sxm-80gb", "0.17.0")).engine.host.step == pytest.approx(300e-6)
     with pytest.raises(RooflmError, match=r"known releases are 0\.1"):
         load_engine("vllm@0.18")
 
@@ -165,7 +167,7 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
     runs = {}
     for ep, row in rows.items():
         [runs[ep]] = cases([row, replace(row, id="aic-0002", metric="ttft", measured=0.1)])
-    assert [int(scenario(runs[ep]).engine.captured) for ep in labels] == [2048, 512]
+    assert [int(scenario(runs[ep]).engine.host.captured) for ep in labels] == [2048, 512]
 
 
 def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:

@@ -6,10 +6,12 @@ costs a kernel and a step, whether decoding is replayed from CUDA graphs, and ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rooflm.catalogue.fields import flag, number, share, word
+from rooflm.catalogue.fields import About, abouts, flag, number, share, word
 from rooflm.units import Num
 
 if TYPE_CHECKING:
@@ -58,16 +60,10 @@ class ServerOptions:
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Constants of one version of one engine; times in s, memory in bytes."""
+class Kernels:
+    """Which kernels it runs, and how a graph is built of them."""
 
-    name: str
-    version: str = word("", "release")
-    date: str = word("", "when it was released, or measured")
-    phase: str = word("inference", "what it does", ("inference", "training"))
-    measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
-
-    kernels: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables")
+    whose: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables")
     fused: bool = flag(
         True,
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
@@ -127,6 +123,11 @@ class Engine:
     )
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
 
+
+@dataclass(frozen=True)
+class Host:
+    """What the host costs, and how it runs beside the device. Times in s."""
+
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(
@@ -168,6 +169,11 @@ class Engine:
     )
     graphed: Num = share(0.0, "share of moe_host and chunk_host which CUDA graphs hold")
 
+
+@dataclass(frozen=True)
+class Room:
+    """How it spends memory, and the limits of a pass. Memory in bytes."""
+
     memory_fraction: Num = share(1.0, "share of device memory that it may use", above=True)
     free_fraction: Num = share(
         1.0, "share of what is left beside weights, activations and buffers that the KV cache may take", above=True
@@ -195,10 +201,20 @@ class Engine:
         0.0, "a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation)", "bytes"
     )
 
+
+@dataclass(frozen=True)
+class Stages:
+    """How it runs pipeline stages when serving."""
+
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
     pipeline_loss: Num = share(0.0, "share of a prefill's passes that run as if they did not")
     stage_tokens: Num = number(INF, "most new tokens in one micro-batch of a pipeline", low=1, whole=True)
     even_stages: bool = flag(False, "layers and head are shared out by bytes, not by count")
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What a training framework does unless told otherwise."""
 
     zero: Num = number(1, "ZeRO stage unless told otherwise", high=3, whole=True)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
@@ -215,6 +231,12 @@ class Engine:
         "again (PyTorch 2.1 and later, XLA)",
     )
     regather: bool = flag(False, "FSDP gathers again at each micro-batch even with a pipeline")
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Which communication of a training step hides behind compute."""
+
     grad_overlap: bool = flag(True, "gradient reduction hides behind the backward pass")
     param_overlap: bool = flag(True, "gathers of parameters hide behind the forward pass (FSDP: behind both)")
     tp_overlap: Num = share(0.0, "share of tensor-parallel communication that may hide behind compute")
@@ -224,6 +246,11 @@ class Engine:
     ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
     pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
     overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication")
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Time of its kernels and collectives over what was measured of them alone: fitted."""
 
     collective_factor: Num = number(1.0, "time of its collectives over that of today's", above=True)
     collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
@@ -241,16 +268,74 @@ class Engine:
     speed: Num = number(1.0, "factor of all device times when serving", above=True)
     prompt: Num = number(1.0, "further factor of what prompt tokens add to a pass", above=True)
 
+
+@dataclass(frozen=True)
+class Engine:
+    """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
+    (`engine.step` is engine.host.step), in `but`."""
+
+    name: str
+    version: str = word("", "release")
+    date: str = word("", "when it was released, or measured")
+    phase: str = word("inference", "what it does", ("inference", "training"))
+    measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
+    kernels: Kernels = Kernels()
+    host: Host = Host()
+    room: Room = Room()
+    stages: Stages = Stages()
+    habits: Habits = Habits()
+    overlaps: Overlaps = Overlaps()
+    factors: Factors = Factors()
     server: ServerOptions = ServerOptions()
-    """Options of its server."""
     residuals: Residuals | None = None
     """One's own measurements over the predictions, from the engine's own file."""
+
+    places: ClassVar[Mapping[str, str]] = {}
+    """Constant by its own name -> where it stands: `scenario.paths` takes either."""
 
     @property
     def runs(self) -> str:
         """The engine whose runs its card factors and error bands were fitted to."""
         return self.measured_as or self.name
 
+    def but(self, **values: Any) -> Engine:
+        """The engine with some of its constants, by their own names.
 
-IDEAL = Engine("ideal", epilogue=True)
+        >>> Engine("x").but(step=1e-3, flash=False).host.step
+        0.001
+        """
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            group, _, field = PLACES[name].rpartition(".")
+            groups.setdefault(group, {})[field] = value
+        own = groups.pop("", {})
+        return replace(self, **own, **{g: replace(getattr(self, g), **new) for g, new in groups.items()})
+
+    def value(self, name: str) -> Any:
+        """A constant by its own name.
+
+        >>> Engine("x").value("kernels"), Engine("x").value("gap")
+        ('vllm', 0.0)
+        """
+        return attrgetter(PLACES[name])(self)
+
+
+GROUPS: dict[str, Any] = {
+    "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
+    "factors": Factors,
+}  # fmt: skip
+PLACES: dict[str, str] = {
+    **{name: name for name in abouts(Engine)},
+    **{name: f"{group}.{name}" for group, kind in GROUPS.items() for name in abouts(kind) if name != "whose"},
+    "kernels": "kernels.whose", "server": "server", "residuals": "residuals",
+}  # fmt: skip
+"""Constant by its own name -> where it stands."""
+ABOUT: dict[str, About] = {
+    name: abouts(GROUPS.get(place.rpartition(".")[0], Engine))[place.rpartition(".")[2]]
+    for name, place in PLACES.items() if name not in ("server", "residuals")
+}  # fmt: skip
+"""Constant by its own name -> what is known of it."""
+Engine.places = PLACES
+
+IDEAL = Engine("ideal").but(epilogue=True)
 """No overheads at all, everything fused: the physical lower bound."""

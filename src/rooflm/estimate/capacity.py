@@ -11,7 +11,6 @@ import numpy as np
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
 from rooflm.estimate.step import add_up
-from rooflm.graph.forward import Style
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 
@@ -45,16 +44,6 @@ class Limits(NamedTuple):
         return np.asarray(np.array(names)[np.asarray(code)])
 
 
-def style(s: Scenario) -> Style:
-    """How the engine builds its graph."""
-    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
-    e = s.engine
-    return Style(
-        e.fused, e.flash, 4.0 if wide else 2.0, e.kv_reread, e.vocab_parallel, e.merged, e.epilogue,
-        decode_flash=e.decode_flash, rope_inside=e.rope_inside, alike=e.alike, skew=e.skew, shared_aside=e.shared_aside,
-    )  # fmt: skip
-
-
 def rank_sequences(s: Scenario) -> Num:
     """Sequences of the fullest data-parallel rank."""
     return np.ceil(s.workload.batch / s.mapping.dp)
@@ -65,7 +54,7 @@ def waves(s: Scenario) -> Num:
 
     Rounds are taken as equally full: a step's time is close to linear in its sequences, so only their number counts.
     """
-    if not s.engine.waves:
+    if not s.engine.room.waves:
         return 1
     return np.ceil(s.workload.batch / np.maximum(max_batch(s), s.mapping.dp))
 
@@ -88,8 +77,8 @@ class Needs(NamedTuple):
 def needs(s: Scenario) -> Needs:
     """What memory is made of, whatever the batch."""
     e, m = s.engine, s.mapping
-    held = replace(m, pp=1) if e.even_stages else m
-    weights = mem.weight_bytes(s.model, held, s.quant, style(s).half_bytes) / (m.pp if e.even_stages else 1)
+    held = replace(m, pp=1) if e.stages.even_stages else m
+    weights = mem.weight_bytes(s.model, held, s.quant, s.quant.half_bytes) / (m.pp if e.stages.even_stages else 1)
     return Needs(weights, sequence_bytes(s), token_bytes(s), logit_bytes(s))
 
 
@@ -106,12 +95,12 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     parts["kv_cache"] = sequences * each.sequence
     parts["activations"] = pass_tokens(s, sequences) * each.token
     parts["logits"] = sequences * each.logit
-    parts["context"] = e.context + 0.0
-    parts["workspace"] = e.workspace + 0.0
+    parts["context"] = e.room.context + 0.0
+    parts["workspace"] = e.room.workspace + 0.0
     total = add_up(parts.values())
     rest = total - parts["kv_cache"]
-    size = usable(s.cluster.device) * e.memory_fraction
-    return Memory(parts, total, rest + e.free_fraction * (size - rest))
+    size = usable(s.cluster.device) * e.room.memory_fraction
+    return Memory(parts, total, rest + e.room.free_fraction * (size - rest))
 
 
 SYSTEM = 2.0 * 2**30
@@ -129,27 +118,28 @@ def sequence_bytes(s: Scenario) -> Num:
     """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
     share)."""
     length = (s.workload.prompt + s.workload.output) / s.mapping.cp
-    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.block)
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.room.block)
 
 
 def pass_tokens(s: Scenario, sequences: Num) -> Num:
     """New tokens of the largest pass of one device."""
     new = s.workload.prompt - s.workload.cached
-    return np.maximum(np.minimum(sequences * new, s.engine.token_budget) / s.mapping.cp, sequences)
+    return np.maximum(np.minimum(sequences * new, s.engine.room.token_budget) / s.mapping.cp, sequences)
 
 
 def token_bytes(s: Scenario) -> Num:
     """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores."""
-    st = style(s)
     values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
-    scores = 0.0 if s.engine.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, st.half_bytes)
-    return values * st.half_bytes + scores
+    scores = (
+        0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, s.quant.half_bytes)
+    )
+    return values * s.quant.half_bytes + scores
 
 
 def logit_bytes(s: Scenario) -> Num:
     """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
     rows = (s.workload.prompt - s.workload.cached) if s.workload.logits == "all" else 1
-    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (style(s).half_bytes + 4.0)
+    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (s.quant.half_bytes + 4.0)
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
@@ -157,17 +147,17 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     need: `needs(s)`, where it is known already."""
     own = needs(s) if need is None else need
     fixed = memory_use(s, np.zeros(()), own)
-    free = (fixed.capacity - fixed.total) / s.engine.free_fraction
+    free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
     new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
-    each = own.sequence / s.engine.free_fraction + own.logit
+    each = own.sequence / s.engine.room.free_fraction + own.logit
     token = own.token
     small = np.floor(free / (each + new * token))
-    budget = s.engine.token_budget / s.mapping.cp
+    budget = s.engine.room.token_budget / s.mapping.cp
     large = np.floor(
         np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each
     )
     best = np.where(small * new <= budget, small, np.maximum(large, np.floor(budget / new)))
-    return np.maximum(np.minimum(best, s.engine.max_sequences), 0) * s.mapping.dp
+    return np.maximum(np.minimum(best, s.engine.room.max_sequences), 0) * s.mapping.dp
 
 
 def check(s: Scenario, fits: Num) -> Limits:
@@ -247,7 +237,7 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     """
     m = s.mapping
     fixed = memory_use(s, batch=np.zeros(()))
-    free = float(fixed.capacity - fixed.total) - float(s.engine.free_fraction * budget * token_bytes(s))
+    free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * budget * token_bytes(s))
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
@@ -255,7 +245,7 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
 
     per_token = (held(2 * long) - held(long)) / long
     state = max(held(longest) - per_token * longest, 0.0)
-    block = float(s.engine.block)
+    block = float(s.engine.room.block)
     if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
         per_token = state / max(longest, 1.0) or 1.0
     each = state / per_token + (block - 1) / 2

@@ -19,7 +19,6 @@ from rooflm.estimate.capacity import (
     memory_use,
     needs,
     running_sequences,
-    style,
     waves,
 )
 from rooflm.estimate.memory import weight_bytes
@@ -147,8 +146,8 @@ THIRDS = np.array([0.0, 0.5, 1.0])
 def prefill_passes(s: Scenario) -> Num:
     """Passes that the prompts of a rank take under the engine's token budget (chunked prefill, pipeline stages)."""
     new = s.workload.prompt - s.workload.cached
-    most = np.where(np.asarray(s.mapping.pp) > 1, s.engine.stage_tokens, np.inf)
-    return np.maximum(np.ceil(running_sequences(s) * new / np.minimum(s.engine.token_budget, most)), 1)
+    most = np.where(np.asarray(s.mapping.pp) > 1, s.engine.stages.stage_tokens, np.inf)
+    return np.maximum(np.ceil(running_sequences(s) * new / np.minimum(s.engine.room.token_budget, most)), 1)
 
 
 def graphs(s: Scenario) -> tuple[Context, Context]:
@@ -165,8 +164,8 @@ def graphs(s: Scenario) -> tuple[Context, Context]:
     flight = np.minimum(m.in_flight, m.pp)
     micro = np.ceil(sequences / flight)
     decode = Pass(None, Decode(micro, contexts), micro)
-    model, st = s.model.scaled(), style(s)
-    return Context(model, prefill, m, s.quant, st), Context(model, decode, m, s.quant, st)
+    model, k = s.model.scaled(), s.engine.kernels
+    return Context(model, prefill, m, s.quant, k), Context(model, decode, m, s.quant, k)
 
 
 def mean_step(x: Num, axes: int) -> Num:
@@ -206,7 +205,7 @@ def timed_passes(s: Scenario) -> Passes:
 
 def kernel_factor(t: Timed, s: Scenario) -> Num:
     """Time of a kernel in this engine over the calibrated one's; a collective's factor is in its time already."""
-    return own_factor(t.node.kind, s.engine) if isinstance(t.node, Op) else s.engine.speed
+    return own_factor(t.node.kind, s.engine.factors) if isinstance(t.node, Op) else s.engine.factors.speed
 
 
 def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
@@ -249,13 +248,13 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     sequences, passes, rounds = running_sequences(s), prefill_passes(s), waves(s)
     flight = np.minimum(m.in_flight, m.pp)
     new = sequences / passes * (s.workload.prompt - s.workload.cached)
-    one = step(timed.prefill, e, device, r, prompt_issue(e, new), sequences / passes, e.prompt)
+    one = step(timed.prefill, e, device, r, prompt_issue(e, new), sequences / passes, e.factors.prompt)
     # passes follow each other through the stages: pp + passes - 1 stage times
-    overlapped = (m.pp + passes - 1) / m.pp if e.pipelined else passes
-    repeat = overlapped + e.pipeline_loss * (passes - overlapped)
+    overlapped = (m.pp + passes - 1) / m.pp if e.stages.pipelined else passes
+    repeat = overlapped + e.stages.pipeline_loss * (passes - overlapped)
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
-    prefill_parts["request"] = e.request + e.front
-    tick = step(timed.decode, e, device, r, e.issue_decode, np.ceil(sequences / flight))
+    prefill_parts["request"] = e.host.request + e.host.front
+    tick = step(timed.decode, e, device, r, e.host.issue_decode, np.ceil(sequences / flight))
     if e.residuals is not None:
         own = e.residuals.factor("prefill", place(s, "prefill"))
         prefill_parts = {k: v * own for k, v in prefill_parts.items()}

@@ -53,7 +53,7 @@ def where(s: Scenario, r: Any) -> Where:
     device = s.cluster.device
     kv = "fp8" if float(np.max(s.quant.kv_bits)) <= 8 else r.dtype["half"]
     name = sibling(device.name) if s.engine.phase == "training" else device.name
-    return Where(name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
+    return Where(name, device.architecture, s.engine.kernels.whose, weight_dtype(s.quant, r.dtype["quant"]),
                  r.dtype["half"], kv, s.engine.runs)  # fmt: skip
 
 

@@ -214,7 +214,7 @@ def build_inference(
             f"({_plain(np.min(work.prompt))}): at least one token is new"
         )
     mapping = Mapping(**degrees)
-    if runner.pipelined:
+    if runner.stages.pipelined:
         mapping = replace(mapping, in_flight=mapping.pp)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
     check_degrees(scenario.model, scenario.mapping)

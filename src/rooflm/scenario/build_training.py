@@ -105,12 +105,12 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     sp = given["sp"]
     tp = degrees.get("tp", 1)
     if sp is None:
-        sp = runner.sequence_parallel and (is_array(tp) or tp > 1)
+        sp = runner.habits.sequence_parallel and (is_array(tp) or tp > 1)
         if sp:
             assumed.append("sp on")
     zero = given["zero"]
     if zero is None:
-        zero = runner.zero
+        zero = runner.habits.zero
         assumed.append(f"zero {_plain(zero)}")
     vp = whole("vp", given["vp"])
     name = given["schedule"] or ("interleaved" if is_array(vp) or vp > 1 else "1f1b")
@@ -122,7 +122,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         policy = "selective"
     if again and policy not in ("none", "selective"):
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
-    if policy == "selective" and runner.selective == "ops" and not again:
+    if policy == "selective" and runner.habits.selective == "ops" and not again:
         policy = "ops"
     return Mapping(
         **degrees, vp=vp, sp=bool(sp), micro_batch=whole("micro_batch", given["micro_batch"]),
@@ -183,7 +183,7 @@ def build_training(
     chosen = replace(
         start, optimizer=one_of("optimizer", optimizer, OPTIMIZERS) if options is None else start.optimizer,
         loss_scaling=start.loss_scaling or dtype.strip().lower() == "fp16",
-        dropout=runner.dropout if dropout is None else dropout, lora_modules=modules,
+        dropout=runner.habits.dropout if dropout is None else dropout, lora_modules=modules,
         lora_rank=whole("lora_rank", lora_rank, 0) if options is None else start.lora_rank,
         base_bits=whole("base_bits", base_bits, 2) if options is None else start.base_bits,
     )  # fmt: skip

@@ -24,7 +24,7 @@ def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str,
     >>> serve_command("m", Engine("vllm"), PRESETS["bf16"], {"tp": 8, "batch": 64}, 640)
     'vllm serve m --tensor-parallel-size 8 --max-num-seqs 64 --max-model-len 640'
     """
-    make = {"vllm": _vllm, "trtllm": _trtllm, "sglang": _sglang}.get(engine.kernels)
+    make = {"vllm": _vllm, "trtllm": _trtllm, "sglang": _sglang}.get(engine.kernels.whose)
     if make is None or engine.name == "ideal":
         return ""
     values = {k: int(chosen.get(k, 1)) for k in ("tp", "pp", "dp", "ep", "batch")}
@@ -35,12 +35,12 @@ def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str,
 def token_budget(engine: Engine, chosen: Mapping[str, Any], length: int) -> tuple[int, bool]:
     """New tokens a pass (0: nothing to say), and whether prompts were chosen to go in whole.
 
-    >>> token_budget(Engine("vllm", token_budget=8192), {}, 640), token_budget(Engine("vllm"), {}, 640)
+    >>> token_budget(Engine("vllm").but(token_budget=8192), {}, 640), token_budget(Engine("vllm"), {}, 640)
     ((8192, False), (0, False))
-    >>> token_budget(Engine("vllm", token_budget=8192), {"token_budget": math.inf}, 9000)
+    >>> token_budget(Engine("vllm").but(token_budget=8192), {"token_budget": math.inf}, 9000)
     (9000, True)
     """
-    own = float(engine.token_budget)
+    own = float(engine.room.token_budget)
     asked = float(chosen.get("token_budget", own))
     if math.isfinite(asked):
         return int(asked), False
@@ -56,7 +56,9 @@ def _vllm(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], length
     words += [f"--max-model-len {length}"]
     words += ["--no-enable-chunked-prefill"] if v["whole"] else []
     words += [f"--max-num-batched-tokens {v['budget']}"] if v["budget"] else []
-    words += [f"--gpu-memory-utilization {float(engine.memory_fraction):g}"] if engine.memory_fraction != 1 else []
+    words += (
+        [f"--gpu-memory-utilization {float(engine.room.memory_fraction):g}"] if engine.room.memory_fraction != 1 else []
+    )
     return words + _quantised(quant)
 
 
@@ -73,7 +75,9 @@ def _sglang(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], leng
     words += [f"--context-length {length}"]
     chunk = -1 if v["whole"] else v["budget"] * (v["dp"] if shared else 1)  # it shares the size out over the ranks
     words += [f"--chunked-prefill-size {chunk}"] if chunk else []
-    words += [f"--mem-fraction-static {float(engine.memory_fraction):g}"] if engine.memory_fraction != 1 else []
+    words += (
+        [f"--mem-fraction-static {float(engine.room.memory_fraction):g}"] if engine.room.memory_fraction != 1 else []
+    )
     return words + _quantised(quant)
 
 
@@ -91,7 +95,7 @@ def _trtllm(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], leng
     # data parallelism is a server each, but for attention: every rank of the group has its own sequences then
     shared = v["ep"] > 1 and v["dp"] > 1 and v["tp"] == 1
     sizes = {"tp": v["dp"] if shared else v["tp"], "pp": v["pp"], "ep": v["ep"]}
-    free = f"{float(engine.free_fraction):g}"
+    free = f"{float(engine.room.free_fraction):g}"
     file = ["enable_attention_dp: true"] if shared else []
     if quant.kv_bits == 8:
         file += ["kv_cache_config:", "  dtype: fp8", f"  free_gpu_memory_fraction: {free}"]
@@ -101,5 +105,7 @@ def _trtllm(model: str, engine: Engine, quant: Quant, v: Mapping[str, int], leng
     words += [f"--max_seq_len {length}"]
     words += [f"--max_num_tokens {v['budget']}"] if v["budget"] else []
     words += ["--enable_chunked_prefill"] if 0 < v["budget"] < length else []
-    words += [f"--kv_cache_free_gpu_memory_fraction {free}"] if engine.free_fraction != 1 and quant.kv_bits != 8 else []
+    words += (
+        [f"--kv_cache_free_gpu_memory_fraction {free}"] if engine.room.free_fraction != 1 and quant.kv_bits != 8 else []
+    )
     return words + (["--extra_llm_api_options extra.yaml"] if file else [])

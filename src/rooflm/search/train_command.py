@@ -79,11 +79,13 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     words = ["torchrun", *nodes, "pretrain_gpt.py"]
     if n["tp"] > 1:
         words.append(f"--tensor-model-parallel-size {n['tp']}")
-        words += ["--sequence-parallel"] if engine.sequence_parallel else []
-        words += ["--tp-comm-overlap"] if engine.tp_overlap and engine.sequence_parallel else []
+        words += ["--sequence-parallel"] if engine.habits.sequence_parallel else []
+        words += ["--tp-comm-overlap"] if engine.overlaps.tp_overlap and engine.habits.sequence_parallel else []
     words += _megatron_stages(model, engine, n)
     if n["cp"] > 1:
-        words.append(f"--context-parallel-size {n['cp']} --cp-comm-type {'p2p' if engine.ring else 'all_gather'}")
+        words.append(
+            f"--context-parallel-size {n['cp']} --cp-comm-type {'p2p' if engine.kernels.ring else 'all_gather'}"
+        )
     if any(isinstance(b.ffn, MoE) for b in model.blocks):
         words += _megatron_experts(engine, n)
     names = {"micro_batch": "micro-batch-size", "batch": "global-batch-size", "seq": "seq-length"}
@@ -94,7 +96,7 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     words += [{"fp16": "--fp16", "fp32": ""}.get(dtype, "--bf16"), LOW.get(dtype, "")]
     optimizer = OPTIMIZERS.get(str(v.get("optimizer") or "adam"))
     words += [f"--optimizer {optimizer}"] if optimizer else []
-    words += [] if engine.flash else ["--attention-backend unfused"]
+    words += [] if engine.kernels.flash else ["--attention-backend unfused"]
     return [w for w in words if w]
 
 
@@ -116,7 +118,7 @@ def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list
     words = [f"--pipeline-model-parallel-size {n['pp']}"]
     if n["vp"] > 1:
         words.append(f"--num-virtual-stages-per-pipeline-rank {n['vp']}")
-        words += [] if engine.pp_overlap else ["--no-overlap-p2p-communication"]
+        words += [] if engine.overlaps.pp_overlap else ["--no-overlap-p2p-communication"]
     if layers % stages and (layers + 2) % stages == 0:
         words.append("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split")
     elif layers % stages:
@@ -131,8 +133,8 @@ def _megatron_experts(engine: Engine, n: Mapping[str, int]) -> list[str]:
     words.append(f"--expert-tensor-parallel-size {max(n['tp'] // n['ep'], 1)} --moe-grouped-gemm --moe-permute-fusion")
     if n["ep"] > 1:
         flex = "flex --moe-flex-dispatcher-backend deepep"
-        words.append(f"--moe-token-dispatcher-type {flex if engine.dedup else 'alltoall'}")
-        words += ["--overlap-moe-expert-parallel-comm"] if engine.ep_overlap else []
+        words.append(f"--moe-token-dispatcher-type {flex if engine.kernels.dedup else 'alltoall'}")
+        words += ["--overlap-moe-expert-parallel-comm"] if engine.overlaps.ep_overlap else []
     return words
 
 
@@ -140,7 +142,7 @@ def _megatron_recompute(model: Model, engine: Engine, policy: str) -> list[str]:
     """Recomputation; of the attention core under flash attention it is without effect and left out."""
     if policy == "full":
         return ["--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"]
-    if policy == "selective" and not engine.flash and not any(isinstance(b.mixer, MLA) for b in model.blocks):
+    if policy == "selective" and not engine.kernels.flash and not any(isinstance(b.mixer, MLA) for b in model.blocks):
         return ["--recompute-granularity selective --recompute-modules core_attn"]
     return []
 
@@ -148,10 +150,10 @@ def _megatron_recompute(model: Model, engine: Engine, policy: str) -> list[str]:
 def _megatron_sharding(engine: Engine, zero: int) -> list[str]:
     """ZeRO-1 is the distributed optimizer; stages 2 and 3 are Megatron-FSDP's, whose checkpoints have a form of their
     own."""
-    overlap = ["--overlap-grad-reduce"] if engine.grad_overlap else []
+    overlap = ["--overlap-grad-reduce"] if engine.overlaps.grad_overlap else []
     if zero == 0:
         return overlap
-    gather = ["--overlap-param-gather"] if engine.param_overlap and engine.grad_overlap else []
+    gather = ["--overlap-param-gather"] if engine.overlaps.param_overlap and engine.overlaps.grad_overlap else []
     words = ["--use-distributed-optimizer", *overlap, *gather]
     if zero >= 2:
         strategy = f"--use-megatron-fsdp --data-parallel-sharding-strategy {SHARDING[zero]}"
@@ -177,10 +179,10 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     words.append(f"--parallelism.data_parallel_shard_degree {shard}")
     words += [f"--parallelism.data_parallel_replicate_degree {replicate}"] if replicate > 1 else []
     if zero and n["dp"] * n["cp"] > 1:
-        again = zero >= 3 and (pp == 1 or engine.regather)
+        again = zero >= 3 and (pp == 1 or engine.habits.regather)
         words.append(f"--parallelism.fsdp_reshard_after_forward {'always' if again else 'never'}")
     words += [f"--parallelism.tensor_parallel_degree {n['tp']}"] if n["tp"] > 1 else []
-    if n["tp"] > 1 and engine.tp_overlap:
+    if n["tp"] > 1 and engine.overlaps.tp_overlap:
         words.append("--parallelism.enable_async_tensor_parallel")
     if pp > 1:
         layers = -(-int(model.scaled().layers) // (pp * n["vp"]))
@@ -190,7 +192,9 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
         words.append(f"--parallelism.pipeline_parallel_microbatch_size {n['micro_batch']}")
     if n["cp"] > 1:
         words.append(f"--parallelism.context_parallel_degree {n['cp']}")
-        words.append(f"--parallelism.context_parallel_rotate_method {'alltoall' if engine.ring else 'allgather'}")
+        words.append(
+            f"--parallelism.context_parallel_rotate_method {'alltoall' if engine.kernels.ring else 'allgather'}"
+        )
     words += [f"--parallelism.expert_parallel_degree {n['ep']}"] if n["ep"] > 1 else []
     mode = {"selective": "selective", "ops": "selective", "full": "full"}.get(str(v.get("recompute")), "none")
     narrow = str(v.get("dtype") or "bf16") not in ("bf16", "fp16", "fp32")

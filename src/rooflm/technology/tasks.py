@@ -135,7 +135,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     """The task on a cluster with a mapping; numbers may be arrays of `axes` dimensions. traffic: fill `sent` too."""
     degrees: dict[str, Any] = dict(chosen)
     mapping = replace(task.scenario.mapping, **degrees)
-    if task.phase == "infer" and task.scenario.engine.pipelined:
+    if task.phase == "infer" and task.scenario.engine.stages.pipelined:
         mapping = replace(mapping, in_flight=mapping.pp)
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":

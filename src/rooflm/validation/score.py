@@ -118,7 +118,7 @@ def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
                             cluster=cluster, efficiency="calibrated", **arrays)  # fmt: skip
     s = replace(built.scenario, axes=1)
     if requests[0].facts.get("kv_dtype") == "int8":  # every device converts from int8 in hardware
-        s = replace(s, engine=replace(s.engine, kv_convert=0.0))
+        s = replace(s, engine=s.engine.but(kv_convert=0.0))
     return s
 
 
@@ -350,7 +350,7 @@ def queues(request: Request | ServeRequest) -> bool:
     if request.task != "infer":
         return request.task == "serve"
     try:
-        return load_engine(engine_of(request)).waves
+        return load_engine(engine_of(request)).room.waves
     except RooflmError:
         return False
 

@@ -167,7 +167,7 @@ def scenario(case: Case) -> Scenario:
     """The scenario of a run, with the constants of its release."""
     kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
     s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=engine_row(case)).scenario
-    return replace(s, engine=replace(s.engine, captured=recipe(case).get("captured", s.engine.captured)))
+    return replace(s, engine=s.engine.but(captured=recipe(case).get("captured", s.engine.host.captured)))
 
 
 def load(case: Case, requests: int | None = None) -> Requests:
@@ -193,7 +193,7 @@ def means(pool: Pool, requests: Requests) -> tuple[float, float]:
 
 def server_of(case: Case, s: Scenario) -> Server:
     """The server of a run."""
-    return make_server({"request": float(s.engine.request), "front": float(s.engine.front), **options(case)})
+    return make_server({"request": float(s.engine.host.request), "front": float(s.engine.host.front), **options(case)})
 
 
 def predict_case(case: Case) -> tuple[float, float]:
