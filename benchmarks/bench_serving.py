@@ -61,7 +61,7 @@ def main() -> int:
     given = parser.parse_args()
     load = open_loop(32.0, 50_000, 512, 128, seed=1)
     run, seconds, _ = timed(load)
-    running = sum(r.sequence_steps for r in run.replicas) / sum(r.steps for r in run.replicas)
+    running = sum(r.meter.sequence_steps for r in run.replicas) / sum(r.decoding.steps for r in run.replicas)
     rate = load.count / seconds
     print(f"512 in, 128 out, {running:.0f} running: {rate:,.0f} requests a CPU second, {rate / VIDUR:.0f} x Vidur's")
     day = day_of(given.trace, given.requests)

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
-from rooflm.kernels.gemm import warm_share
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Param, error, fit, fit_row, write_fits
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, L2_SAVES, Array, Param, error, fit, fit_row, warm_share, write_fits
 from rooflm_fit.gemm import warm_fraction
 
 KIND = {
@@ -90,9 +89,8 @@ def load_tables(data: Path) -> list[Table]:
 def predict(t: Table, constants: Mapping[str, float]) -> Array:
     """Times in s of a table's rows."""
     g, c = GPUS[t.gpu], ElementwiseConstants(**constants)
-    return np.asarray(
-        elementwise_time(t.traffic, bandwidth=g.bandwidth, c=c, row_bytes=t.row_bytes, sms=g.sms, hot=t.hot)
-    )
+    warm = c._replace(eff=c.eff / (1.0 - L2_SAVES * t.hot))
+    return np.asarray(elementwise_time(t.traffic, bandwidth=g.bandwidth, c=warm, row_bytes=t.row_bytes, sms=g.sms))
 
 
 def fit_tables(tables: Sequence[Table]) -> dict[str, float]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.kernels.attention import hot_share
 from rooflm.kernels.constants import FitRow
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
@@ -24,8 +23,8 @@ from rooflm.kernels.mla import (
     mla_prefill_time,
 )
 from rooflm.validation.folds import held_out
-from rooflm_fit.attention import Columns, Recipe, fit_cells, fit_families, load, summary, write
-from rooflm_fit.common import GPUS, Array, Param
+from rooflm_fit.attention import HOT_GAIN, Columns, Recipe, fit_cells, fit_families, load, split_warm, summary, write
+from rooflm_fit.common import GPUS, Array, Param, hot_share
 
 PROJECTING = ("vllm",)
 """Engines whose measured prefill call includes the up-projection of the latent."""
@@ -60,11 +59,11 @@ def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
 
 def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     """Warm-cache seconds of the measured decode calls."""
-    c = MlaDecodeConstants(**constants)
-    hot = hot_share(x["batch"] * x["kv_len"] * 576 * x["kv_bytes"], x["l2"], c.l2_frac)
+    c, warm = split_warm(MlaDecodeConstants, constants)
+    hot: Any = hot_share(x["batch"] * x["kv_len"] * 576 * x["kv_bytes"], x["l2"], warm)
     time = mla_decode_time(
         x["batch"], x["kv_len"], x["heads"], kv_bytes=x["kv_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
-        sms=x["sms"], c=c, hot=hot,
+        sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
     )  # fmt: skip
     return np.asarray(time)
 

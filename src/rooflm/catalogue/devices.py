@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rooflm.catalogue.hardware import Cluster, Device, Link, Measured, Memory
+from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
 from rooflm.catalogue.rows import (
     DATA,
     FOLDERS,
@@ -77,6 +77,13 @@ class _PeakRow(msgspec.Struct, forbid_unknown_fields=True):
     int4: Quantity | None = None
 
 
+class _DeratingRow(msgspec.Struct, forbid_unknown_fields=True):
+    compute: float = 1.0
+    bandwidth: float = 1.0
+    network: float = 1.0
+    few: float = 0.0
+
+
 class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
     vendor: str
     architecture: str
@@ -90,11 +97,17 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     idle: Quantity
     price: Quantity
     year: int = 0
+    product_family: str = "datacenter"
+    generation: str = ""
+    kernels_of: str = ""
+    software: str = ""
+    system_memory: Quantity = 0.0
     cluster: str = ""
     aliases: list[str] = []
     note: str = ""
     origin: dict[str, str | SourceRow] = {}
     measured: dict[str, float | dict[str, dict[str, float]]] | None = None
+    derating: _DeratingRow | None = None
 
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,6 +157,12 @@ def _device(name: str) -> Device:
         price=quantity(row.price, "usd/h", f"{label}: price", zero=True),
         year=row.year,
         measured=_measured(row.measured, label),
+        derating=_derating(row.derating, label),
+        product_family=row.product_family,
+        generation=row.generation,
+        kernels_of=row.kernels_of,
+        software=row.software,
+        system_memory=quantity(row.system_memory, "bytes", f"{label}: system_memory", zero=True),
     )
 
 
@@ -161,6 +180,16 @@ def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:
                 raise RooflmError(f"{label}: {title} has the unknown field {name!r}: it knows {known}")
             quantity(value, "s", f"{label}: {title}.{name}", zero=True)
     return Measured(**given)
+
+
+def _derating(row: _DeratingRow | None, label: str) -> Derating | None:
+    """The factors that a row states over its datasheet: positive, and `few` 0 or more."""
+    if row is None:
+        return None
+    given = msgspec.structs.asdict(row)
+    for name, value in given.items():
+        quantity(value, "hz", f"{label}: derating.{name}", zero=name == "few")
+    return Derating(**given)
 
 
 _packaged_device = lru_cache(_device)

@@ -103,15 +103,9 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     return Memory(parts, total, rest + e.room.free_fraction * (size - rest))
 
 
-SYSTEM = 2.0 * 2**30
-"""Bytes of a memory shared with the host that its system holds: published runs of llama.cpp fill 13 of 16 GiB and 6.0
-of 8, but not 6.1 of 8."""
-
-
 def usable(device: Device) -> Num:
-    """Bytes of a device's memory that programs may hold: all, but on Apple's chips, whose system lives in the same
-    memory, what that leaves."""
-    return device.dram.size - (SYSTEM if device.vendor == "apple" else 0.0)
+    """Bytes of a device's memory that programs may hold: all but what a system in the same memory holds."""
+    return device.dram.size - device.system_memory
 
 
 def sequence_bytes(s: Scenario) -> Num:

@@ -12,8 +12,8 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import chosen, flatten, infer_values
 from rooflm.scenario import paths
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
-from rooflm.search.search import Room, SearchResult, Task, search
-from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, split_axes, totals
+from rooflm.search.search import Grid, SearchResult, SearchTask, search
+from rooflm.search.splits import GOALS, SHOWN, SINGLE, TWIN_OUTPUTS, degrees, goal_of, limits_of, split_axes, totals
 from rooflm.sweep.axes import Axis, find_axes, is_list
 
 BATCHES = (*range(1, 257), *range(264, 1025, 8))
@@ -116,6 +116,6 @@ def search_infer(
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
-    task = Task(evaluate, (Room((*free, *split_axes(splits), Axis("batch", tuple(sizes))), fixed),), goal, limits,
-                (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), ALIKE)  # fmt: skip
+    task = SearchTask(evaluate, (Grid((*free, *split_axes(splits), Axis("batch", tuple(sizes))), fixed),), goal, limits,
+                (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), TWIN_OUTPUTS)  # fmt: skip
     return search(task, on, assumed=request.assumed)

@@ -31,7 +31,7 @@ SHOWN = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_
          "cost_usd_per_million_tokens")  # fmt: skip
 
 
-ALIKE = ("ttft_s", "tpot_s")
+TWIN_OUTPUTS = ("ttft_s", "tpot_s")
 """Two answers of one score that users cannot tell apart are one: that with the fewest GPUs."""
 
 

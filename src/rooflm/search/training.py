@@ -17,7 +17,7 @@ from rooflm.catalogue.model import Attention, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import find_model, whole
 from rooflm.search.limits import Limit
-from rooflm.search.search import Goal, Room, SearchResult, Task, search
+from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import goal_of
 from rooflm.sweep.axes import Axis, find_axes, is_list
 
@@ -35,7 +35,7 @@ GOALS = {
 SHOWN = ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_bytes", "dp", "gpus")
 OF_RUN = ("gpu_hours", "cost_usd", "energy_j", "days")
 """Outputs of the whole run, worked out where a budget of tokens is given."""
-ALIKE = ("step_time_s", "memory_bytes", "gpus")
+TWIN_OUTPUTS = ("step_time_s", "memory_bytes", "gpus")
 """Two answers of one score that also agree in these are one: the option in which they differ is without effect."""
 RECOMPUTE = ("none", "selective", "full")
 ZERO = (0, 1, 2, 3)
@@ -143,7 +143,7 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 
 
 MARGIN = 0.05
-"""Share of memory that a training search keeps free unless told otherwise: predictions of memory are off by about as
+"""Share of memory that a training search keeps free unless named otherwise: predictions of memory are off by about as
 much, and an answer that fills the last bytes runs out of memory on the first longer step."""
 
 
@@ -211,7 +211,7 @@ def search_train(
     names = Axis("recompute", tuple(recompute if is_list(recompute) else [recompute] if recompute else RECOMPUTE))
     stages = Axis("zero", tuple(zero if is_list(zero) else ZERO if zero is None else [zero]))
     kinds = schedule if is_list(schedule) else [schedule] if schedule else SCHEDULES
-    rooms = []
+    grids = []
     for count in counts:
         inner = list(layer_splits(found, count, batch, seq, given))
         for kind in kinds:
@@ -224,14 +224,14 @@ def search_train(
                     stages,
                     _joined(inner, ("tp", "cp", "ep", "micro_batch")),
                 )
-                told = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
-                rooms.append(Room(axes, {**fixed, "gpus": count, "schedule": kind}, told))
-    if not rooms:
+                named = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
+                grids.append(Grid(axes, {**fixed, "gpus": count, "schedule": kind}, named))
+    if not grids:
         many = counts[0] if len(counts) == 1 else f"up to {max(counts)}"
         raise RooflmError(f"no split of {found.name} over {many} GPUs is legal with these degrees")
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
-    task = Task(evaluate, tuple(rooms), goal, tuple(limits), outputs, (), ALIKE)
+    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
     return search(task, on, assumed=assumed)
 
 

@@ -22,8 +22,8 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import capacity, memory_use, token_bytes
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search.limits import Limit
-from rooflm.search.search import Candidate, Goal, Room, SearchResult, Task, search
-from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, totals
+from rooflm.search.search import Candidate, Goal, Grid, SearchResult, SearchTask, search
+from rooflm.search.splits import GOALS, SHOWN, SINGLE, TWIN_OUTPUTS, degrees, goal_of, limits_of, totals
 from rooflm.serving import metrics, workload
 from rooflm.serving.deploy import Served, agrees, attention_dp, make_pool, serve, server_for
 from rooflm.serving.highest import broken
@@ -189,10 +189,10 @@ def joules(pool: Pool, found: Steady, load: Load, x: Array) -> Array:
     return np.asarray(float(m.tp * m.cp) * (steps * a_step + a_prompt) / load.output + 0.0 * x)
 
 
-def rooms_of(
+def grids_of(
     model: Model, splits: Sequence[tuple[int, int, int, int]], free: Sequence[Axis], fixed: Point, load: Axis,
     budget: Any,
-) -> Iterator[Room]:  # fmt: skip
+) -> Iterator[Grid]:  # fmt: skip
     """A grid for each split and each combination of names: over replicas, token budgets and loads."""
     shares = attention_dp(model)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -209,10 +209,10 @@ def rooms_of(
         own = [b for b in (server.budget,) if budget is None]
         passes = Axis("token_budget", tuple(dict.fromkeys(float(b) for b in (*own, *listed))))
         for split, replicas in groups.items():
-            told = dict(zip(("tp", "pp", "ep", "dp"), split, strict=False))
+            split_degrees = dict(zip(("tp", "pp", "ep", "dp"), split, strict=False))
             inner = () if shares else (Axis("dp", tuple(sorted(set(replicas)))),)
-            given = {k: v for k, v in (fixed | names | told).items() if v is not None}
-            yield Room((*inner, passes, load), given, ("gpu", "engine", "quant", *names, "tp", "pp", "ep", "dp"))
+            given = {k: v for k, v in (fixed | names | split_degrees).items() if v is not None}
+            yield Grid((*inner, passes, load), given, ("gpu", "engine", "quant", *names, "tp", "pp", "ep", "dp"))
 
 
 def search_load(
@@ -259,11 +259,11 @@ def search_load(
               "memory_margin": memory_margin}  # fmt: skip
     limits = (*limits_of(bounds), *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
-    rooms = tuple(rooms_of(found, splits, free, fixed, load, token_budget))
+    grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
     outputs = (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN))
-    apart = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
-    task = Task(partial(evaluate, spread=spread, **lengths), rooms, goal, limits, outputs, apart, ALIKE)
-    first = {k: v for k, v in rooms[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
+    best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
+    task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
+    first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
     assumed = (*build_inference(batch=1, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
     answer = search(task, on, assumed=assumed)
     averages = [metrics.Limit(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]

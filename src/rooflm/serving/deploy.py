@@ -193,7 +193,7 @@ def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
-    limit: int | None = None, cache_block: int = 512,
+    limit: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
     at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
@@ -210,13 +210,13 @@ def make_requests(
                 raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
             speed = rate / (own * copies)
         found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
-        return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+        return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
     if rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
-    return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+    return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 
 
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
@@ -283,8 +283,7 @@ def serve(
     (40, 40)
     """
     load_arguments = {k: arguments.pop(k) for k in LOAD if k in arguments}
-    block = (options or {}).get("cache_block", 512)
-    load = make_requests(prompt, output, **load_arguments, cache_block=block)
+    load = make_requests(prompt, output, **load_arguments)
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}

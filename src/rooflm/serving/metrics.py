@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.serving.replica import BUCKETS, FINISHED, ORIGIN, REJECTED, RUNNING
+from rooflm.serving.meter import BUCKETS, ORIGIN
+from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.simulate import Run
 from rooflm.serving.steps import energy_fit
 
@@ -168,13 +169,13 @@ def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm
     device = run.pools[0].table.components.scenario.cluster.device
     finished = int(done.sum())
     tokens = float(t.output[done].sum())
-    active = sum(r.active for r in run.replicas) / (len(run.replicas) * seconds)
-    kv = sum(r.used_time / r.capacity for r in run.replicas) / (len(run.replicas) * seconds)
+    active = sum(r.meter.active for r in run.replicas) / (len(run.replicas) * seconds)
+    kv = sum(r.meter.kv_time / r.kv.capacity for r in run.replicas) / (len(run.replicas) * seconds)
     joules = energy(run)
     price = float(device.price) / 3600 * gpus * seconds
     count = {name: int((t.status == name).sum()) for name in ("finished", "rejected", "running", "waiting")}
     growth = queue_growth(run)
-    steps = sum(r.steps for r in run.replicas)
+    steps = sum(r.decoding.steps for r in run.replicas)
     values: dict[str, Any] = {
         "requests": len(t.arrival), **count, "duration_s": run.duration, "interrupted": run.interrupted,
         "ttft_s": spread(t.ttft[done]), "tpot_s": spread(t.tpot[done]), "itl_s": gap_spread(run.records.gaps),
@@ -183,11 +184,11 @@ def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm
         "output_tokens_per_s_per_gpu": tokens / seconds / gpus,
         "prompt_tokens_per_s": float(t.prompt[done].sum()) / seconds,
         "goodput_per_s": float(good.sum()) / seconds, "good_share": float(good.sum()) / max(len(t.arrival), 1),
-        "busy": active, "kv_occupancy": kv, "kv_peak": max(r.peak / r.capacity for r in run.replicas),
-        "kv_capacity_tokens": sum(r.capacity for r in run.replicas),
-        "queue": sum(r.queue_time for r in run.replicas) / seconds,
-        "running_mean": sum(r.sequence_steps for r in run.replicas) / steps if steps else 0.0,
-        "preemptions": sum(r.preemptions for r in run.replicas),
+        "busy": active, "kv_occupancy": kv, "kv_peak": max(r.kv.peak / r.kv.capacity for r in run.replicas),
+        "kv_capacity_tokens": sum(r.kv.capacity for r in run.replicas),
+        "queue": sum(r.meter.queue_time for r in run.replicas) / seconds,
+        "running_mean": sum(r.meter.sequence_steps for r in run.replicas) / steps if steps else 0.0,
+        "preemptions": sum(r.meter.preemptions for r in run.replicas),
         "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
         "gpus": gpus, "replicas": len(run.replicas),
         "cost_usd_per_request": price / max(finished, 1), "cost_usd_per_million_tokens": price / max(tokens, 1) * 1e6,
@@ -212,15 +213,15 @@ def energy(run: Run) -> float:
             if r.table is not pool.table or r.role != pool.role:
                 continue
             share = pool.table.ranks
-            steps = r.steps * share
-            joules += ranks * float(decode @ np.array([steps, r.sequence_steps, r.context_steps]))
-            joules += ranks * float(prefill @ np.array([r.prefill_passes, r.prefill_tokens, r.prefill_pairs]))
+            steps, did = r.decoding.steps * share, r.meter
+            joules += ranks * float(decode @ np.array([steps, did.sequence_steps, did.context_steps]))
+            joules += ranks * float(prefill @ np.array([did.prefill_passes, did.prefill_tokens, did.prefill_pairs]))
     return joules
 
 
 def timeline(run: Run) -> dict[str, Array]:
     """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas."""
-    lists = [np.array(r.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
+    lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
     times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
     if times.size > 2000:
         times = times[np.linspace(0, times.size - 1, 2000).astype(int)]
@@ -236,7 +237,7 @@ def timeline(run: Run) -> dict[str, Array]:
         at = np.maximum(np.searchsorted(samples[:, 0], times, side="right") - 1, 0)
         out["waiting"] += samples[at, 1]
         out["running"] += samples[at, 2]
-        out["kv"] += samples[at, 3] / r.capacity / len(run.replicas)
+        out["kv"] += samples[at, 3] / r.kv.capacity / len(run.replicas)
     return out
 
 
