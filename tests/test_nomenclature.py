@@ -58,3 +58,9 @@ def test_public_names() -> None:
     assert all(getattr(rooflm, name) is not None for name in rooflm.__all__)
     with pytest.raises(AttributeError):
         rooflm.nothing  # noqa: B018
+
+
+def test_the_engines_part_is_what_its_fields_say() -> None:
+    from rooflm_fit.nomenclature import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m rooflm_fit.nomenclature"

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import family_of
 from rooflm.errors import RooflmError
-from rooflm.estimate.bands import FEWEST, LEVELS, asked, family
+from rooflm.estimate.bands import FEWEST, LEVELS, asked
 from rooflm.kernels.constants import ANY
 from rooflm.validation.folds import held_out
 from rooflm.validation.readers.distrust import distrusted
@@ -107,7 +108,7 @@ def percentiles(ratios: Sequence[Ratio], power: float = 1.0) -> list[BandRow]:
     """10th and 90th percentile, widened by a power, of every set that has enough rows, and of each phase as a whole."""
     sets: dict[tuple[str, str, str], list[float]] = {}
     for r in ratios:
-        kin = f"{family(r.engine)}{ANY}"
+        kin = f"{family_of(r.engine)}{ANY}"
         for engine in (r.engine, kin, ANY):
             for architecture in (r.architecture, ANY):
                 sets.setdefault((r.phase, engine, architecture), []).append(r.ratio)

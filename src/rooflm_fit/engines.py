@@ -34,7 +34,7 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.readers.distrust import distrusted
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
-from rooflm_fit.engine_rows import VERSIONS, updated, write
+from rooflm_fit.engine_rows import file_of, updated, write
 from rooflm_fit.jobs import FREE, JOBS, Job
 
 FOLDS = 3
@@ -285,15 +285,14 @@ GENERAL = ("~geforce", "~apple", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "a
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 
-def write_engines(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted constants into the engine rows of `path`, in place; what is not fitted stays."""
-    text = path.read_text(encoding="utf-8")
+def write_engines(results: Mapping[str, Fitted]) -> None:
+    """Put the fitted constants into the engines' rows, in place; what is not fitted stays."""
     for name, found in results.items():
         for engine in JOBS[name].engines:
             own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
             shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
-            text = updated(text, engine, shared | own)
-    write(path, text)
+            path = file_of(engine)
+            write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
@@ -348,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.rows:
         write_rows(args.rows, results)
     if args.write:
-        write_engines(VERSIONS, results)
+        write_engines(results)
         write_cards(CALIBRATION / "devices.toml", results)
 
 

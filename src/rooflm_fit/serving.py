@@ -26,7 +26,7 @@ from rooflm.serving.simulate import Pool
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
 from rooflm.validation.under_load import Case, cases, load, means, options, release, scenario, scored
-from rooflm_fit.engine_rows import INFERENCE, retabled, updated, write
+from rooflm_fit.engine_rows import file_of, retabled, updated, write
 from rooflm_fit.serving_constants import BUMP, CARD, LACKS, PRIORS, RELEASE, Constants, Theta, applies, bumped, prior_of
 
 Array = NDArray[np.float64]
@@ -317,8 +317,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(said(f"{engine} fitted on all", r))
         print("\n".join(by_group(items, r, aside)), flush=True)
         if given.write:
-            text = put(INFERENCE.read_text(encoding="utf-8"), whole.theta, report | errors(r), len(items))
-            write(INFERENCE, text)
+            path = file_of(engine)
+            write(path, put(path.read_text(encoding="utf-8"), whole.theta, report | errors(r), len(items)))
     return 0
 
 

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from rooflm import RooflmError, infer, serve
-from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, Engine, ServerOptions
-from rooflm.catalogue.engines import load_engine, row_of
+from rooflm.catalogue.engine import ABOUT, GROUPS, PLACES, Command, Engine, ServerOptions
+from rooflm.catalogue.engines import engine_names, load_engine, row_of
 from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.quant import parse_quant
 from rooflm.cli.app import main
 from rooflm.estimate.inference_results import error_band
+from rooflm.search.serve_command import serve_command
 
 HERE: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "batch": 8, "quant": "fp8"}
 
@@ -161,8 +163,8 @@ def test_bad_rows_say_what_is_wrong(tmp_path: Path) -> None:
 
 def test_every_field_of_an_engine_is_described_once() -> None:
     groups = {f.name for f in fields(Engine)} - set(abouts(Engine))
-    assert groups == {*GROUPS, "name", "server", "residuals"}
-    for kind in (*GROUPS.values(), ServerOptions):
+    assert groups == {*GROUPS, "name", "server", "command", "residuals"}
+    for kind in (*GROUPS.values(), ServerOptions, Command):
         assert {f.name for f in fields(kind)} == set(abouts(kind)), kind
     assert all(about.meaning and (about.kind != "number" or about.unit) for about in ABOUT.values())
     names = [name for kind in (Engine, *GROUPS.values()) for name in abouts(kind)]
@@ -178,3 +180,36 @@ def test_a_constant_goes_by_its_own_name_and_by_its_place() -> None:
     assert grid.tpot_s.shape == (2, 2)
     with pytest.raises(RooflmError, match="did you mean 'step'"):
         infer(**here, sets={"engine.stepp": 1e-3})
+
+
+def test_engines_of_single_tables_are_found_by_name_and_not_offered() -> None:
+    for name in ("hf-boxes", "tgi", "mlc", "exllamav2", "tinychat-2.0", "megatron-infer", "trtllm-nemo"):
+        assert load_engine(name).name == name and name not in engine_names()
+    assert load_engine("tinychat-1.0").name == "tinychat"  # by alias, too
+
+
+def test_an_engine_is_one_row(tmp_path: Path) -> None:
+    """Kernels, costs, server and command of a new engine: all from its row."""
+    name = own(
+        tmp_path,
+        'base = "sglang"\nstep = "2 ms"\n[server]\nscheduler = "static"\n[cards.h100-sxm-80gb]\nspeed = 2\n'
+        '[command]\nstart = "serve {model}"\ntp = "--ranks {tp}"\nbatch = ""\nlength = ""\nmemory = ""\nbudget = ""',
+    )
+    e, theirs = load_engine(name, "h100-sxm-80gb"), load_engine("sglang")
+    assert (e.host.step, e.factors.speed, e.server.scheduler) == (2e-3, 2.0, "static")
+    assert e.kernels == theirs.kernels
+    assert serve_command("m", e, parse_quant("bf16"), {"tp": 4, "batch": 9}, 99) == "serve m --ranks 4"
+
+
+def test_no_engine_is_named_in_code() -> None:
+    source = Path(__file__).parents[2] / "src" / "rooflm"
+    name = re.compile(r'"(vllm|sglang|trtllm|llama\.cpp|megatron|nemo(?!tron))')
+    allowed = ("cli/", "validation/", "serving/metrics.py", "serving/deploy.py")  # the last two: how a benchmark counts
+    found = [
+        f"{path.relative_to(source)}: {line.strip()}"
+        for path in source.rglob("*.py")
+        if not str(path.relative_to(source)).startswith(allowed)
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if name.search(line) and ">>>" not in line and not line.startswith('"""')
+    ]
+    assert found == []

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
-from rooflm.estimate.bands import Band, around, band, family
+from rooflm.estimate.bands import Band, around, band
 from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.build_inference import build_inference
 from rooflm.validation import Request, published_tables, read_rows
@@ -137,7 +137,7 @@ def test_bands_widen_where_less_is_known() -> None:
     assert far is not None
     assert far.high / far.low > near.high / near.low
     assert far.level == "all rows"
-    assert family("trtllm-0.9") == "trtllm"
+    assert family_of("trtllm-0.9") == "trtllm"
     assert around(2.0, Band(0.5, 2.0, 1, ""), rate=True) == (1.0, 4.0)
 
 

@@ -63,7 +63,7 @@ class ServerOptions:
 class Kernels:
     """Which kernels it runs, and how a graph is built of them."""
 
-    whose: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables")
+    whose: str = word("torch", "whose measured kernels it runs: a key of the calibration tables")
     fused: bool = flag(
         True,
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
@@ -74,6 +74,7 @@ class Kernels:
     all_reduce: str = word(
         "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
     )
+    fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
         0.0,
         "time of query heads that read the KV cache each by itself, over that of 16-bit values at L1's rate",
@@ -217,6 +218,14 @@ class Habits:
     """What a training framework does unless told otherwise."""
 
     zero: Num = number(1, "ZeRO stage unless told otherwise", high=3, whole=True)
+    zero_one: bool = flag(True, "it shards optimiser states apart from gradients (FSDP shards both: no ZeRO-1)")
+    pipeline_zero: Num = number(
+        3,
+        "highest ZeRO stage that goes with its pipelines (DeepSpeed documents that 2 and 3 do not; Megatron-LM's "
+        "distributed optimizer is 1)",
+        high=3,
+        whole=True,
+    )
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
     selective: str = word(
@@ -270,6 +279,36 @@ class Factors:
 
 
 @dataclass(frozen=True)
+class Command:
+    """How it is started: what each part of a search's answer is in words of its command line.
+
+    In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `budget`,
+    `memory_fraction`, `free_fraction`; of attention data parallelism `group` (its ranks in all), `group_budget`.
+    """
+
+    start: str = word("", "the program that serves (none: no command is known)")
+    train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
+    tp: str = word("", "a tensor group above 1")
+    pp: str = word("", "pipeline stages above 1")
+    dp: str = word("", "data-parallel ranks above 1")
+    ep: str = word("", "expert ranks above 1")
+    attention_dp: str = word("", "ranks that share experts and have sequences of their own")
+    attention_dp_file: str = word("", "the same as a line of the file of options")
+    attention_tp: bool = flag(True, "such ranks may be tensor groups")
+    batch: str = word("", "most sequences at a time")
+    length: str = word("", "longest sequence")
+    whole: str = word("", "prompts go in whole")
+    budget: str = word("", "tokens of a pass")
+    chunked: str = word("", "prompts longer than that go in by chunks")
+    memory: str = word("", "share of memory, where it is not all")
+    free: str = word("", "share of what is left for the cache, where it is not all")
+    fp8: str = word("", "8-bit weights and activations")
+    kv8: str = word("", "an 8-bit cache")
+    kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
+    file: str = word("", "the file of options")
+
+
+@dataclass(frozen=True)
 class Engine:
     """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
     (`engine.step` is engine.host.step), in `but`."""
@@ -278,6 +317,7 @@ class Engine:
     version: str = word("", "release")
     date: str = word("", "when it was released, or measured")
     phase: str = word("inference", "what it does", ("inference", "training"))
+    family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
     kernels: Kernels = Kernels()
     host: Host = Host()
@@ -287,6 +327,7 @@ class Engine:
     overlaps: Overlaps = Overlaps()
     factors: Factors = Factors()
     server: ServerOptions = ServerOptions()
+    command: Command = Command()
     residuals: Residuals | None = None
     """One's own measurements over the predictions, from the engine's own file."""
 
@@ -315,7 +356,7 @@ class Engine:
         """A constant by its own name.
 
         >>> Engine("x").value("kernels"), Engine("x").value("gap")
-        ('vllm', 0.0)
+        ('torch', 0.0)
         """
         return attrgetter(PLACES[name])(self)
 
@@ -327,12 +368,12 @@ GROUPS: dict[str, Any] = {
 PLACES: dict[str, str] = {
     **{name: name for name in abouts(Engine)},
     **{name: f"{group}.{name}" for group, kind in GROUPS.items() for name in abouts(kind) if name != "whose"},
-    "kernels": "kernels.whose", "server": "server", "residuals": "residuals",
+    "kernels": "kernels.whose", **{name: name for name in ("server", "command", "residuals")},
 }  # fmt: skip
 """Constant by its own name -> where it stands."""
 ABOUT: dict[str, About] = {
     name: abouts(GROUPS.get(place.rpartition(".")[0], Engine))[place.rpartition(".")[2]]
-    for name, place in PLACES.items() if name not in ("server", "residuals")
+    for name, place in PLACES.items() if name not in ("server", "command", "residuals")
 }  # fmt: skip
 """Constant by its own name -> what is known of it."""
 Engine.places = PLACES

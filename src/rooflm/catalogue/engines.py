@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
+from rooflm.catalogue.engine import ABOUT, Command, Engine, ServerOptions
 from rooflm.catalogue.fields import About, abouts, bounded, held
 from rooflm.catalogue.residuals import parse
-from rooflm.errors import RooflmError, near_matches
+from rooflm.errors import RooflmError, UnknownNameError, near_matches
 
 Factors = Mapping[str, Mapping[str, float]]
 """Card or release -> field of the engine -> factor."""
@@ -36,7 +36,8 @@ def _schema() -> type[Any]:
     own: list[Any] = [(name, bool | float | int | str | None, None) for name in ABOUT]
     factors = dict[str, dict[str, float]]
     about: list[Any] = [("base", str | None, None), ("aliases", list[str], []), ("source", str | None, None),
-                        ("note", str, ""), ("server", dict[str, Any], {}), ("cards", factors, {}),
+                        ("note", str, ""), ("server", dict[str, Any], {}), ("command", dict[str, Any], {}),
+                        ("usual", bool, False), ("older", str, ""), ("cards", factors, {}),
                         ("releases", factors, {}), ("fitted", dict[str, float], {})]  # fmt: skip
     return msgspec.defstruct("EngineRow", own + about, forbid_unknown_fields=True, kw_only=True)
 
@@ -87,6 +88,45 @@ def releases(name: str) -> list[str]:
     return sorted(row_of(name).releases)
 
 
+def at_release(name: str, release: str) -> str:
+    """The engine to load for a release: with its own constants where some were fitted; before all that were (by the
+    first number) the row that `older` names; else the engine as it is.
+
+    >>> [at_release("trtllm", r) for r in ("1.0.0rc3", "0.17.0", "9.9", "")]
+    ['trtllm@1.0.0rc3', 'trtllm-0.17', 'trtllm', 'trtllm']
+    """
+    known = releases(name)
+    if release in known:
+        return f"{name}{RELEASE}{release}"
+    older = catalogue.raw_row("engine", name)[0].get("older", "")
+    first = [int(r.partition(".")[0]) for r in (release, *known) if r.partition(".")[0].isdigit()]
+    return older if older and release[:1].isdigit() and first and first[0] < min(first[1:], default=0) else name
+
+
+def family_of(name: str) -> str:
+    """The engine that one is a release of; a name that no row has, as it is.
+
+    >>> family_of("vllm-2024-rocm"), family_of("llama.cpp-2024-05"), family_of("hf-eager"), family_of("nobody")
+    ('vllm', 'llama.cpp', 'hf-eager', 'nobody')
+    """
+    try:
+        e = load_engine(name)
+    except UnknownNameError:
+        return name
+    return e.family or e.runs
+
+
+@lru_cache
+def usual_engine(phase: str) -> str:
+    """The engine that is assumed where none is named, of a phase ("inference", "training"): the row that says `usual`.
+
+    >>> usual_engine("inference"), usual_engine("training")
+    ('vllm', 'megatron')
+    """
+    rows = {name: catalogue.raw_row("engine", name)[0] for name in engine_names()}
+    return next(name for name, row in rows.items() if row.get("usual") and load_engine(name).phase == phase)
+
+
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
     """An engine by name, alias or path with its factors by card and release. above: the files that build on it."""
     if name in above:
@@ -108,6 +148,7 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     base = row_of(typed.base, (*above, name)) if typed.base else Row(Engine(canonical), {}, {})
     values = _values(ABOUT, {k: getattr(typed, k) for k in ABOUT if getattr(typed, k) is not None}, label)
     values["server"] = replace(base.engine.server, **_values(abouts(ServerOptions), typed.server, f"{label}: server"))
+    values["command"] = replace(base.engine.command, **_values(abouts(Command), typed.command, f"{label}: command"))
     known = catalogue.beside(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
@@ -115,9 +156,9 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     if catalogue.is_path(name):
         inherited = [_without(own, values) for own in (base.cards, base.releases)]
         cards, others = {**inherited[0], **cards}, {**inherited[1], **others}
-        values.setdefault("measured_as", base.engine.runs if typed.base else "")
+        values = {"measured_as": base.engine.runs, "family": base.engine.family} | values if typed.base else values
     else:
-        values.setdefault("measured_as", "")
+        values = {"measured_as": "", "family": ""} | values
     return Row(replace(base.engine, name=canonical).but(**values), cards, others)
 
 

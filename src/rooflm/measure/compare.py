@@ -76,7 +76,7 @@ def model_of(case: Case, shape: str) -> Model:
 def style_of(case: Case, engine: Engine) -> Engine:
     """The engine as the case ran it: fused kernels where it was compiled, the attention that it used."""
     flash = case.attention == "sdpa"
-    own = engine.but(flash=flash, decode_flash=flash) if not engine.name.startswith("vllm") else engine
+    own = engine.but(flash=flash, decode_flash=flash) if not engine.kernels.fixed_attention else engine
     return own.but(fused=True) if case.compiled else own
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, usual_engine
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.models import load_model
@@ -197,7 +197,7 @@ def build_inference(
         assumed.append("efficiency calibrated")
     if engine is None:
         own = catalogue.own_row("engine", gpu)
-        engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
+        engine = (own or usual_engine("inference")) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = load_engine(engine, machine.device.name)
     degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)

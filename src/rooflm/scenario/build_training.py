@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, usual_engine
 from rooflm.catalogue.fields import one_of
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
@@ -158,7 +158,7 @@ def build_training(
         assumed.append("efficiency calibrated")
     if engine is None:
         own = own_row("engine", gpu)
-        engine = "ideal" if mode.mode == "ideal" else own or "megatron"
+        engine = "ideal" if mode.mode == "ideal" else own or usual_engine("training")
         assumed.append(f"engine {engine}")
     runner = load_engine(engine)
     if tp is None and pp is None:

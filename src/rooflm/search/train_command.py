@@ -20,15 +20,12 @@ configuration: Float8LinearConverter).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
 
-MEGATRON = ("megatron", "megatron-2021", "megatron-2022", "megatron-deepspeed", "megatron-bridge", "nemo", "ideal")
-"""Engines that take Megatron-LM's arguments (Megatron-Bridge and NeMo have the same fields by the same names)."""
-TORCHTITAN = ("torchtitan", "fsdp")
 SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe", "dualpipe": "DualPipeV"}
 """Schedule -> the name that torchtitan (torch.distributed.pipelining) knows it by."""
 LOW = {
@@ -67,11 +64,8 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     """
     v = {**fixed, **chosen}
     sizes = {k: int(v.get(k) or 1) for k in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch")}
-    if engine.name in MEGATRON:
-        return " ".join(_megatron(model, engine, sizes, v))
-    if engine.name in TORCHTITAN and v.get("schedule", "1f1b") in SCHEDULES:
-        return " ".join(_torchtitan(model, engine, sizes, v))
-    return ""
+    make = PROGRAMS.get(engine.command.train)
+    return "" if make is None else " ".join(make(model, engine, sizes, v))
 
 
 def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
@@ -162,7 +156,10 @@ def _megatron_sharding(engine: Engine, zero: int) -> list[str]:
 
 
 def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
-    """run_train.sh with the options of a configuration; a batch larger than dp x local batch is accumulated."""
+    """run_train.sh with the options of a configuration; a batch larger than dp x local batch is accumulated. Nothing of
+    a schedule that it has not."""
+    if v.get("schedule", "1f1b") not in SCHEDULES:
+        return []
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
     words = [f"NGPU={min(gpus, node)}"]
@@ -200,3 +197,10 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     narrow = str(v.get("dtype") or "bf16") not in ("bf16", "fp16", "fp32")
     note = [f"# {v['dtype']}: a converter in the configuration (docs/float8.md, docs/mxfp8.md)"] if narrow else []
     return [*words, f"--activation_checkpoint.mode {mode}", "--compile.enable", *note]
+
+
+PROGRAMS: dict[str, Callable[[Model, Engine, Mapping[str, int], Mapping[str, Any]], list[str]]] = {
+    "pretrain_gpt.py": _megatron,
+    "run_train.sh": _torchtitan,
+}
+"""Program (`Engine.command.train`) -> its words. Megatron-Bridge and NeMo have Megatron-LM's fields by its names."""

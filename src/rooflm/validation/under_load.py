@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import RELEASE, load_engine, releases
+from rooflm.catalogue.engines import at_release, load_engine
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
@@ -91,17 +91,6 @@ def recipes() -> list[dict[str, Any]]:
     return found
 
 
-OLDER = {("trtllm", "0"): "trtllm-0.17"}
-"""(Engine, what a release begins with) -> row of releases before those that its constants were fitted on."""
-
-
-def engine_row(case: Case) -> str:
-    """The engine's row of a run, with its release where constants of it were fitted."""
-    own = OLDER.get((case.engine, release(case).partition(".")[0]), case.engine)
-    version = release(case)
-    return f"{own}{RELEASE}{version}" if version in releases(own) else own
-
-
 def recipe(case: Case) -> dict[str, Any]:
     """What the script of a run's campaign sets (data/calibration/serving.toml, [[recipe]]): the first row that fits its
     engine, release, model, card, weight type, lengths and tensor group; nothing where none does."""
@@ -166,7 +155,9 @@ def cache_type(case: Case) -> str | None:
 def scenario(case: Case) -> Scenario:
     """The scenario of a run, with the constants of its release."""
     kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
-    s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=engine_row(case)).scenario
+    s = build_inference(
+        **kwargs, batch=case.kwargs.get("dp", 1), engine=at_release(case.engine, release(case))
+    ).scenario
     return replace(s, engine=s.engine.but(captured=recipe(case).get("captured", s.engine.host.captured)))
 
 
