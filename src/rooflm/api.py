@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from rooflm.sweep.stream import Progress, Streamed
 
 
-def infer_over(axes: int = 0, **arguments: Any) -> InferenceEstimate:
-    """The estimate of arguments whose numbers may be arrays of `axes` dimensions."""
-    request = build_inference(**arguments)
+def infer_over(axes: int = 0, alone: bool = False, **arguments: Any) -> InferenceEstimate:
+    """The estimate of arguments whose numbers may be arrays of `axes` dimensions. alone: a split that breaks a rule is
+    refused; otherwise, inside a grid or a search, its points are marked."""
+    request = build_inference(**arguments, alone=alone)
     scenario = replace(request.scenario, axes=axes)
     return infer_scenario(scenario, request.assumed, request.warnings)
 
@@ -90,7 +91,7 @@ NOT_INPUTS = ("zip", "outputs", "on")
 
 def infer_point(arguments: Point) -> InferenceEstimate:
     """One prediction from arguments without lists (see `infer`)."""
-    return infer_over(**{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+    return infer_over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
 
 
 InferGrid = Grid
@@ -127,12 +128,12 @@ def infer_grid(arguments: Point) -> Grid | None:
     return make_grid(infer_flat, arguments, INFER_KEYS)
 
 
-def train_over(axes: int = 0, **arguments: Any) -> TrainingEstimate:
-    """The training estimate of arguments whose numbers may be arrays of `axes` dimensions."""
+def train_over(axes: int = 0, alone: bool = False, **arguments: Any) -> TrainingEstimate:
+    """The training estimate of arguments whose numbers may be arrays of `axes` dimensions; alone: as `infer_over`."""
     from rooflm.estimate.training import train_scenario
     from rooflm.scenario.build_training import build_training
 
-    request = build_training(**arguments)
+    request = build_training(**arguments, alone=alone)
     return train_scenario(replace(request.scenario, axes=axes), request.assumed, request.warnings)
 
 
@@ -146,7 +147,7 @@ def train_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **argument
 
 def train_point(arguments: Point) -> TrainingEstimate:
     """One prediction of training from arguments without lists (see `train`)."""
-    return train_over(**{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+    return train_over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
 
 
 def train_grid(arguments: Point) -> Grid | None:

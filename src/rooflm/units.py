@@ -6,6 +6,7 @@ quantiphy does the parsing of decimal prefixes; the binary ones (GiB) are handle
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -117,6 +118,18 @@ def is_plain(value: object, number: float) -> bool:
     (True, False, False)
     """
     return isinstance(value, int | float) and value == number
+
+
+def any_of(flags: Iterable[Num]) -> NDArray[Any]:
+    """True where any of these flags is.
+
+    >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
+    ([True, False], False)
+    """
+    out: NDArray[Any] = np.zeros((), dtype=bool)
+    for flag in flags:
+        out = out | np.asarray(flag)
+    return np.asarray(out)
 
 
 def quantity_of_any_unit(text_: str, field: str) -> float:

@@ -130,8 +130,10 @@ def test_tables_keep_to_80_columns(train):
 def test_what_does_not_fit_says_what_would(train):
     _, out, _ = train(*GPT, "--micro-batch", "32")
     assert re.search(r"DOES NOT FIT: [\d.]+ GiB too much; the largest micro-batch that fits is \d", out)
-    _, out, _ = train(*GPT, "--batch", "20", "--vp", "3")
-    assert "CANNOT RUN: interleaving needs a multiple of pp micro-batches." in out
+    status, out, err = train(*GPT, "--batch", "20", "--vp", "3")
+    assert (status, out) == (2, "") and "needs a multiple of pp 8: make batch a multiple of 8" in err
+    _, out, _ = train(*GPT, "--batch", "20,24", "--vp", "3")
+    assert "interleaving needs a multiple of pp micro-batches" in out
 
 
 def test_an_option_without_effect_is_said(train):
@@ -165,11 +167,11 @@ def test_files_hold_the_band(train, tmp_path, suffix):
     ("changes", "says"),
     [
         (("gpt3-175x",), "did you mean 'gpt3-175b'"),
-        (("--gpu", "a101"), "unknown GPU 'a101': did you mean 'a10' or 'a100-sxm-80gb'?"),
+        (("--gpu", "a101"), "unknown GPU 'a101': did you mean 'a10' or 'a100-sxm-80gb'"),
         (("--cluster", "dgx-x"), "unknown cluster 'dgx-x'"),
         (("--engine", "megatrn"), "did you mean 'megatron'"),
         (("--tp", "7"), "gpus is 64, but tp 7 x pp 8 must divide it"),
-        (("--dp", "4"), "gpus is 64, but tp 8 x pp 8 x dp 4 must divide it"),
+        (("--dp", "4"), "gpus is 64, but tp x pp x dp x cp is 256"),
         (("--ep", "2"), "gpt3-175b has no experts"),
         (("--batch", "0"), "batch is 0, but it must be a whole number of at least 1"),
         (("--batch", "2.5"), "batch is 2.5, but it must be a whole number"),

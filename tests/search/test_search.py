@@ -40,6 +40,8 @@ def brute_force(limits):
         SMALL["gpu"], SMALL["quant"], degrees(model, SMALL["gpus"], {}), BATCHES
     ):
         tp, pp, dp, ep = split
+        if dp > batch:
+            continue  # refused alone
         e = rooflm.infer(
             "llama-13b",
             gpu=gpu,

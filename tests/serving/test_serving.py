@@ -22,11 +22,11 @@ from rooflm.serving.replica import FINISHED, REJECTED
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
-from rooflm.serving.steps import Reach, StepTable, components
+from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.workload import Requests, closed_loop, open_loop, shared_prefix
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
-PARTS = components(SCENARIO, Reach(8192 + 512, 512, 8192))
+PARTS = components(SCENARIO, TableSize(8192 + 512, 512, 8192))
 TABLE = StepTable(PARTS)
 KV = capacity(SCENARIO, 8192, 8192)
 

@@ -3,16 +3,19 @@ split."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
 from rooflm.estimate.step import add_up
+from rooflm.scenario.rules import INFERENCE, Rule, divisors, flags, tensor_ways
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, any_of
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,24 @@ class Memory:
         return self.capacity - self.total
 
 
+OUT_OF_MEMORY = "out of memory"
+"""The reason that is no rule of a split."""
+
+
 class Limits(NamedTuple):
     """Why a scenario cannot run: one flag a reason (arrays of bool)."""
 
     flags: dict[str, Num]
+
+    @property
+    def illegal(self) -> NDArray[Any]:
+        """True where a rule of the split is broken, whatever the memory."""
+        return any_of(flag for reason, flag in self.flags.items() if reason != OUT_OF_MEMORY)
+
+    @property
+    def broken(self) -> NDArray[Any]:
+        """True where anything stands against it."""
+        return any_of(self.flags.values())
 
     @property
     def reason(self) -> Num:
@@ -117,8 +134,7 @@ def sequence_bytes(s: Scenario) -> Num:
 
 def pass_tokens(s: Scenario, sequences: Num) -> Num:
     """New tokens of the largest pass of one device."""
-    new = s.workload.prompt - s.workload.cached
-    return np.maximum(np.minimum(sequences * new, s.engine.room.token_budget) / s.mapping.cp, sequences)
+    return np.maximum(np.minimum(sequences * s.workload.new, s.engine.room.token_budget) / s.mapping.cp, sequences)
 
 
 def token_bytes(s: Scenario) -> Num:
@@ -132,7 +148,7 @@ def token_bytes(s: Scenario) -> Num:
 
 def logit_bytes(s: Scenario) -> Num:
     """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
-    rows = (s.workload.prompt - s.workload.cached) if s.workload.logits == "all" else 1
+    rows = s.workload.new if s.workload.logits == "all" else 1
     return rows * np.ceil(s.model.vocab / s.mapping.tp) * (s.quant.half_bytes + 4.0)
 
 
@@ -142,7 +158,7 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     own = needs(s) if need is None else need
     fixed = memory_use(s, np.zeros(()), own)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
-    new = np.maximum(s.workload.prompt - s.workload.cached, 1) / s.mapping.cp
+    new = s.workload.new / s.mapping.cp
     each = own.sequence / s.engine.room.free_fraction + own.logit
     token = own.token
     small = np.floor(free / (each + new * token))
@@ -154,32 +170,9 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     return np.maximum(np.minimum(best, s.engine.room.max_sequences), 0) * s.mapping.dp
 
 
-def check(s: Scenario, fits: Num) -> Limits:
-    """The rules of a legal mapping, and memory, each a flag with its reason."""
-    m, model = s.mapping, s.model.scaled()
-    flags: dict[str, Num] = {}
-    heads = [b.mixer.heads for b in model.blocks if b.mixer is not None]
-    flags["tp does not divide the heads"] = _any([h % m.tp != 0 for h in heads])
-    flags["the degrees do not divide the GPUs"] = m.uneven
-    flags["the degrees make another number of GPUs"] = m.misfit
-    flags["pp exceeds the layers"] = np.asarray(m.pp > model.layers)
-    flags["dp exceeds the batch"] = np.asarray(m.dp > s.workload.batch)
-    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
-    if experts:
-        flags["ep does not divide the experts"] = _any([x % m.ep != 0 for x in experts])
-        flags["ep does not fit tp x dp"] = np.asarray((m.tp * m.dp) % m.ep != 0)
-    else:
-        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
-    flags["out of memory"] = ~np.asarray(fits)
-    return Limits(flags)
-
-
-def _any(flags: list[Any]) -> Num:
-    """True where any flag is."""
-    out: Any = np.zeros((), dtype=bool)
-    for flag in flags:
-        out = out | np.asarray(flag)
-    return out
+def check(s: Scenario, fits: Num, rules: Iterable[Rule] = INFERENCE) -> Limits:
+    """The rules of a legal split, and memory, each a flag with its reason."""
+    return Limits({**flags(s, rules), OUT_OF_MEMORY: ~np.asarray(fits)})
 
 
 MOST_STAGES = 64
@@ -198,9 +191,8 @@ def fewest_gpus(s: Scenario) -> Split | None:
 
     The batch and lengths stay; data parallelism is left as it is.
     """
-    heads = max((int(np.max(b.mixer.heads)) for b in s.model.scaled().blocks if b.mixer is not None), default=1)
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
-    ways = np.array([d for d in range(1, heads + 1) if heads % d == 0 and d <= node], dtype=float)
+    ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
     stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
     mapping = replace(
         s.mapping, tp=ways[:, None], pp=stages[None, :], in_flight=1, ep=np.minimum(s.mapping.ep, ways[:, None])

@@ -13,7 +13,6 @@ import numpy as np
 from rooflm.estimate.capacity import (
     Limits,
     Memory,
-    _any,
     check,
     max_batch,
     memory_use,
@@ -139,13 +138,13 @@ class InferenceEstimate:
         return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
 
-THIRDS = np.array([0.0, 0.5, 1.0])
-"""Where in the output the decode step is evaluated: its first, middle and last step."""
+OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
+"""Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
 def prefill_passes(s: Scenario) -> Num:
     """Passes that the prompts of a rank take under the engine's token budget (chunked prefill, pipeline stages)."""
-    new = s.workload.prompt - s.workload.cached
+    new = s.workload.new
     most = np.where(np.asarray(s.mapping.pp) > 1, s.engine.stages.stage_tokens, np.inf)
     return np.maximum(np.ceil(running_sequences(s) * new / np.minimum(s.engine.room.token_budget, most)), 1)
 
@@ -155,12 +154,12 @@ def graphs(s: Scenario) -> tuple[Context, Context]:
     w, m = s.workload, s.mapping
     sequences = running_sequences(s)
     passes = prefill_passes(s)
-    new = w.prompt - w.cached
+    new = w.new
     rows = sequences / passes * (new if w.logits == "all" else 1)
     prefill = Pass(Prefill(sequences / passes, new, w.cached), None, rows)
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
-    contexts = first + (last - first) * THIRDS.reshape((3,) + (1,) * s.axes)
+    contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     flight = np.minimum(m.in_flight, m.pp)
     micro = np.ceil(sequences / flight)
     decode = Pass(None, Decode(micro, contexts), micro)
@@ -247,7 +246,7 @@ def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
     m, device = s.mapping, s.cluster.device
     sequences, passes, rounds = running_sequences(s), prefill_passes(s), waves(s)
     flight = np.minimum(m.in_flight, m.pp)
-    new = sequences / passes * (s.workload.prompt - s.workload.cached)
+    new = sequences / passes * s.workload.new
     one = step(timed.prefill, e, device, r, prompt_issue(e, new), sequences / passes, e.factors.prompt)
     # passes follow each other through the stages: pp + passes - 1 stage times
     overlapped = (m.pp + passes - 1) / m.pp if e.stages.pipelined else passes
@@ -270,7 +269,7 @@ def place(s: Scenario, phase: str) -> tuple[Num, ...]:
     """Where a scenario lies on `residuals.AXES`: logarithms of sequences, tokens (of the prompt, or of the middle
     context when decoding), bytes of weights, and devices that share them."""
     w, m = s.workload, s.mapping
-    tokens = w.prompt - w.cached if phase == "prefill" else w.prompt + np.maximum(w.output - 1, 1) / 2
+    tokens = w.new if phase == "prefill" else w.prompt + np.maximum(w.output - 1, 1) / 2
     values = (running_sequences(s), tokens, weight_bytes(s.model, Mapping(), s.quant), m.tp * m.pp * m.cp)
     return tuple(np.log(np.maximum(v, 1e-9)) for v in values)
 
@@ -312,7 +311,7 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         output_tokens_per_s_per_gpu=rate / gpus,
         requests_per_s=w.batch / latency,
         memory=memory,
-        fits=~np.asarray(_any(list(limits.flags.values()))),
+        fits=~limits.broken,
         max_batch=max_batch(s, need),
         limits=limits,
         comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},

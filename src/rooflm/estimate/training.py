@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.capacity import Limits, Memory
+from rooflm.estimate.capacity import Limits, Memory, check
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
@@ -25,7 +24,6 @@ from rooflm.estimate.training_step import (
     flops_seconds,
     forward_flops,
     grad_bytes,
-    micro_batches,
     recomputed_flops,
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
@@ -33,7 +31,8 @@ from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.rules import TRAINING
+from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num
 
 
@@ -162,37 +161,6 @@ def volumes(step: TrainingStep) -> dict[str, Num]:
     return sent
 
 
-def check(s: Scenario, c: Context, fits: Num) -> Limits:
-    """The rules of a legal training mapping, and memory, each a flag with its reason."""
-    m, model, w = s.mapping, c.model, s.workload
-    flags: dict[str, Num] = {}
-    wrong: Any = np.zeros((), dtype=bool)
-    for block in model.blocks:
-        if block.mixer is not None:
-            wrong = wrong | np.asarray(block.mixer.heads % m.tp != 0)
-    flags["tp does not divide the heads"] = wrong
-    flags["the degrees do not divide the GPUs"] = m.uneven
-    flags["the degrees make another number of GPUs"] = m.misfit
-    flags["pp x vp exceeds the layers"] = np.asarray(m.pp * m.vp > model.layers + 2)
-    flags["dp x micro_batch does not divide the batch"] = np.asarray(w.batch % (m.dp * m.micro_batch) != 0)
-    flushes = s.training.flushes
-    if not (isinstance(flushes, int) and flushes == 1):
-        flags["flushes does not divide the micro-batches"] = np.asarray(micro_batches(s) % flushes != 0)
-    if m.schedule == "interleaved":
-        each = micro_batches(s) / flushes
-        short = (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (each % m.pp != 0)
-        flags["interleaving needs a multiple of pp micro-batches"] = short
-    experts = [b.ffn.experts for b in model.blocks if b.ffn is not None and hasattr(b.ffn, "experts")]
-    wrong = np.zeros((), dtype=bool)
-    for count in experts:
-        wrong = wrong | np.asarray(count % m.ep != 0) | np.asarray((m.tp * m.cp * m.dp) % m.ep != 0)
-    flags["ep does not divide the experts or tp x cp x dp"] = wrong
-    if not experts:
-        flags["ep needs a mixture of experts"] = np.asarray(np.asarray(m.ep) > 1)
-    flags["out of memory"] = ~np.asarray(fits)
-    return Limits(flags)
-
-
 def products_dtype_peak(s: Scenario) -> Num:
     """FLOP/s of the device in the data type of the products."""
     return s.cluster.device.peak[rates(s).dtype["quant"]]
@@ -232,10 +200,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     model_flops = 3.0 * forward * batch
     again = recomputed_flops(s, layers) * batch
     memory = memory_use(s, c)
-    limits = check(s, c, memory.total <= memory.capacity)
-    illegal: Any = np.zeros((), dtype=bool)
-    for flag in limits.flags.values():
-        illegal = illegal | flag
+    limits = check(s, memory.total <= memory.capacity, TRAINING)
     energy = energy_of(step)
     return TrainingEstimate(
         step_time=step.total,
@@ -245,7 +210,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
         mfu_causal=3.0 * causal * batch / peak_work,
         hfu=(model_flops + again) / peak_work,
         memory=memory,
-        fits=~illegal,
+        fits=~limits.broken,
         limits=limits,
         max_micro_batch=largest_micro_batch(s, memory),
         micro_batches=step.micro_batches,

@@ -21,7 +21,7 @@ from rooflm.graph.feedforward import reached_ranks
 from rooflm.graph.forward import Context, Pass, Prefill
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, is_plain
 
 Nodes = list[Op | Comm]
@@ -116,14 +116,6 @@ def trained_model(s: Scenario) -> Model:
 def multi_token(s: Scenario) -> bool:
     """Whether layers predict tokens further ahead (MTP; structural: an array of depths means yes)."""
     return not is_plain(s.training.mtp, 0)
-
-
-def micro_batches(s: Scenario) -> Num:
-    """Micro-batches of a step on one data-parallel rank.
-
-    A batch that does not divide leaves the last one partly empty.
-    """
-    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
 
 
 def grad_bytes(s: Scenario) -> Num:

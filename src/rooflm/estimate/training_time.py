@@ -20,7 +20,6 @@ from rooflm.estimate.training_step import (
     document,
     grad_bytes,
     held,
-    micro_batches,
     multi_token,
     step_graph,
 )
@@ -30,7 +29,7 @@ from rooflm.kernels import training_factors as factors
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, is_plain
 
 

@@ -72,7 +72,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
         times = EVALUATE[family](kept, shape, rate, w, s, r)
         for index, at in zip(members, which, strict=True):
-            out[index] = times[at] * (1.0 - ops[index].aside)
+            out[index] = times[at] * (1.0 - ops[index].overlapped)
     return np.asarray(np.maximum(out, floor))
 
 

@@ -14,14 +14,16 @@ import numpy as np
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import load_engine, usual_engine
+from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.bounds import allowed
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.units import Num, is_array
 
@@ -47,24 +49,11 @@ def whole(name: str, value: Any, least: int = 1) -> Num:
     if bad is None:
         number = float(flat)
         if not (math.isfinite(number) and number == math.floor(number) and number >= least):
-            raise RooflmError(f"{name} is {_plain(value)}, but it must be a whole number of at least {least}")
+            raise RooflmError(f"{name} is {shown(value)}, but it must be a whole number of at least {least}")
         return int(number)
     if bad.size:
-        raise RooflmError(f"{name} is {_plain(bad.flat[0])}, but it must be a whole number of at least {least}")
+        raise RooflmError(f"{name} is {shown(bad.flat[0])}, but it must be a whole number of at least {least}")
     return flat
-
-
-def _plain(value: Any) -> str:
-    """A number as a person writes it."""
-    number = float(value)
-    return str(int(number)) if math.isfinite(number) and number == int(number) else str(number)
-
-
-def divisors(value: int, near: int) -> str:
-    """The divisors of a number nearest to `near`, as "2 or 4"."""
-    ways = [d for d in range(1, value + 1) if value % d == 0]
-    ways.sort(key=lambda d: (abs(math.log(d / near)), d))
-    return " or ".join(str(d) for d in sorted(ways[:2]))
 
 
 def find_cluster(gpu: str | None, cluster: str | None) -> tuple[Cluster, list[str]]:
@@ -91,70 +80,40 @@ def node_size(cluster: Cluster) -> int:
 def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str]) -> dict[str, Any]:
     """tp, pp, dp, cp, ep from what was given: whatever of --gpus is not spoken for goes to tp within a node, then pp.
 
-    With tp or pp given, the rest of --gpus is data parallel. Raises RooflmError when the degrees do not multiply up.
+    With tp or pp given, the rest of --gpus is data parallel. Degrees that do not multiply up break a rule of `rules`.
     """
     named = ("tp", "pp", "dp", "cp", "ep")
     degrees: dict[str, Any] = {k: whole(k, given[k]) for k in named if given.get(k) is not None}
     gpus = given.get("gpus")
-    if gpus is not None:
-        gpus = whole("gpus", gpus)
-        rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
-        if not is_array(rest) and rest != int(rest):
-            product = " x ".join(f"{k} {_plain(degrees[k])}" for k in ("tp", "pp", "dp", "cp") if k in degrees)
-            raise RooflmError(f"gpus is {_plain(gpus)}, but {product} must divide it")
-        if "tp" not in degrees and "pp" not in degrees:
-            heads = next(
-                (int(b.mixer.heads) for b in model.blocks if b.mixer is not None and not is_array(b.mixer.heads)), 1
-            )
-            node = node_size(cluster)
-            ways = np.array([d for d in range(1, heads + 1) if heads % d == 0 and d <= node])
-            fit = (np.asarray(rest)[..., None] % ways == 0) & (ways <= np.asarray(rest)[..., None])
-            tp = np.max(np.where(fit, ways, 1), axis=-1)
-            degrees["tp"] = tp if is_array(rest) else int(tp)
-            degrees["pp"] = rest / tp if is_array(rest) else int(rest / tp)
-            if not is_array(rest):
-                assumed.append(f"tp {degrees['tp']}, pp {degrees['pp']}")
-        elif "dp" not in degrees:
-            degrees["dp"] = rest if is_array(rest) else int(rest)
-            if degrees["dp"] is not rest and degrees["dp"] != 1:
-                assumed.append(f"dp {degrees['dp']}")
-        elif is_array(rest):
-            degrees["gpus"] = gpus  # points whose degrees make another number are told as such
-        elif rest != 1:
-            raise RooflmError(
-                f"gpus is {_plain(gpus)}, but tp x pp x dp x cp is {_plain(gpus / rest)}: leave one of them out"
-            )
+    if gpus is None:
+        return degrees
+    gpus = whole("gpus", gpus)
+    rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
+    rest = int(rest) if not is_array(rest) and rest == int(rest) else rest
+    if "tp" not in degrees and "pp" not in degrees:
+        tp = tensor_degree(model, rest, node_size(cluster))
+        degrees |= {"tp": tp, "pp": rest // tp if isinstance(rest, int) else rest / tp}
+        if not is_array(rest):
+            assumed.append(f"tp {degrees['tp']}, pp {shown(degrees['pp'])}")
+    elif "dp" not in degrees:
+        degrees["dp"] = rest
+        if not is_array(rest) and rest != 1:
+            assumed.append(f"dp {shown(rest)}")
+    elif is_array(rest) or rest != 1:
+        degrees["gpus"] = gpus  # the rules say where the degrees make another number
     return degrees
 
 
-def check_degrees(model: Model, m: Mapping) -> None:
-    """The rules that a single (not swept) mapping must meet; each broken one raises RooflmError."""
-    scaled = model.scaled()
-    for block in scaled.blocks:
-        if block.mixer is not None and not is_array(m.tp) and not is_array(block.mixer.heads):
-            heads = int(block.mixer.heads)
-            if heads % int(m.tp):
-                raise RooflmError(
-                    f"tp is {m.tp}, but it must divide the {heads} attention heads of {model.name}: "
-                    f"try {divisors(heads, int(m.tp))}"
-                )
-        if isinstance(block.ffn, MoE) and not is_array(m.ep) and not is_array(block.ffn.experts):
-            experts = int(block.ffn.experts)
-            if experts % int(m.ep):
-                raise RooflmError(
-                    f"ep is {m.ep}, but it must divide the {experts} experts of {model.name}: "
-                    f"try {divisors(experts, int(m.ep))}"
-                )
-    if not is_array(m.ep) and m.ep > 1:
-        if not any(isinstance(b.ffn, MoE) for b in scaled.blocks):
-            raise RooflmError(f"ep is {m.ep}, but {model.name} has no experts: leave ep at 1")
-        if not is_array(m.tp) and not is_array(m.dp) and (m.tp * m.dp) % m.ep:
-            raise RooflmError(f"ep is {m.ep}, but it must divide tp x dp = {m.tp * m.dp}")
-    layers = scaled.layers
-    if not is_array(m.pp) and not is_array(layers) and m.pp > layers:
-        raise RooflmError(
-            f"pp is {m.pp}, but {model.name} has only {_plain(layers)} layers: use at most {_plain(layers)}"
-        )
+def tensor_degree(model: Model, rest: Num, node: int) -> Num:
+    """The largest tp within a node that divides the heads and what is left of the GPUs.
+
+    >>> tensor_degree(load_model("llama-7b"), 12, 8), tensor_degree(load_model("llama-7b"), 6, 8)
+    (4, 2)
+    """
+    ways = np.array(divisors(tensor_ways(model) or 1, node))
+    fit = (np.asarray(rest)[..., None] % ways == 0) & (ways <= np.asarray(rest)[..., None])
+    tp = np.max(np.where(fit, ways, 1), axis=-1)
+    return tp if is_array(rest) else int(tp)
 
 
 def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
@@ -184,9 +143,12 @@ def build_inference(
     ep: Any = None, cp: Any = None, batch: Any = 1, prompt: Any = 512, output: Any = 128, cached: Any = 0,
     logits: str = "last", quant: str | None = None, engine: str | None = None,
     efficiency: str | Efficiency | None = None,
-    cluster: str | None = None, sets: Dict[str, Any] | None = None,
+    cluster: str | None = None, sets: Dict[str, Any] | None = None, alone: bool = True,
 ) -> Request:  # fmt: skip
-    """A Scenario for inference. Numbers may be arrays. Raises RooflmError for bad input."""
+    """A Scenario for inference. Numbers may be arrays. Raises RooflmError for bad input.
+
+    alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
+    """
     assumed: list[str] = []
     warnings: list[str] = []
     found = find_model(model)
@@ -208,20 +170,16 @@ def build_inference(
     )  # fmt: skip
     if logits not in ("last", "all"):
         raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
-    if np.any(np.asarray(work.cached) >= np.asarray(work.prompt)):
-        raise RooflmError(
-            f"cached is {_plain(np.max(work.cached))}, but it must be below prompt "
-            f"({_plain(np.min(work.prompt))}): at least one token is new"
-        )
     mapping = Mapping(**degrees)
     if runner.stages.pipelined:
         mapping = replace(mapping, in_flight=mapping.pp)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
-    check_degrees(scenario.model, scenario.mapping)
+    if alone:
+        refuse(scenario, INFERENCE)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
     if np.any(longest > np.asarray(found.max_context)):
         warnings.append(
-            f"prompt + output is {_plain(longest)} tokens, beyond the {_plain(np.min(found.max_context))} "
+            f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"
         )
     return Request(scenario, tuple(assumed), tuple(warnings))

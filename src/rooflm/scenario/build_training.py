@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine, usual_engine
-from rooflm.catalogue.fields import one_of
+from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant
@@ -18,15 +18,14 @@ from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import (
     Request,
-    _plain,
     apply_sets,
-    check_degrees,
     find_cluster,
     find_model,
     split_degrees,
     whole,
 )
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES, Mapping
+from rooflm.scenario.rules import TRAINING, refuse
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.training import OPTIMIZERS, Training
 from rooflm.units import is_array
@@ -55,7 +54,7 @@ def zero_stage(value: Any) -> Any:
         return words[one_of("zero", value, words)]
     stage = whole("zero", int(value) if isinstance(value, str) else value, 0)
     if np.any(np.asarray(stage) > 3):
-        raise RooflmError(f"zero is {_plain(np.max(stage))}, but it must be 0, 1, 2 or 3")
+        raise RooflmError(f"zero is {shown(np.max(stage))}, but it must be 0, 1, 2 or 3")
     return stage
 
 
@@ -67,22 +66,6 @@ def training_quant(dtype: str, cluster: Cluster, warnings: list[str]) -> Quant:
     if missing and missing not in cluster.device.peak:
         warnings.append(f"{cluster.device.name} has no {missing} rate: products run at the next wider type")
     return quant
-
-
-def check_training(s: Scenario) -> None:
-    """The rules that a single (not swept) training mapping must meet; each broken one raises RooflmError."""
-    m, w, model = s.mapping, s.workload, s.model.scaled()
-    check_degrees(model, replace(m, dp=m.dp * m.cp))
-    stages, layers = m.pp * m.vp, model.layers
-    if not is_array(stages) and not is_array(layers) and stages > layers + 2:  # embedding and head may take a place
-        raise RooflmError(f"pp x vp is {_plain(stages)}, but {model.name} has only {_plain(layers)} layers")
-    share = m.dp * m.micro_batch
-    if not is_array(share) and not is_array(w.batch) and w.batch % share:
-        near = _plain(share * max(round(float(w.batch / share)), 1))
-        rule = f"it must be a multiple of dp x micro_batch = {_plain(share)}"
-        raise RooflmError(f"batch is {_plain(w.batch)}, but {rule}: try {near}")
-    if not is_array(w.seq) and not is_array(m.cp) and w.seq % m.cp:
-        raise RooflmError(f"cp is {_plain(m.cp)}, but it must divide seq {_plain(w.seq)}")
 
 
 def group_order(text: str | None) -> tuple[str, ...]:
@@ -111,7 +94,7 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     zero = given["zero"]
     if zero is None:
         zero = runner.habits.zero
-        assumed.append(f"zero {_plain(zero)}")
+        assumed.append(f"zero {shown(zero)}")
     vp = whole("vp", given["vp"])
     name = given["schedule"] or ("interleaved" if is_array(vp) or vp > 1 else "1f1b")
     if given["recompute"] is None and not given["recompute_modules"]:
@@ -142,11 +125,12 @@ def build_training(
     dropout: bool | None = None, lora_rank: Any = 0, lora_modules: Any = None, base_bits: Any = 16,
     options: Training | None = None,
     engine: str | None = None, efficiency: str | Efficiency | None = None, cluster: str | None = None,
-    sets: Dict[str, Any] | None = None,
+    sets: Dict[str, Any] | None = None, alone: bool = True,
 ) -> Request:  # fmt: skip
     """A Scenario for training. Numbers may be arrays. Raises RooflmError for bad input.
 
-    batch: sequences a step in all; tokens: of the whole run; options: any other field of `Training` ready made.
+    batch: sequences a step in all; tokens: of the whole run; options: any other field of `Training` ready made;
+    alone: as in `build_inference`.
     """
     assumed: list[str] = []
     warnings: list[str] = []
@@ -173,7 +157,7 @@ def build_training(
     }  # fmt: skip
     mapping = training_mapping(given, degrees, runner, assumed)
     if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
-        many = _plain(np.max(mapping.vp))
+        many = shown(np.max(mapping.vp))
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
     quant = training_quant(dtype, machine, warnings)
     start = options or Training()
@@ -189,15 +173,16 @@ def build_training(
     )  # fmt: skip
     if float(np.min(chosen.base_bits)) < 16 and not chosen.adapters:
         raise RooflmError(
-            f"base_bits is {_plain(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
+            f"base_bits is {shown(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
         )
     work = Workload(batch=whole("batch", batch), seq=whole("seq", seq), tokens=_amount("tokens", tokens))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, sets or {})
-    check_training(scenario)
+    if alone:
+        refuse(scenario, TRAINING)
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):
-        limit = f"the {_plain(np.min(found.max_context))} that {found.name} was made for"
-        warnings.append(f"seq is {_plain(np.max(work.seq))} tokens, beyond {limit}")
+        limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
+        warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
     return Request(scenario, tuple(assumed), tuple(warnings))
 
 
@@ -211,5 +196,5 @@ def _amount(name: str, value: Any) -> Any:
     """A finite number of at least 0 (or an array of them)."""
     flat = np.asarray(value, dtype=float)
     if not np.all(np.isfinite(flat)) or np.any(flat < 0):
-        raise RooflmError(f"{name} is {_plain(np.min(flat))}, but it must be a number of at least 0")
+        raise RooflmError(f"{name} is {shown(np.min(flat))}, but it must be a number of at least 0")
     return value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
@@ -11,7 +13,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num
+from rooflm.units import Num, larger
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class Workload:
     logits: str = "last"
     seq: Num = 2048
     tokens: Num = 0
+
+    @property
+    def new(self) -> Num:
+        """Prompt tokens that are not in the cache; at least one (a cell of a grid where none is left is marked)."""
+        return larger(self.prompt - self.cached, 1)
 
 
 @dataclass(frozen=True)
@@ -86,3 +93,11 @@ class Scenario:
     efficiency: Efficiency = Efficiency()
     axes: int = 0
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
+
+
+def micro_batches(s: Scenario) -> Num:
+    """Micro-batches of a training step on one data-parallel rank.
+
+    A batch that does not divide leaves the last one partly empty.
+    """
+    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rooflm.api import infer_over
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
@@ -29,12 +27,8 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     legal apart from memory."""
     e = infer_over(axes, **arguments)
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
-    broken: Any = np.zeros((), dtype=bool)
-    for reason, flag in e.limits.flags.items():
-        if reason != "out of memory":
-            broken = broken | np.asarray(flag)
     found = chosen(flatten(infer_values(e, names)), outputs)
-    return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
+    return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
 def search_infer(
@@ -112,7 +106,7 @@ def search_infer(
     for axis in free:  # a bad name or path is found before the sweep
         if axis.name not in one and "." not in axis.name and axis.name not in ("gpu",):
             one[axis.name] = axis.values[0]
-    request = build_inference(model=model, gpu=first, batch=1, **one)
+    request = build_inference(model=model, gpu=first, batch=1, alone=False, **one)
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rooflm.catalogue.model import Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal
 from rooflm.sweep.axes import Axis, is_list
@@ -47,9 +48,7 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
     >>> list(degrees(load_model("llama-7b"), [2], {}))
     [(1, 1, 2, 1), (1, 2, 1, 1), (2, 1, 1, 1)]
     """
-    scaled = model.scaled()
-    heads = math.gcd(*(int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None))
-    experts = math.gcd(*(int(b.ffn.experts) for b in scaled.blocks if isinstance(b.ffn, MoE)))
+    heads, experts, layers = tensor_ways(model), expert_ways(model), int(model.layers)
     allowed = {
         k: {int(v) for v in (given[k] if is_list(given[k]) else [given[k]])} for k in given if given[k] is not None
     }
@@ -58,15 +57,14 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
         return name not in allowed or value in allowed[name]
 
     for total in totals:
-        for tp in (d for d in range(1, total + 1) if total % d == 0 and heads % d == 0 and may("tp", d)):
+        for tp in (d for d in divisors(math.gcd(heads, total)) if may("tp", d)):
             rest = total // tp
-            for pp in (d for d in range(1, rest + 1) if rest % d == 0 and d <= int(scaled.layers) and may("pp", d)):
+            for pp in (d for d in divisors(rest, layers) if may("pp", d)):
                 dp = rest // pp
                 if not may("dp", dp):
                     continue
-                for ep in range(1, tp * dp + 1):
-                    legal = ep == 1 or (experts > 0 and experts % ep == 0 and (tp * dp) % ep == 0)
-                    if legal and may("ep", ep):
+                for ep in divisors(math.gcd(experts, tp * dp)) if experts else [1]:
+                    if may("ep", ep):
                         yield tp, pp, dp, ep
 
 

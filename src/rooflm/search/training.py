@@ -14,9 +14,10 @@ import numpy as np
 
 from rooflm.api import train_over
 from rooflm.catalogue.engines import usual_engine
-from rooflm.catalogue.model import Attention, Model, MoE
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import find_model, whole
+from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import goal_of
@@ -43,16 +44,6 @@ ZERO = (0, 1, 2, 3)
 SCHEDULES = ("1f1b", "interleaved")
 
 
-def divisors(value: int) -> list[int]:
-    """All divisors, rising.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    small = [d for d in range(1, math.isqrt(value) + 1) if value % d == 0]
-    return sorted({*small, *(value // d for d in small)})
-
-
 def layer_splits(
     model: Model, gpus: int, batch: int, seq: int, given: Mapping[str, Any]
 ) -> Iterator[tuple[int, int, int, int]]:
@@ -64,12 +55,7 @@ def layer_splits(
     >>> list(layer_splits(load_model("llama-7b"), 2, 2, 2048, {"cp": 1}))
     [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (2, 1, 1, 2)]
     """
-    scaled = model.scaled()
-    heads = math.gcd(*(int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None))
-    groups = [int(b.mixer.kv_heads) for b in scaled.blocks if isinstance(b.mixer, Attention)]
-    if given.get("tp") is None and groups and min(groups) > 1:
-        heads = math.gcd(heads, *groups)
-    experts = math.gcd(*(int(b.ffn.experts) for b in scaled.blocks if isinstance(b.ffn, MoE)))
+    heads, experts = tensor_ways(model, shared=given.get("tp") is None), expert_ways(model)
     for tp in _kept("tp", divisors(math.gcd(heads, gpus)), given):
         for cp in _kept("cp", [d for d in divisors(gpus // tp) if d == 1 or seq % (2 * d) == 0], given):
             ways = divisors(math.gcd(experts, gpus)) if experts else [1]
@@ -87,8 +73,8 @@ def stage_splits(model: Model, gpus: int, schedule: str, given: Mapping[str, Any
     >>> stage_splits(load_model("llama-7b"), 4, "interleaved", {})[:4]
     [(2, 2), (2, 4), (2, 8), (2, 16)]
     """
-    layers = int(model.scaled().layers)
-    stages = _kept("pp", [d for d in divisors(gpus) if d <= layers], given)
+    layers = int(model.layers)
+    stages = _kept("pp", divisors(gpus, layers), given)
     if schedule != "interleaved":
         return [(p, 1) for p in stages if _kept("vp", [1], given)]
     found = []
@@ -110,14 +96,11 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     with np.errstate(all="ignore"):  # a fractional dp makes nonsense, which `legal` takes out
         e = train_over(axes, **{k: v for k, v in arguments.items() if v is not None})
     dp, m = np.asarray(e.scenario.mapping.dp), e.scenario.mapping
-    broken: Any = (dp < 1) | (dp != np.floor(dp))
+    broken: Any = e.limits.illegal
     habits = e.scenario.engine.habits
     broken = broken | ((np.asarray(m.zero) > habits.pipeline_zero) & (np.asarray(m.pp) > 1))
     if not habits.zero_one:
         broken = broken | (np.asarray(m.zero) == 1)
-    for reason, flag in e.limits.flags.items():
-        if reason != "out of memory":
-            broken = broken | np.asarray(flag)
     read: dict[str, Callable[[], Any]] = {
         "step_time_s": lambda: e.step_time, "mfu": lambda: e.mfu,
         "tokens_per_s_per_gpu": lambda: e.tokens_per_s_per_gpu,

@@ -266,7 +266,7 @@ def search_load(
     first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
     assumed = (*build_inference(batch=1, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
     answer = search(task, on, assumed=assumed)
-    averages = [metrics.Limit(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
+    averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
     confirmed = tuple(confirmation(c, load, run) for c in answer.top[: max(int(confirm), 0)])
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
@@ -285,14 +285,14 @@ def load_axis(concurrency: Any, rate: Any, gpus: int) -> Axis:
     return Axis(name, tuple(sorted(set(listed))))
 
 
-def mean_limit(m: metrics.Limit) -> Limit:
+def mean_limit(m: metrics.Slo) -> Limit:
     """A service-level limit as the estimate screens it: by the mean."""
     key = "tpot_s" if m.measure == "itl" else f"{m.measure}_s"
     return Limit(key, m.seconds, f"mean {m.measure.upper()} (for {m.name})", "s")
 
 
 def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], kind: str,
-              limits: tuple[metrics.Limit, ...], spread: tuple[float, float]) -> Served:  # fmt: skip
+              limits: tuple[metrics.Slo, ...], spread: tuple[float, float]) -> Served:  # fmt: skip
     """A run of an answer at a load. Token budgets go to the server as the search understands them."""
     chosen = {
         k: v for k, v in (dict(fixed) | candidate.inputs).items() if k not in (*LOADS, "token_budget") and v is not None

@@ -25,7 +25,7 @@ from rooflm.serving.schedulers import POLICIES, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steady import Steady, steady
-from rooflm.serving.steps import Reach, StepTable, components
+from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 
@@ -93,7 +93,7 @@ def make_pool(
     fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
     local = max(fit, 1)
     tokens = int(min(server.budget, context * local)) + local
-    build = components(s, Reach(tokens, local, context), server.speculative, server.draft)
+    build = components(s, TableSize(tokens, local, context), server.speculative, server.draft)
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(
@@ -112,7 +112,7 @@ class Served:
     """A simulated deployment: summary (numbers of --json), per-request table, timeline, steady-state estimate."""
 
     run: Run
-    limits: tuple[metrics.Limit, ...]
+    limits: tuple[metrics.Slo, ...]
     definitions: str
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -123,7 +123,7 @@ class Served:
         return metrics.summarise(self.run, self.limits, self.definitions)
 
     @cached_property
-    def table(self) -> metrics.Table:
+    def table(self) -> metrics.RequestTable:
         """One row a request."""
         return metrics.table(self.run, self.definitions)
 

@@ -27,7 +27,7 @@ DEFINITIONS = ("vllm", "guidellm")
 MEASURES = ("ttft", "tpot", "itl", "latency")
 
 
-class Table(NamedTuple):
+class RequestTable(NamedTuple):
     """One row a request; times in s. status: finished, rejected, running or waiting."""
 
     arrival: Array
@@ -42,7 +42,7 @@ class Table(NamedTuple):
     latency: Array
 
 
-def table(run: Run, definitions: str = "vllm") -> Table:
+def table(run: Run, definitions: str = "vllm") -> RequestTable:
     """The per-request table of a run."""
     if definitions not in DEFINITIONS:
         raise RooflmError(f"definitions is {definitions!r}, but it must be one of {', '.join(DEFINITIONS)}")
@@ -56,7 +56,7 @@ def table(run: Run, definitions: str = "vllm") -> Table:
     steps = np.where(output > 1, output - 1, 1)
     tpot = latency / output if definitions == "guidellm" else np.where(output > 1, (latency - ttft) / steps, np.nan)
     names = np.array(["waiting", "running", "finished", "rejected"])
-    return Table(
+    return RequestTable(
         arrival + 0.0, np.asarray(r.prompt, dtype=np.int64), output, np.array(r.cached, dtype=np.int64), names[status],
         np.array(r.replica, dtype=np.int64), np.array(r.preempted, dtype=np.int64), ttft, tpot, latency,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def gap_spread(gaps: dict[int, float]) -> dict[str, float]:
             **{f"p{p}": float(c) for p, c in zip(PERCENTILES, cuts, strict=True)}, "max": float(value[-1])}  # fmt: skip
 
 
-class Limit(NamedTuple):
+class Slo(NamedTuple):
     """One service-level limit: a measure's percentile (0: mean) at most `seconds`."""
 
     measure: str
@@ -102,11 +102,11 @@ class Limit(NamedTuple):
         return f"{self.measure}:{'mean' if not self.percentile else f'p{self.percentile}'}"
 
 
-def parse_limits(text: str) -> tuple[Limit, ...]:
+def parse_limits(text: str) -> tuple[Slo, ...]:
     """Limits such as "ttft:p95=500ms,tpot:p95=50ms" (or mean, p50, p90, p99).
 
     >>> parse_limits("ttft:p95=500ms")[0]
-    Limit(measure='ttft', percentile=95, seconds=0.5)
+    Slo(measure='ttft', percentile=95, seconds=0.5)
     """
     from rooflm.units import parse
 
@@ -124,7 +124,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
         seconds = parse(value.strip(), "s", f"slo {measure}")
         if not seconds > 0:
             raise RooflmError(f"slo {name.strip()} is {value.strip()}, but it must be above 0")
-        limits.append(Limit(measure, known[which], seconds))
+        limits.append(Slo(measure, known[which], seconds))
     return tuple(limits)
 
 
@@ -140,18 +140,18 @@ class Summary:
         except KeyError:
             raise AttributeError(name) from None
 
-    def meets(self, limits: tuple[Limit, ...]) -> bool:
+    def meets(self, limits: tuple[Slo, ...]) -> bool:
         """True when every limit holds, nothing was rejected or left, and no queue grows without bound."""
         if self.values["finished"] < self.values["requests"] or self.values["queue_grows"]:
             return False
         return all(self.measure(m) <= m.seconds for m in limits)
 
-    def measure(self, limit: Limit) -> float:
+    def measure(self, limit: Slo) -> float:
         """The value that a limit is about."""
         return float(self.values[f"{limit.measure}_s"]["mean" if not limit.percentile else f"p{limit.percentile}"])
 
 
-def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm") -> Summary:
+def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm") -> Summary:
     """Everything about a run, as `--json` prints it.
 
     goodput_per_s: finished requests a second that meet every limit by themselves. busy: share of the time with a pass

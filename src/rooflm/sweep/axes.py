@@ -2,9 +2,8 @@
 
 The rule, stated once: numbers (sizes, rates, degrees) broadcast inside one evaluation, one array dimension an axis;
 names (models, GPUs, clusters, engines, quantisation schemes, efficiency modes, other text) are structural: they loop
-outside and are joined; so are the few numbers that choose something (`CHOOSING`). Axes that are zipped share one
-dimension: their first values go together, then their second ones; one structural member makes the whole axis
-structural.
+outside and are joined; so are the few numbers that choose something (`CHOOSING`). Zipped axes share one dimension:
+their first values go together, then their second ones; one structural member makes the whole axis structural.
 """
 
 from __future__ import annotations

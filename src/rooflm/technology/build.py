@@ -19,7 +19,7 @@ from rooflm.technology.circuits import (
     REGISTER_ENERGY,
     SM_REGISTERS,
     SRAM_BIT,
-    Point,
+    OperatingPoint,
     dram_area,
     dram_bandwidth,
     dram_stacks,
@@ -46,7 +46,7 @@ class Built(NamedTuple):
     stacks: Num
     area: dict[str, Num]
     power: dict[str, Num]
-    cores: Point
+    cores: OperatingPoint
 
 
 class Processors(NamedTuple):
@@ -59,7 +59,7 @@ class Processors(NamedTuple):
     l2: Memory
     area: dict[str, Num]
     power: dict[str, Num]
-    cores: Point
+    cores: OperatingPoint
 
 
 def processors(t: Technology, area: dict[str, Num], watts: dict[str, Num]) -> Processors:
@@ -73,7 +73,7 @@ def processors(t: Technology, area: dict[str, Num], watts: dict[str, Num]) -> Pr
     sizes = {"registers": sram_area(register, SRAM_BIT, 0.0, n), "l1": sram_area(s.l1, SRAM_BIT, 0.0, n),
              "l2": sram_area(s.slice, L2_BIT, L2_PORT, n)}  # fmt: skip
 
-    def memory(name: str, size: Num, ports: Num, energy: Num, enabled: Num) -> tuple[Num, Num, Point]:
+    def memory(name: str, size: Num, ports: Num, energy: Num, enabled: Num) -> tuple[Num, Num, OperatingPoint]:
         return sram(area[name], watts[name], size, sizes[name], ports, energy, n, enabled, s.clock)
 
     fed, fed_rate, fed_point = memory("registers", register, port, REGISTER_ENERGY, s.enabled_sms)

@@ -22,6 +22,7 @@ from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.roofline import BOUNDS
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.build_training import build_training
+from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device
 from rooflm.units import Num
@@ -60,15 +61,6 @@ class Outcome(NamedTuple):
     energy: Num
     memory: Num
     sent: tuple[Num, Num] = (0.0, 0.0)
-
-
-def divisors(value: int, most: float = float("inf")) -> list[int]:
-    """Divisors of a number up to `most`.
-
-    >>> divisors(12, 6)
-    [1, 2, 3, 4, 6]
-    """
-    return [d for d in range(1, int(min(value, most)) + 1) if value % d == 0]
 
 
 def legal_splits(
@@ -122,7 +114,7 @@ def make_task(
         raise RooflmError(f"metric is {chosen!r}, but for {phase} it must be one of {', '.join(METRICS[phase])}")
     w, m, scaled = scenario.workload, scenario.mapping, scenario.model.scaled()
     if free:
-        heads = next((int(b.mixer.heads) for b in scaled.blocks if b.mixer is not None), gpus)
+        heads = tensor_ways(scaled) or gpus
         micro = micro if phase == "train" else (1,)
         mappings = legal_splits(heads, int(scaled.layers), gpus, int(w.batch), micro, tp_most)
     else:

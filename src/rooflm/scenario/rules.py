@@ -1,0 +1,220 @@
+"""The rules that a split keeps, each with its reason and what to do: one list for a point, a grid and a search.
+
+A rule is True where it is broken, over plain numbers or arrays. A prediction asked for alone is refused with the
+sentence of the first rule that it breaks; the same point inside a grid or a search is marked with the rule's reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.catalogue.fields import shown
+from rooflm.catalogue.model import Attention, Model, MoE
+from rooflm.errors import RooflmError
+from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.units import Num, any_of
+
+
+class Rule(NamedTuple):
+    """reason: as a grid marks it. broken: True where a scenario breaks it. told: the sentence for one point, with the
+    field, its value, the rule and the nearest right answer."""
+
+    reason: str
+    broken: Callable[[Scenario], Num]
+    told: Callable[[Scenario], str]
+
+
+def divisors(value: int, most: float = math.inf) -> list[int]:
+    """All divisors up to `most`, rising.
+
+    >>> divisors(12), divisors(12, 4)
+    ([1, 2, 3, 4, 6, 12], [1, 2, 3, 4])
+    """
+    small = [d for d in range(1, math.isqrt(value) + 1) if value % d == 0]
+    return [d for d in sorted({*small, *(value // d for d in small)}) if d <= most]
+
+
+def nearest(ways: Iterable[int], near: Num) -> str:
+    """The two numbers nearest to one that is not among them, as "2 or 4".
+
+    >>> nearest([1, 2, 4, 8, 16, 32], 3)
+    '2 or 4'
+    """
+    ranked = sorted(ways, key=lambda d: (abs(math.log(d / float(near))), d))
+    return " or ".join(str(d) for d in sorted(ranked[:2]))
+
+
+def heads_of(model: Model) -> list[Num]:
+    """Query (or recurrent) heads of every mixer of a model as scaled."""
+    return [b.mixer.heads for b in model.scaled().blocks if b.mixer is not None]
+
+
+def experts_of(model: Model) -> list[Num]:
+    """Experts of every expert layer."""
+    return [b.ffn.experts for b in model.blocks if isinstance(b.ffn, MoE)]
+
+
+def tensor_ways(model: Model, shared: bool = False) -> int:
+    """The number whose divisors are the legal tp: what all mixers' heads have in common (0: no mixer, any tp).
+    shared: of the KV heads too, where there are several, as frameworks of training ask for.
+
+    >>> from rooflm.catalogue.models import load_model
+    >>> tensor_ways(load_model("llama-3.1-8b")), tensor_ways(load_model("llama-3.1-8b"), shared=True)
+    (32, 8)
+    """
+    groups = [int(b.mixer.kv_heads) for b in model.scaled().blocks if isinstance(b.mixer, Attention)]
+    own = [int(h) for h in heads_of(model)]
+    return math.gcd(*own, *groups) if shared and groups and min(groups) > 1 else math.gcd(*own)
+
+
+def expert_ways(model: Model) -> int:
+    """The number whose divisors are the legal ep, as far as the experts go (0: no experts, ep 1 only)."""
+    return math.gcd(*(int(x) for x in experts_of(model)))
+
+
+def _uneven(s: Scenario) -> str:
+    m = s.mapping
+    given = " x ".join(f"{k} {shown(getattr(m, k))}" for k in ("tp", "pp", "dp", "cp")
+                       if getattr(m, k) != 1 and float(getattr(m, k)).is_integer())  # fmt: skip
+    return f"gpus is {shown(round(float(m.devices), 6))}, but {given} must divide it"
+
+
+def _misfit(s: Scenario) -> str:
+    m = s.mapping
+    return f"gpus is {shown(m.gpus)}, but tp x pp x dp x cp is {shown(m.devices)}: leave one of them out"
+
+
+def _heads(s: Scenario) -> str:
+    tp, heads = shown(s.mapping.tp), shown(next(h for h in heads_of(s.model) if h % s.mapping.tp))
+    near = nearest(divisors(tensor_ways(s.model)), s.mapping.tp)
+    return f"tp is {tp}, but it must divide the {heads} attention heads of {s.model.name}: try {near}"
+
+
+def _experts(s: Scenario) -> str:
+    experts = next(x for x in experts_of(s.model) if x % s.mapping.ep)
+    near = nearest(divisors(expert_ways(s.model)), s.mapping.ep)
+    return f"ep is {shown(s.mapping.ep)}, but it must divide the {shown(experts)} experts of {s.model.name}: try {near}"
+
+
+def broken_by(members: Iterable[Num], ways: Num) -> Num:
+    """True where a degree does not divide one of these numbers."""
+    return any_of([x % ways != 0 for x in members])
+
+
+def expert_rules(names: tuple[str, ...]) -> tuple[Rule, ...]:
+    """The rules of ep, where experts are spread over the ranks of the groups named."""
+
+    def ranks(s: Scenario) -> Num:
+        return math.prod(getattr(s.mapping, name) for name in names)
+
+    def told(s: Scenario) -> str:
+        near = nearest(divisors(math.gcd(int(ranks(s)), expert_ways(s.model))), s.mapping.ep)
+        return f"ep is {shown(s.mapping.ep)}, but it must divide {' x '.join(names)} = {shown(ranks(s))}: try {near}"
+
+    return (
+        Rule("ep needs a mixture of experts", lambda s: not experts_of(s.model) and s.mapping.ep > 1,
+             lambda s: f"ep is {shown(s.mapping.ep)}, but {s.model.name} has no experts: leave ep at 1"),
+        Rule("ep does not divide the experts", lambda s: broken_by(experts_of(s.model), s.mapping.ep), _experts),
+        Rule(f"ep does not divide {' x '.join(names)}", lambda s: ranks(s) % s.mapping.ep != 0, told),
+    )  # fmt: skip
+
+
+def _layers(s: Scenario) -> str:
+    layers = shown(s.model.layers)
+    return f"pp is {shown(s.mapping.pp)}, but {s.model.name} has only {layers} layers: use at most {layers}"
+
+
+def _stages(s: Scenario) -> str:
+    m, layers = s.mapping, s.model.layers
+    most = max(math.floor((layers + 2) / m.pp), 1)
+    return f"pp x vp is {shown(m.pp * m.vp)}, but {s.model.name} has only {shown(layers)} layers: try vp {most}"
+
+
+def _ranks(s: Scenario) -> str:
+    return f"dp is {shown(s.mapping.dp)}, but the batch has {shown(s.workload.batch)} sequences: use at most as many"
+
+
+def _cached(s: Scenario) -> str:
+    w = s.workload
+    return f"cached is {shown(w.cached)}, but it must be below prompt ({shown(w.prompt)}): at least one token is new"
+
+
+def _share(s: Scenario) -> str:
+    batch, share = s.workload.batch, s.mapping.dp * s.mapping.micro_batch
+    near = share * max(round(float(batch / share)), 1)
+    rule = f"it must be a multiple of dp x micro_batch = {shown(share)}"
+    return f"batch is {shown(batch)}, but {rule}: try {shown(near)}"
+
+
+def _flushes(s: Scenario) -> str:
+    m = int(micro_batches(s))
+    near = nearest(divisors(m), s.training.flushes)
+    return f"training.flushes is {shown(s.training.flushes)}, but it must divide the {m} micro-batches: try {near}"
+
+
+def _interleaved(s: Scenario) -> str:
+    m, pp = micro_batches(s) / s.training.flushes, s.mapping.pp
+    batch = shown(s.mapping.dp * s.mapping.micro_batch * pp * s.training.flushes)
+    return (
+        f"a step has {shown(m)} micro-batches, but schedule interleaved needs a multiple of pp {shown(pp)}: "
+        f"make batch a multiple of {batch}"
+    )
+
+
+def _context(s: Scenario) -> str:
+    seq, cp = s.workload.seq, s.mapping.cp
+    return f"cp is {shown(cp)}, but it must divide seq {shown(seq)}: try {nearest(divisors(int(seq)), cp)}"
+
+
+def _short(s: Scenario) -> Num:
+    """True where an interleaved schedule has micro-batches that fill no whole rounds of the pipeline."""
+    m = s.mapping
+    if m.schedule != "interleaved":
+        return False
+    each = micro_batches(s) / s.training.flushes
+    return (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (np.asarray(each) % m.pp != 0)
+
+
+SPLIT = (
+    Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven, _uneven),
+    Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp), _heads),
+    Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit, _misfit),
+    Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers, _layers),
+)
+"""Rules of any split."""
+INFERENCE = (
+    *SPLIT,
+    *expert_rules(("tp", "dp")),
+    Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch, _ranks),
+    Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt, _cached),
+)
+"""Rules of serving."""
+TRAINING = (
+    *SPLIT,
+    *expert_rules(("tp", "cp", "dp")),
+    Rule("pp x vp exceeds the layers", lambda s: s.mapping.pp * s.mapping.vp > s.model.layers + 2, _stages),
+    Rule("dp x micro_batch does not divide the batch",
+         lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0, _share),
+    Rule("flushes does not divide the micro-batches", lambda s: micro_batches(s) % s.training.flushes != 0, _flushes),
+    Rule("interleaving needs a multiple of pp micro-batches", _short, _interleaved),
+    Rule("cp does not divide seq", lambda s: s.workload.seq % s.mapping.cp != 0, _context),
+)  # fmt: skip
+"""Rules of training. Embedding and head may take a place of a virtual stage each (Llama 3, arXiv 2407.21783)."""
+
+
+def flags(s: Scenario, rules: Iterable[Rule]) -> dict[str, NDArray[Any]]:
+    """Reason -> True where a point breaks that rule."""
+    return {rule.reason: np.asarray(rule.broken(s)) for rule in rules}
+
+
+def refuse(s: Scenario, rules: Iterable[Rule]) -> None:
+    """RooflmError with the sentence of the first rule that a single point breaks (a grid's points are marked)."""
+    for rule in rules:
+        broken = rule.broken(s)
+        if np.ndim(broken) == 0 and broken:
+            raise RooflmError(rule.told(s))
