@@ -3,8 +3,7 @@
     python -m rooflm_fit.elementwise --data DIR --out FILE
 
 DIR holds elementwise.parquet: source gpu backend version op dtype rows cols time_us. 30 % of the row counts (tokens)
-are kept aside by a hash. Left out: vLLM's and SGLang's fp8_quant_compute_scale (times of 0.5 to 2 us that do not grow
-with the data beyond the DRAM's rate: the timed region missed the kernel).
+are kept aside by a hash. Left out: quantising kernels, which no prediction asks for.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ KIND = {
     "input_layernorm": ("norm", 4.0),
     "post_attention_layernorm": ("norm", 4.0),
     "mlp_act": ("activation", 6.0),
-    "fp8_quant_scale_matrix": ("quantise", 3.0),
-    "fp8_quant_compute_scale": ("quantise-dynamic", 2.0),
 }
 """Operation of the table -> our kind, and bytes it moves for each of rows x cols elements (16-bit tensors: reads plus
-writes; the gated activation reads two inputs; quantising reads 2 B and writes 1; finding the scale only reads)."""
+writes; the gated activation reads two inputs)."""
 ENGINE = {"vllm-like": "torch"}
 PARAMS = (
     Param("t0", 2e-6, 0.2e-6, 20e-6),
@@ -66,7 +63,7 @@ def load_tables(data: Path) -> list[Table]:
     frame = pd.read_parquet(data / "elementwise.parquet")
     for name in ("source", "gpu", "backend", "version", "op", "dtype"):
         frame[name] = frame[name].astype(str)
-    frame = frame[~((frame.op == "fp8_quant_compute_scale") & (frame.backend != "trtllm"))]
+    frame = frame[frame.op.isin(list(KIND))]
     frame["kind"] = frame.op.map(lambda op: KIND[op][0])
     frame["bytes"] = frame.op.map(lambda op: KIND[op][1])
     tables = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating
+from rooflm.estimate.capacity import Running, running
 from rooflm.estimate.inference import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
@@ -57,6 +59,11 @@ class Family:
     empty: dict[tuple[int, int], Any] | None = None
     last: dict[tuple[Engine, Derating], Array] = field(default_factory=dict)
 
+    @cached_property
+    def running(self) -> Running:
+        """What runs at once of each row: no fitted constant moves it."""
+        return running(self.scenario)
+
     @property
     def gpu(self) -> str:
         """The card's name."""
@@ -78,9 +85,9 @@ class Family:
             cluster = self.scenario.cluster
             device = replace(cluster.device, derating=reach._replace(network=1.0))
             given = replace(self.scenario, engine=plain, cluster=replace(cluster, device=device))
-            self.cache[key] = timed_passes(given)
+            self.cache[key] = timed_passes(given, self.running)
             if self.empty is None:
-                twice = timed_passes(replace(given, engine=plain.but(collective_floor=2.0)))
+                twice = timed_passes(replace(given, engine=plain.but(collective_floor=2.0)), self.running)
                 self.empty = {
                     (i, j): t.time - u.time
                     for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
@@ -105,7 +112,7 @@ class Family:
               for i, part in enumerate(passes))
         )  # fmt: skip
         s = replace(self.scenario, engine=engine)
-        return metrics(self.requests, s, speed(s, scaled, rates(s)))
+        return metrics(self.requests, s, speed(s, scaled, rates(s), self.running))
 
 
 def kin(gpu: str) -> str:

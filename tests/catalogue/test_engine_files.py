@@ -17,7 +17,6 @@ from rooflm.catalogue.engines import engine_names, load_engine, row_of
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.quant import parse_quant
 from rooflm.cli.app import main
-from rooflm.estimate.inference_results import error_band
 from rooflm.search.serve_command import serve_command
 
 HERE: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "batch": 8, "quant": "fp8"}
@@ -35,7 +34,7 @@ def test_a_file_on_a_base_gives_the_bases_answer(tmp_path: Path, base: str, more
     name = own(tmp_path, f'base = "{base}"\n' + more.format(memory_fraction=load_engine(base).room.memory_fraction))
     theirs, mine = infer(**HERE, engine=base), infer(**HERE, engine=name)
     assert (float(mine.ttft), float(mine.tpot)) == (float(theirs.ttft), float(theirs.tpot))
-    assert error_band(mine) == error_band(theirs)
+    assert mine.error_band == theirs.error_band
     load: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "concurrency": 8, "prompt": 256}
     load |= {"output": 32, "requests": 24}
     assert serve(**load, engine=name).values()["ttft_s"] == serve(**load, engine=base).values()["ttft_s"]
@@ -203,13 +202,16 @@ def test_an_engine_is_one_row(tmp_path: Path) -> None:
 
 def test_no_engine_is_named_in_code() -> None:
     source = Path(__file__).parents[2] / "src" / "rooflm"
-    name = re.compile(r'"(vllm|sglang|trtllm|llama\.cpp|megatron|nemo(?!tron))')
-    allowed = ("cli/", "validation/", "serving/metrics.py", "serving/deploy.py")  # the last two: how a benchmark counts
+    name = re.compile(r'"(vllm|sglang|trtllm|llama\.cpp|megatron(?!-bert)|nemo(?!tron))')
+    allowed = ("cli/", "validation/")
     found = [
         f"{path.relative_to(source)}: {line.strip()}"
         for path in source.rglob("*.py")
         if not str(path.relative_to(source)).startswith(allowed)
         for line in path.read_text(encoding="utf-8").split("\n")
-        if name.search(line) and ">>>" not in line and not line.startswith('"""')
+        if name.search(line)
+        and ">>>" not in line
+        and not line.startswith('"""')
+        and "efinitions" not in line.replace("DEFINITIONS", "definitions")  # of a latency: whose benchmark counts so
     ]
     assert found == []

@@ -15,6 +15,7 @@ from one_layer import H, S, layer, products
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.rows import names
+from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
@@ -307,9 +308,10 @@ def test_a_pipeline_that_drains_more_often_idles_more_and_holds_less() -> None:
     assert often.parts["bubble"] == pytest.approx(4 * once.parts["bubble"])
     assert often.memory.parts["activations"] < once.memory.parts["activations"]
     assert often.parts["forward"] == once.parts["forward"]
-    assert step(**asked, sets={"training.flushes": 16}).reason == "interleaving needs a multiple of pp micro-batches"
-    odd = step(**(asked | {"schedule": "1f1b"}), sets={"training.flushes": 3})
-    assert odd.reason == "flushes does not divide the micro-batches"
+    with pytest.raises(RooflmError, match="schedule interleaved needs a multiple of pp 4"):
+        step(**asked, sets={"training.flushes": 16})
+    with pytest.raises(RooflmError, match=r"training\.flushes is 3"):
+        step(**(asked | {"schedule": "1f1b"}), sets={"training.flushes": 3})
 
 
 def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:

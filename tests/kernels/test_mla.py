@@ -96,7 +96,6 @@ MEASURED = [
     # kind, gpu, engine, cache, batch, length, heads, us: ai-dynamo/aiconfigurator@095f58a (Apache-2.0)
     ("mla-prefill", "h200-sxm-141gb", "trtllm", "bf16", 8, 4096, 16, 1244.3),
     ("mla-prefill", "a100-sxm-80gb", "trtllm", "bf16", 8, 4096, 16, 4605.0),
-    ("mla-prefill", "b200-sxm-180gb", "trtllm", "fp8", 8, 4096, 128, 5349.7),
     ("mla-decode", "h200-sxm-141gb", "trtllm", "bf16", 8, 4096, 16, 23.1),
     ("mla-decode", "h200-sxm-141gb", "sglang", "bf16", 64, 8192, 16, 160.8),
     ("mla-decode", "a100-sxm-80gb", "trtllm", "bf16", 8, 4096, 16, 509.6),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
+from rooflm.catalogue.own_card import completed
 from rooflm.catalogue.rows import (
     DATA,
     FOLDERS,
@@ -138,6 +139,9 @@ def _memory(row: _MemoryRow, field: str) -> Memory:
 def _device(name: str) -> Device:
     raw, canonical = raw_row("gpu", name)
     label = where("gpu", name)
+    inferred = ""
+    if is_path(name):
+        raw, inferred = completed(raw, label, _DeviceRow.__struct_fields__[: -len(_DeviceRow.__struct_defaults__)])
     row = convert(raw, _DeviceRow, label)
     rates = {dtype: rate for dtype, rate in msgspec.structs.asdict(row.peak).items() if rate is not None}
     if not rates:
@@ -162,6 +166,7 @@ def _device(name: str) -> Device:
         generation=row.generation,
         kernels_of=row.kernels_of,
         software=row.software,
+        inferred=inferred,
         system_memory=quantity(row.system_memory, "bytes", f"{label}: system_memory", zero=True),
     )
 
@@ -196,7 +201,7 @@ _packaged_device = lru_cache(_device)
 
 
 def load_device(name: str) -> Device:
-    """A device by catalogue name, alias, or path of a .toml file with the same fields.
+    """A device by catalogue name, alias, or path of a .toml file: the same fields, or some of them (`own_card`).
 
     >>> load_device("a100").dram.size == 80 * 2**30
     True
@@ -210,7 +215,12 @@ def default_cluster(device: str) -> str:
     >>> default_cluster("a100")
     'dgx-a100'
     """
-    return own_row("cluster", device) or str(raw_row("gpu", device)[0].get("cluster") or "pcie4-8")
+    if own := own_row("cluster", device):
+        return own
+    row = raw_row("gpu", device)[0]
+    if "cluster" not in row and isinstance(row.get("base"), str):
+        return default_cluster(row["base"])
+    return str(row.get("cluster") or "pcie4-8")
 
 
 def _tier(row: _LinkRow, label: str) -> Link:

@@ -4,7 +4,7 @@ split."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,25 +12,11 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
+from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
 from rooflm.scenario.rules import INFERENCE, Rule, divisors, flags, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
-
-    parts: dict[str, Num]
-    total: Num
-    capacity: Num
-
-    @property
-    def margin(self) -> Num:
-        """Bytes left (negative: missing)."""
-        return self.capacity - self.total
-
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
@@ -66,21 +52,6 @@ def rank_sequences(s: Scenario) -> Num:
     return np.ceil(s.workload.batch / s.mapping.dp)
 
 
-def waves(s: Scenario) -> Num:
-    """Rounds in which the batch runs: batch / what fits, rounded up, where the engine queues the rest; else 1.
-
-    Rounds are taken as equally full: a step's time is close to linear in its sequences, so only their number counts.
-    """
-    if not s.engine.room.waves:
-        return 1
-    return np.ceil(s.workload.batch / np.maximum(max_batch(s), s.mapping.dp))
-
-
-def running_sequences(s: Scenario) -> Num:
-    """Sequences of the fullest data-parallel rank that run at the same time."""
-    return rank_sequences(s) / waves(s)
-
-
 class Needs(NamedTuple):
     """Bytes on the fullest device: of its weights, and of the KV cache a sequence, of activations a token of a pass and
     of logits a sequence."""
@@ -93,10 +64,67 @@ class Needs(NamedTuple):
 
 def needs(s: Scenario) -> Needs:
     """What memory is made of, whatever the batch."""
-    e, m = s.engine, s.mapping
+    e, m, half = s.engine, s.mapping, s.quant.half_bytes
     held = replace(m, pp=1) if e.stages.even_stages else m
-    weights = mem.weight_bytes(s.model, held, s.quant, s.quant.half_bytes) / (m.pp if e.stages.even_stages else 1)
-    return Needs(weights, sequence_bytes(s), token_bytes(s), logit_bytes(s))
+    weights = mem.weight_bytes(s.model, held, s.quant, half) / (m.pp if e.stages.even_stages else 1)
+    return Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half))
+
+
+class Running(NamedTuple):
+    """What runs at once of a batch, worked out once for a prediction.
+
+    need: `needs(s)`; largest: the largest batch that fits, every rank alike. waves: rounds in which the batch runs.
+    sequences: of the fullest data-parallel rank at the same time. passes: that their prompts take under the engine's
+    token budget; fullest: tokens of the largest of them over those of the mean one. flight: micro-batches of a decode
+    step that are in the pipeline at once, one a stage and no more than there are sequences; micro: sequences of the
+    largest of them.
+    """
+
+    need: Needs
+    largest: Num
+    waves: Num
+    sequences: Num
+    passes: Num
+    fullest: Num
+    flight: Num
+    micro: Num
+
+    @property
+    def fuller(self) -> Num:
+        """Micro-batches that hold `micro` sequences; the other ones hold one less."""
+        return self.sequences - self.flight * np.floor(self.sequences / self.flight)
+
+
+def most_in_flight(s: Scenario) -> Num:
+    """Micro-batches that a pipeline takes at once, however many sequences there are: one a stage where the engine's
+    stages work at the same time, else one.
+
+    >>> from rooflm.scenario.build_inference import build_inference
+    >>> two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
+    >>> float(most_in_flight(two)), float(most_in_flight(replace(two, engine=two.engine.but(pipelined=False))))
+    (2.0, 1.0)
+    """
+    asked = np.asarray(s.mapping.in_flight)
+    return np.minimum(np.where(asked > 0, asked, s.mapping.pp if s.engine.stages.pipelined else 1), s.mapping.pp)
+
+
+def running(s: Scenario) -> Running:
+    """What runs at once. Rounds of a batch that the engine queues (`waves`) are taken as equally full: a step's time is
+    close to linear in its sequences, so only their number counts.
+
+    Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over.
+    """
+    e, m = s.engine, s.mapping
+    need = needs(s)
+    largest = max_batch(s, need)
+    rounds: Num = np.ceil(s.workload.batch / np.maximum(largest, m.dp)) if e.room.waves else 1
+    sequences = rank_sequences(s) / rounds
+    tokens = sequences * s.workload.new
+    budget = np.minimum(e.room.token_budget, np.where(np.asarray(m.pp) > 1, e.stages.stage_tokens, np.inf))
+    passes = np.maximum(np.ceil(tokens / budget), 1)
+    flight = np.minimum(most_in_flight(s), np.maximum(np.floor(sequences), 1))
+    fullest = np.minimum(tokens, budget) * passes / tokens
+    return Running(need, largest, rounds, sequences, passes, fullest, flight, np.ceil(sequences / flight))
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
@@ -137,19 +165,18 @@ def pass_tokens(s: Scenario, sequences: Num) -> Num:
     return np.maximum(np.minimum(sequences * s.workload.new, s.engine.room.token_budget) / s.mapping.cp, sequences)
 
 
-def token_bytes(s: Scenario) -> Num:
-    """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores."""
+def token_bytes(s: Scenario, half: float) -> Num:
+    """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores;
+    `half`: bytes of a value."""
     values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
-    scores = (
-        0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, s.quant.half_bytes)
-    )
-    return values * s.quant.half_bytes + scores
+    scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
+    return values * half + scores
 
 
-def logit_bytes(s: Scenario) -> Num:
+def logit_bytes(s: Scenario, half: float) -> Num:
     """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
     rows = s.workload.new if s.workload.logits == "all" else 1
-    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (s.quant.half_bytes + 4.0)
+    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (half + 4.0)
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
@@ -194,9 +221,7 @@ def fewest_gpus(s: Scenario) -> Split | None:
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
     ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
     stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
-    mapping = replace(
-        s.mapping, tp=ways[:, None], pp=stages[None, :], in_flight=1, ep=np.minimum(s.mapping.ep, ways[:, None])
-    )
+    mapping = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]))
     memory = memory_use(replace(s, mapping=mapping, axes=2))
     devices = np.where(memory.total <= memory.capacity, ways[:, None] * stages, np.inf)
     if not np.isfinite(devices).any():
@@ -223,7 +248,8 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     """
     m = s.mapping
     fixed = memory_use(s, batch=np.zeros(()))
-    free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * budget * token_bytes(s))
+    full = budget * token_bytes(s, s.quant.half_bytes)
+    free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:

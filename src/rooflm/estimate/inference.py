@@ -4,26 +4,26 @@ cost."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import (
     Limits,
-    Memory,
+    Running,
     check,
-    max_batch,
     memory_use,
-    needs,
-    running_sequences,
-    waves,
+    running,
 )
+from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
+from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
-from rooflm.graph.ops import Op
+from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import own_factor
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
@@ -32,8 +32,8 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 
 
-@dataclass(frozen=True)
-class InferenceEstimate:
+@dataclass(frozen=True, eq=False, repr=False)
+class InferenceEstimate(Result):
     """The answer; every number is SI and may be an array with one dimension an axis.
 
     ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
@@ -52,31 +52,60 @@ class InferenceEstimate:
     memory: Memory
     fits: Num
     max_batch: Num
-    limits: Limits = field(repr=False)
+    limits: Limits
     comm_bytes: dict[str, Num]
     comm_detail: dict[str, dict[str, Num]]
     prefill_parts: dict[str, Num]
     decode_parts: dict[str, Num]
-    passes: dict[str, Step] = field(repr=False)
+    passes: dict[str, Step]
     cost_per_million_tokens: Num
     gpus: Num
     waves: Num
+    running: Running
     scenario: Scenario
-    timed: dict[str, tuple[Timed, ...]] = field(repr=False)
+    timed: dict[str, tuple[Timed, ...]]
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @cached_property
+    OUTPUTS = INFER_OUTPUTS
+
+    def lines(self) -> list[str]:
+        """Model, device and split; the work; times and rate; memory and the verdict."""
+        s, w = self.scenario, self.scenario.workload
+        return [
+            headline(s, self.gpus),
+            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}, output {shown(w.output)}",
+            f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
+            f"{shown(self.output_tokens_per_s)} tokens/s",
+            verdict(self.memory, self.fits, self.reason),
+        ]
+
+    @figure
     def reason(self) -> Num:
         """Why it cannot run: the first rule that a point breaks, or an empty text."""
         return self.limits.reason
 
+    @cached_property
+    def lighter(self) -> Step:
+        """The decode pass of the micro-batches of a pipeline that hold one sequence less than the largest."""
+        s, run = self.scenario, self.running
+        if not np.any(run.fuller):
+            return self.passes["decode"]
+        fewer = run._replace(micro=np.floor(run.sequences / run.flight))
+        timed = timed_nodes(build(decode_context(s, fewer)), s)
+        return decode_step(s, timed, rates(s), fewer)
+
+    def in_step(self, name: str) -> Num:
+        """A count of a pass (Step's `name`) over all micro-batches of a decode step, mean over the output."""
+        fuller, axes = self.running.fuller, self.scenario.axes
+        other = (self.running.flight - fuller) * mean_step(getattr(self.lighter, name), axes)
+        return other + fuller * mean_step(getattr(self.passes["decode"], name), axes)
+
     def _whole(self, name: str) -> Num:
         """A count of a pass (Step's `name`) over the whole request, all waves and stages."""
-        w, m = self.scenario.workload, self.scenario.mapping
-        steps = np.maximum(w.output - 1, 0) * self.waves * np.minimum(m.in_flight, m.pp)
-        tick = mean_step(getattr(self.passes["decode"], name), self.scenario.axes)
-        return prefill_passes(self.scenario) * self.waves * getattr(self.passes["prefill"], name) + steps * tick
+        steps = np.maximum(self.scenario.workload.output - 1, 0)
+        prefill = self.running.passes * getattr(self.passes["prefill"], name)
+        return self.waves * (prefill + steps * self.in_step(name))
 
     @cached_property
     def _peaks(self) -> tuple[Num, Num]:
@@ -85,52 +114,50 @@ class InferenceEstimate:
         device = s.cluster.device
         return s.mapping.pp * device.peak[rates(s).dtype["quant"]], s.mapping.pp * device.dram.bandwidth
 
-    @cached_property
+    @figure
     def mfu(self) -> Num:
         """Model FLOP/s over peak, whole request."""
         return self._whole("flops") / (self.latency * self._peaks[0])
 
-    @cached_property
+    @figure
     def mbu(self) -> Num:
         """Memory bandwidth over peak, whole request."""
         return self._whole("bytes") / (self.latency * self._peaks[1])
 
-    @cached_property
+    @figure
     def prefill_mfu(self) -> Num:
         """Model FLOP/s over peak, prefill."""
-        return prefill_passes(self.scenario) * self.passes["prefill"].flops / (self.ttft * self._peaks[0])
+        return self.running.passes * self.passes["prefill"].flops / (self.ttft * self._peaks[0])
 
-    @cached_property
+    @figure
     def decode_mbu(self) -> Num:
         """Memory bandwidth over peak, decode."""
-        m = self.scenario.mapping
-        moved = np.minimum(m.in_flight, m.pp) * mean_step(self.passes["decode"].bytes, self.scenario.axes)
-        return moved / (self.tpot * self._peaks[1])
+        return self.in_step("bytes") / (self.tpot * self._peaks[1])
 
-    @cached_property
+    @figure
     def busy(self) -> Num:
         """Share of time with a kernel running."""
         return self._whole("busy") / self.scenario.mapping.pp / self.latency
 
-    @cached_property
+    @figure
     def energy_per_token(self) -> Num:
         """Joules an output token, all GPUs."""
         s = self.scenario
         energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
         return energy / (s.workload.batch * s.workload.output)
 
-    @cached_property
+    @figure
     def power(self) -> Num:
         """Mean watts of one GPU."""
         w = self.scenario.workload
         return self.energy_per_token * (w.batch * w.output) / (self.latency * self.gpus)
 
-    @cached_property
+    @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         return {k: bound_of(self.timed[k], step_, self.scenario.axes) for k, step_ in self.passes.items()}
 
-    @property
+    @figure
     def parts(self) -> dict[str, Num]:
         """Seconds of the whole request by part; sums to latency."""
         steps = np.maximum(self.scenario.workload.output - 1, 0)
@@ -142,29 +169,23 @@ OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
 """Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
-def prefill_passes(s: Scenario) -> Num:
-    """Passes that the prompts of a rank take under the engine's token budget (chunked prefill, pipeline stages)."""
-    new = s.workload.new
-    most = np.where(np.asarray(s.mapping.pp) > 1, s.engine.stages.stage_tokens, np.inf)
-    return np.maximum(np.ceil(running_sequences(s) * new / np.minimum(s.engine.room.token_budget, most)), 1)
+def prefill_context(s: Scenario, run: Running) -> Context:
+    """One of the passes that the prompts take."""
+    w = s.workload
+    sequences = run.sequences / run.passes
+    rows = sequences * (w.new if w.logits == "all" else 1)
+    work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
 
 
-def graphs(s: Scenario) -> tuple[Context, Context]:
-    """The prefill pass and the decode pass (at the first, middle and last context: a leading axis of 3)."""
-    w, m = s.workload, s.mapping
-    sequences = running_sequences(s)
-    passes = prefill_passes(s)
-    new = w.new
-    rows = sequences / passes * (new if w.logits == "all" else 1)
-    prefill = Pass(Prefill(sequences / passes, new, w.cached), None, rows)
+def decode_context(s: Scenario, run: Running) -> Context:
+    """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3."""
+    w = s.workload
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
-    flight = np.minimum(m.in_flight, m.pp)
-    micro = np.ceil(sequences / flight)
-    decode = Pass(None, Decode(micro, contexts), micro)
-    model, k = s.model.scaled(), s.engine.kernels
-    return Context(model, prefill, m, s.quant, k), Context(model, decode, m, s.quant, k)
+    work = Pass(None, Decode(run.micro, contexts), run.micro)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
 
 
 def mean_step(x: Num, axes: int) -> Num:
@@ -192,14 +213,17 @@ class Passes(NamedTuple):
     decode: list[Timed]
 
 
-def timed_passes(s: Scenario) -> Passes:
-    """Both passes built and timed together, each kind of kernel times what the engine takes over a measured one."""
-    prefill_context, decode_context = graphs(s)
-    prefill_nodes, decode_nodes = build(prefill_context), build(decode_context)
-    timed = time_nodes([*prefill_nodes, *decode_nodes], s)
-    if s.efficiency.mode == "calibrated":
-        timed = engine_times(timed, s)
-    return Passes(timed[: len(prefill_nodes)], timed[len(prefill_nodes) :])
+def timed_passes(s: Scenario, run: Running) -> Passes:
+    """Both passes built and timed together."""
+    prefill, decode = build(prefill_context(s, run)), build(decode_context(s, run))
+    timed = timed_nodes([*prefill, *decode], s)
+    return Passes(timed[: len(prefill)], timed[len(prefill) :])
+
+
+def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
+    """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
+    timed = time_nodes(nodes, s)
+    return engine_times(timed, s) if s.efficiency.mode == "calibrated" else timed
 
 
 def kernel_factor(t: Timed, s: Scenario) -> Num:
@@ -237,40 +261,50 @@ class Speed(NamedTuple):
     ttft: Num
     tpot: Num
     latency: Num
-    waves: Num
 
 
-def speed(s: Scenario, timed: Passes, r: Rates) -> Speed:
+def host_of(s: Scenario) -> Engine:
+    """The engine whose host costs count: as fitted where efficiency is calibrated."""
+    return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
+
+
+def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
+    """The time of a decode pass of one micro-batch."""
+    e = host_of(s)
+    tick = step(timed, e, s.cluster.device, r, e.host.issue_decode, run.micro)
+    return (
+        tick if e.residuals is None else scaled(tick, e.residuals.factor("decode", place(s, "decode", run.sequences)))
+    )
+
+
+def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
-    e = s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
-    m, device = s.mapping, s.cluster.device
-    sequences, passes, rounds = running_sequences(s), prefill_passes(s), waves(s)
-    flight = np.minimum(m.in_flight, m.pp)
-    new = sequences / passes * s.workload.new
-    one = step(timed.prefill, e, device, r, prompt_issue(e, new), sequences / passes, e.factors.prompt)
-    # passes follow each other through the stages: pp + passes - 1 stage times
-    overlapped = (m.pp + passes - 1) / m.pp if e.stages.pipelined else passes
-    repeat = overlapped + e.stages.pipeline_loss * (passes - overlapped)
+    e, m = host_of(s), s.mapping
+    sequences = run.sequences / run.passes
+    issue = prompt_issue(e, sequences * s.workload.new)
+    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
+    # passes follow each other through the stages: the times of all at one stage, of the largest at the others
+    overlapped = (run.passes + (m.pp - 1) * run.fullest) / m.pp if e.stages.pipelined else run.passes
+    repeat = overlapped + e.stages.pipeline_loss * (run.passes - overlapped)
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
     prefill_parts["request"] = e.host.request + e.host.front
-    tick = step(timed.decode, e, device, r, e.host.issue_decode, np.ceil(sequences / flight))
+    tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:
-        own = e.residuals.factor("prefill", place(s, "prefill"))
+        own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))
         prefill_parts = {k: v * own for k, v in prefill_parts.items()}
-        tick = scaled(tick, e.residuals.factor("decode", place(s, "decode")))
     ttft = add_up(prefill_parts.values())
     decode_parts = {k: mean_step(v, s.axes) for k, v in tick.parts.items()}
     tpot = add_up(decode_parts.values())
-    latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * rounds
-    return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency, rounds)
+    latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * run.waves
+    return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency)
 
 
-def place(s: Scenario, phase: str) -> tuple[Num, ...]:
-    """Where a scenario lies on `residuals.AXES`: logarithms of sequences, tokens (of the prompt, or of the middle
-    context when decoding), bytes of weights, and devices that share them."""
+def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
+    """Where a scenario lies on `residuals.AXES`: logarithms of sequences that run at once, tokens (of the prompt, or of
+    the middle context when decoding), bytes of weights, and devices that share them."""
     w, m = s.workload, s.mapping
     tokens = w.new if phase == "prefill" else w.prompt + np.maximum(w.output - 1, 1) / 2
-    values = (running_sequences(s), tokens, weight_bytes(s.model, Mapping(), s.quant), m.tp * m.pp * m.cp)
+    values = (sequences, tokens, weight_bytes(s.model, Mapping(), s.quant), m.tp * m.pp * m.cp)
     return tuple(np.log(np.maximum(v, 1e-9)) for v in values)
 
 
@@ -286,21 +320,19 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
     """
     w, m, device = s.workload, s.mapping, s.cluster.device
-    timed = timed_passes(s)
-    r = rates(s)
-    one, tick, prefill_parts, decode_parts, ttft, tpot, latency, rounds = speed(s, timed, r)
-    passes = prefill_passes(s) * rounds
-    flight = np.minimum(m.in_flight, m.pp)
+    run = running(s)
+    timed = timed_passes(s, run)
+    one, tick, prefill_parts, decode_parts, ttft, tpot, latency = speed(s, timed, rates(s), run)
     dims = s.axes
     tpot_end = last_step(tick.total, dims)
     gpus = m.devices
     tokens = w.batch * w.output
-    need = needs(s)
-    memory = memory_use(s, need=need)
+    memory = memory_use(s, need=run.need)
     fits = memory.total <= memory.capacity
     limits = check(s, fits)
-    per_pass = {k: v * passes for k, v in volumes(timed.prefill, m.pp).items()}
-    per_step = {k: mean_step(v, dims) * flight for k, v in volumes(timed.decode, m.pp).items()}
+    per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}
+    # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
+    per_step = {k: mean_step(v, dims) * (run.sequences / run.micro) for k, v in volumes(timed.decode, m.pp).items()}
     rate = tokens / latency
     return InferenceEstimate(
         ttft=ttft,
@@ -312,7 +344,7 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         requests_per_s=w.batch / latency,
         memory=memory,
         fits=~limits.broken,
-        max_batch=max_batch(s, need),
+        max_batch=run.largest,
         limits=limits,
         comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},
         comm_detail={"prefill": per_pass, "decode": per_step},
@@ -321,7 +353,8 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         passes={"prefill": one, "decode": tick},
         cost_per_million_tokens=device.price / 3600 * gpus / rate * 1e6,
         gpus=gpus,
-        waves=rounds,
+        waves=run.waves,
+        running=run,
         scenario=s,
         timed={"prefill": tuple(timed.prefill), "decode": tuple(timed.decode)},
         assumed=assumed,

@@ -334,10 +334,11 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     hybrid = sharded & np.asarray(group < ranks)
     add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
     add(gather, "dp_all_gather", "all_gather", own.dense * 2.0, group, stride, sharded)
-    if np.any(np.asarray(own.experts) > 0):
-        add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, ~sharded)
-        add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, sharded)
-        add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, sharded)
+    some = np.asarray(own.experts) > 0
+    if np.any(some):
+        add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, some & ~sharded)
+        add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, some & sharded)
+        add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, some & sharded)
     tied: Nodes = []
     model = s.model
     if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.kernels.blend import smooth_min
-from rooflm.kernels.constants import lookup, measured_cards, typed
+from rooflm.kernels.constants import ANY, Match, lookup, measured_cards, typed
 from rooflm.units import Num
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
@@ -319,8 +319,8 @@ def _combine(op: str, floors: list[Num], bodies: list[Num], volumes: list[Num], 
     return Cost(sum(parts[1:], parts[0]), sum(volumes[1:], volumes[0]), parts, tuple(volumes), bound)
 
 
-def fitted(op: str, *, gpu: str, generation: str, library: str, kind: str) -> tuple[CollectiveConstants, float]:
-    """Constants of an operation on a kind of link, and the error in per cent to expect of them.
+def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:
+    """The row of an operation on a kind of link.
 
     library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
     NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe, InfiniBand and
@@ -330,5 +330,10 @@ def fitted(op: str, *, gpu: str, generation: str, library: str, kind: str) -> tu
     link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
     own = gpu if not link or gpu in measured_cards("collective", link) else ""
     kernel = "all_gather" if op == "broadcast" else op
-    match = lookup("collective", own, link or generation, library, "*", kernel)
+    return lookup("collective", own, link or generation, library, ANY, kernel)
+
+
+def fitted(op: str, *, gpu: str, generation: str, library: str, kind: str) -> tuple[CollectiveConstants, float]:
+    """Constants of `nearest`, and the error in per cent to expect of them."""
+    match = nearest(op, gpu=gpu, generation=generation, library=library, kind=kind)
     return typed(CollectiveConstants, match.row), match.mape

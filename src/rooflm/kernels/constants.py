@@ -28,6 +28,7 @@ DTYPE_KIN: dict[str, tuple[str, ...]] = {
     "int8": ("fp8",),
     "nvfp4": ("mxfp4", "fp8"),
     "mxfp4": ("nvfp4", "fp8"),
+    "mxfp4_mxfp8": ("fp8", "int8"),
     "int4": ("int4_wo", "int8_wo", "bf16"),
     "int4_wo": ("int8_wo", "bf16"),
     "int8_wo": ("int4_wo", "bf16"),

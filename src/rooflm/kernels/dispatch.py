@@ -241,9 +241,11 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         ep = experts / local
         spread = popularity(experts, top_k, s.engine.kernels.skew)
         routing = routed(tokens, top_k, experts, ep, spread)
-        if not is_plain(s.engine.kernels.alike, 0.0):
-            touched = distinct_experts(experts, top_k, tokens, s.engine.kernels.alike, spread) / ep
-            routing = routing._replace(experts=np.minimum(routing.experts, touched))
+        alike = s.engine.kernels.alike
+        if not is_plain(alike, 0.0):
+            touched = distinct_experts(experts, top_k, tokens, alike, spread) / ep
+            fewer = np.where(np.asarray(alike) > 0, np.minimum(routing.experts, touched), routing.experts)
+            routing = routing._replace(experts=fewer)
         times.append(
             moe_time(
                 tokens,

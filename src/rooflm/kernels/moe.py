@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.kernels.constants import LEVELS, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, lookup, typed
 from rooflm.units import Num
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
@@ -204,15 +204,20 @@ def moe_time(
     return np.where(np.asarray(tokens) > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
 
 
-def fitted(
-    *, gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False
-) -> tuple[MoEConstants, float]:
-    """Constants of an engine's usual kernels, and the error in per cent to expect of them.
+def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> Match:
+    """The row of an engine's usual kernels.
 
     Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
     and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one.
     """
     kernels = ("",) if expert_parallel else ("tp", "")
     matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
-    best = min(matches, key=lambda match: LEVELS.index(match.level))
+    return min(matches, key=lambda match: LEVELS.index(match.level))
+
+
+def fitted(
+    *, gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False
+) -> tuple[MoEConstants, float]:
+    """Constants of `usual` kernels, and the error in per cent to expect of them."""
+    best = usual(gpu, generation, engine, dtype, expert_parallel)
     return typed(MoEConstants, best.row), best.mape

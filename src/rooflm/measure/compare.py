@@ -7,7 +7,6 @@ types, attention, compiled or not), so that a table of a thousand cases is a han
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario, speed, timed_passes
 from rooflm.estimate.training import train_scenario
 from rooflm.kernels.rates import rates
@@ -89,8 +89,6 @@ def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
 
     engine = style_of(first, machine.engine)
     mapping = Mapping(tp=column("tp"), pp=column("pp"), dp=column("dp"))
-    if engine.stages.pipelined:
-        mapping = replace(mapping, in_flight=mapping.pp)
     work = Workload(batch=column("batch"), prompt=column("prompt"), output=column("output"))
     model, quant = model_of(first, shape), parse_quant(first.scheme)
     return Scenario(model, work, mapping, machine.cluster, engine, quant, machine.efficiency, axes=1)
@@ -114,7 +112,8 @@ def fast_times(known: dict[Case, str], machine: Machine) -> dict[Key, float]:
     out: dict[Key, float] = {}
     for shape, cases in groups(known):
         s = scenario(cases, shape, machine)
-        found = speed(s, timed_passes(s), rates(s))
+        run = running(s)
+        found = speed(s, timed_passes(s, run), rates(s), run)
         for metric, values in (("ttft_s", found.ttft), ("tpot_s", found.tpot), ("latency_s", found.latency)):
             wide = np.broadcast_to(values, (len(cases),))
             out |= {(c.key, metric): float(v) for c, v in zip(cases, wide, strict=True)}

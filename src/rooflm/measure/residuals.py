@@ -13,6 +13,7 @@ from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.residuals import PHASES, Point, Residuals, lines
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario, place
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of, measured, scenario
@@ -87,7 +88,7 @@ def from_cases(known: Mapping[Case, str], values: Mapping[Key, float], machine: 
     for shape, cases in groups(runs):
         s = scenario(cases, shape, plain)
         for metric, phase in METRICS.items():
-            at = np.broadcast_arrays(*place(s, phase), np.zeros(len(cases)))[:-1]
+            at = np.broadcast_arrays(*place(s, phase, running(s).sequences), np.zeros(len(cases)))[:-1]
             for i, case in enumerate(cases):
                 value = values.get((case.key, metric), float("nan"))
                 if value > 0:
@@ -110,7 +111,7 @@ def from_requests(requests: Iterable[Request]) -> Residuals:
         for i, (r, x) in enumerate(zip(members, pick(members, plain, infer_scenario(plain)), strict=True)):
             phase = {"prefill": "prefill"}.get(PHASE_OF[r.metric], "decode")
             if x.predicted > 0 and (PHASE_OF[r.metric] != "request" or r.kwargs["output"] >= 8):
-                at = np.broadcast_arrays(*place(plain, phase), np.zeros(len(members)))[:-1]
+                at = np.broadcast_arrays(*place(plain, phase, running(plain).sequences), np.zeros(len(members)))[:-1]
                 ratio = np.log(r.measured / x.predicted) * (-1.0 if is_rate(r.metric) else 1.0)
                 found[phase].append(Point(tuple(float(a[i]) for a in at), float(ratio)))
     return kept(found)

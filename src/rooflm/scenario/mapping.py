@@ -32,7 +32,8 @@ class Mapping:
     recompute_layers: with "block" the layers recomputed a stage, with "full" the layers between checkpoints (0 = 1);
     recompute_modules: parts of a layer that run again beside what the policy says (`backward.MODULES`);
     zero: 0 to 3; fsdp_group: devices a sharding group (0 = all of dp); schedule: gpipe, 1f1b, interleaved, zb-h1;
-    in_flight: micro-batches in flight in an inference pipeline (1 = a batch passes stage after stage, none overlaps).
+    in_flight: most micro-batches at once in an inference pipeline (0: one a stage if the engine's stages overlap, else
+    1: a batch passes stage after stage).
     order: which groups are nearest, innermost first. gpus: GPUs asked for beside every degree (0: what these make).
     """
 
@@ -50,7 +51,7 @@ class Mapping:
     zero: Num = 0
     fsdp_group: Num = 0
     schedule: str = "1f1b"
-    in_flight: Num = 1
+    in_flight: Num = 0
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
     gpus: Num = 0
 

@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.estimate.results import Answer as Shown
+from rooflm.estimate.results import frame, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
 from rooflm.sweep.workers import spread
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = NDArray[Any]
 KEPT = 10
@@ -63,8 +68,8 @@ class Blocked(NamedTuple):
     why: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SearchResult:
+@dataclass(frozen=True, repr=False)
+class SearchResult(Shown):
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
     blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
     options without effect on the best points, which count once, in words."""
@@ -84,6 +89,36 @@ class SearchResult:
     def best(self) -> Candidate | None:
         """The best point, None where no point is legal."""
         return self.top[0] if self.top else None
+
+    def lines(self) -> list[str]:
+        """What was searched, and the best point with what it gives; without one, the nearest and why."""
+        lines = [f"best {self.goal.name} of {self.points} points, {self.feasible} of them legal"]
+        if self.best is not None:
+            return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
+        return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """The best points and the trade-off, in plain Python values."""
+        top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
+        told: dict[str, Any] = plain({"objective": self.goal.name, "points": self.points, "feasible": self.feasible,
+                                      "top": top, "front": front, "assumed": self.assumed})  # fmt: skip
+        return told
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The best points: one a row, inputs then outputs."""
+        rows = [{**c.inputs, **c.outputs} for c in self.top]
+        return frame({k: [r[k] for r in rows] for k in (rows[0] if rows else ())})
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    """Names and values in one line of at most 100 characters, whole pairs only."""
+    line = ""
+    for k, v in values.items():
+        pair = f"{', ' if line else ''}{k} {v}"
+        if len(line) + len(pair) > 100:
+            break
+        line += pair
+    return line
 
 
 Answer = tuple[int, tuple[int, ...], tuple[int, ...]]

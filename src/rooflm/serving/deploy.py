@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
-from rooflm.estimate.inference_results import bands_around
+from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -28,6 +28,9 @@ from rooflm.serving.steady import Steady, steady
 from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+
+if TYPE_CHECKING:
+    import pandas
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit")  # fmt: skip
@@ -107,8 +110,8 @@ def make_pool(
     )
 
 
-@dataclass(frozen=True)
-class Served:
+@dataclass(frozen=True, eq=False, repr=False)
+class Served(Answer):
     """A simulated deployment: summary (numbers of --json), per-request table, timeline, steady-state estimate."""
 
     run: Run
@@ -116,6 +119,27 @@ class Served:
     definitions: str
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """What runs on what; the load; times; rates and memory."""
+        s, v = self.run.pools[-1].table.components.scenario, self.values()
+        return [
+            f"{headline(s, v['gpus'])}, replicas {v['replicas']}",
+            f"{v['load']}: {v['requests']} requests in {timespan(v['duration_s'])}, {v['finished']} finished",
+            f"TTFT mean {timespan(v['ttft_s']['mean'])}, p95 {timespan(v['ttft_s']['p95'])}; "
+            f"TPOT mean {timespan(v['tpot_s']['mean'])}, p95 {timespan(v['tpot_s']['p95'])}",
+            f"{shown(v['requests_per_s'])} requests/s, {shown(v['output_tokens_per_s'])} output tokens/s; "
+            f"KV memory {shown(100 * v['kv_occupancy'])} %",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of --json in plain Python values."""
+        told: dict[str, Any] = plain(self.values())
+        return told
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The requests: one a row, times in s."""
+        return frame(self.table._asdict())
 
     @cached_property
     def summary(self) -> metrics.Summary:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
 from rooflm.serving.meter import BUCKETS, ORIGIN
-from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
+from rooflm.serving.replica import FINISHED
 from rooflm.serving.simulate import Run
 from rooflm.serving.steps import energy_fit
 
@@ -263,12 +263,3 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
         return None
     empty = time[(line["waiting"] <= 0) & (time <= last)]
     return (float(empty[-1]) if empty.size else 0.0), slope
-
-
-def accounted(run: Run) -> bool:
-    """True when every request is finished, rejected, running or waiting, and finished ones have all their times."""
-    r = run.records
-    good = all(s in (0, RUNNING, FINISHED, REJECTED) for s in r.status)
-    return good and all(
-        r.first[i] <= r.end[i] and r.arrival[i] <= r.first[i] for i in range(len(r.status)) if r.status[i] == FINISHED
-    )

@@ -8,7 +8,6 @@ table look-ups a request.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -281,9 +280,3 @@ def visible(
         np.maximum.accumulate(arrival - index * front) + (index + 1) * front
     )
     return out
-
-
-def share_waiting(run: Run) -> float:
-    """Share of requests that had not ended when the run stopped."""
-    left = sum(1 for s in run.records.status if s not in (FINISHED, REJECTED))
-    return left / max(run.requests.count, 1) if not math.isnan(run.duration) else 0.0

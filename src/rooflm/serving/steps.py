@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
@@ -169,7 +170,7 @@ class StepTable:
         speed, prompt = float(e.factors.speed) if fitted else 1.0, float(e.factors.prompt)
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
-        self.flight = int(min(float(np.max(s.mapping.in_flight)), float(np.max(s.mapping.pp))))
+        self.flight = int(np.max(most_in_flight(s)))
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
         self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
         scale = (1.0 + c.draft) * speed

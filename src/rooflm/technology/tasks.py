@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Cluster
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference import bound_shares, infer_scenario, mean_step, prefill_passes
+from rooflm.estimate.inference import bound_shares, infer_scenario
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import hierarchical
@@ -127,8 +127,6 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
     """The task on a cluster with a mapping; numbers may be arrays of `axes` dimensions. traffic: fill `sent` too."""
     degrees: dict[str, Any] = dict(chosen)
     mapping = replace(task.scenario.mapping, **degrees)
-    if task.phase == "infer" and task.scenario.engine.stages.pipelined:
-        mapping = replace(mapping, in_flight=mapping.pp)
     s = replace(task.scenario, cluster=cluster, mapping=mapping, axes=axes)
     if task.phase == "train":
         train = train_scenario(s)
@@ -138,7 +136,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
         return Outcome(time, train.fits, training_causes(train), train.step_energy, train.memory.total, sent)
     e = infer_scenario(s)
     time = getattr(e, task.metric)
-    passes = prefill_passes(s) * e.waves if task.metric != "tpot" else 0.0
+    passes = e.running.passes * e.waves if task.metric != "tpot" else 0.0
     steps: Num = {"latency": np.maximum(s.workload.output - 1, 0) * e.waves, "ttft": 0.0, "tpot": 1.0}[task.metric]
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     for phase, times in (("prefill", 0.0 if task.metric == "tpot" else 1.0), ("decode", steps / e.waves)):
@@ -147,8 +145,7 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
             cause = name if name in CAUSES else "other"
             causes[cause] = causes[cause] + times * shares[name]
     causes["schedule"] = causes["schedule"] + np.maximum(time - sum(causes.values()), 0.0)
-    flight = np.minimum(mapping.in_flight, mapping.pp)
-    dynamic = passes * e.passes["prefill"].dynamic + steps * flight * mean_step(e.passes["decode"].dynamic, axes)
+    dynamic = passes * e.passes["prefill"].dynamic + steps * e.in_step("dynamic")
     energy = e.gpus * (cluster.device.idle * time + dynamic / mapping.pp)
     sent = (0.0, 0.0)
     if traffic:

@@ -1,0 +1,69 @@
+"""Inference over pipeline stages: what a request sends, reads and keeps busy, counted by hand."""
+
+import numpy as np
+import pytest
+
+import rooflm
+from rooflm.catalogue.model import parameters
+from rooflm.catalogue.models import load_model
+from rooflm.estimate.capacity import running
+from rooflm.scenario.build_inference import build_inference
+
+HIDDEN = 5120
+"""Of llama-2-13b; a hidden state is as many values of two bytes."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "flight", "micro", "fuller"),
+    [(1, 1, 1, 0), (3, 3, 1, 0), (5, 4, 2, 1), (8, 4, 2, 0), (9, 4, 3, 1)],  # five sequences: 2 + 1 + 1 + 1
+)
+def test_no_more_micro_batches_than_sequences(batch, flight, micro, fuller):
+    run = running(build_inference(model="llama-2-13b", gpu="a100", pp=4, batch=batch).scenario)
+    assert (float(run.flight), float(run.micro), float(run.fuller)) == (flight, micro, fuller)
+
+
+@pytest.mark.parametrize(("batch", "sent"), [(1, 10_240), (5, 51_200), (9, 92_160)])
+def test_each_stage_sends_every_sequence_once_a_step(batch, sent):
+    e = rooflm.infer("llama-2-13b", gpu="a100", pp=4, batch=batch)
+    assert batch * HIDDEN * 2 == sent
+    assert float(e.comm_bytes["decode"]) == sent
+
+
+def test_one_sequence_keeps_one_of_four_stages_busy():
+    """A token passes stage after stage: a fourth of one device's share of time, bandwidth and energy beyond idle."""
+    points = {"gpu": "a100", "batch": 1, "prompt": 16, "output": 256}
+    alone, four = rooflm.infer("llama-2-13b", **points), rooflm.infer("llama-2-13b", **points, pp=4)
+    assert float(four.busy) == pytest.approx(float(alone.busy) / 4, rel=0.02)
+    assert float(four.mbu) == pytest.approx(float(alone.mbu) / 4, rel=0.02)
+    idle = 4 * alone.scenario.cluster.device.idle
+
+    def beyond_idle(e, watts):
+        return float(e.energy_per_token) - watts * float(e.latency) / 256
+
+    assert beyond_idle(four, idle) == pytest.approx(beyond_idle(alone, idle / 4), rel=1e-3)
+
+
+@pytest.mark.parametrize(("batch", "passes"), [(1, 1), (5, 4), (9, 4)])
+def test_weights_are_read_once_a_micro_batch(batch, passes):
+    """Bytes of a decode step without a cache to speak of: the weights (but for the embedding's table) for each
+    micro-batch in flight, whose number is that of the stages, or of the sequences where these are fewer."""
+    e = rooflm.infer("llama-2-13b", gpu="a100", pp=4, batch=batch, prompt=1, output=2)
+    model = load_model("llama-2-13b")
+    weights = 2 * (parameters(model) - model.vocab * model.hidden)
+    assert float(e.in_step("bytes")) == pytest.approx(passes * float(weights), rel=0.005)
+
+
+def test_energy_and_busy_of_uneven_micro_batches_lie_between_even_ones():
+    each = [rooflm.infer("llama-2-13b", gpu="a100", pp=4, batch=b, prompt=1, output=500) for b in (4, 5, 8)]
+    step = [float(e.in_step("flops")) for e in each]
+    assert np.allclose(np.diff(step) / step[0], [1 / 4, 3 / 4], rtol=0.02)  # FLOPs go with sequences
+    assert float(each[0].busy) > float(each[1].busy) < float(each[2].busy)  # smaller micro-batches wait for the larger
+    assert all(0.9 < float(e.busy) <= 1 for e in each)
+
+
+def test_a_token_more_than_a_micro_batch_holds_costs_a_token():
+    """8,192 tokens pass as one micro-batch, 8,193 as one and a single token behind it."""
+    full, more = (float(rooflm.infer("llama-3.1-8b", gpu="h100", pp=4, prompt=p).ttft) for p in (8192, 8193))
+    assert full < more < 1.01 * full
+    halves, whole = (float(rooflm.infer("llama-3.1-8b", gpu="h100", pp=4, prompt=p).ttft) for p in (12288, 16384))
+    assert full < halves < whole < 2 * full
