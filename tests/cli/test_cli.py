@@ -83,7 +83,7 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--prompt", "1.5"), "prompt is 1.5"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--prompt", "many"), "prompt is 'many'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--output", "nan"), "output is nan"),
-        (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w5a16"), "weight width of 5 bits"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w17a16"), "weight width of 17 bits"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w4a16kv9"), "KV width of 9 bits"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "vlm"), "did you mean 'vllm'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "at most 1"),
