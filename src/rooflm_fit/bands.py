@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.estimate.bands import FEWEST, LEVELS, asked, family
+from rooflm.catalogue.engines import family_of
+from rooflm.estimate.bands import FEWEST, LEVELS, asked
 from rooflm.kernels.constants import ANY
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
@@ -120,7 +121,7 @@ def percentiles(ratios: Sequence[Ratio], power: float = 1.0) -> list[BandRow]:
     """10th and 90th percentile, widened by a power, of every set that has enough rows, and of each phase as a whole."""
     sets: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
     for r in ratios:
-        kin = f"{family(r.engine)}{ANY}"
+        kin = f"{family_of(r.engine)}{ANY}"
         for engine in (r.engine, kin, ANY):
             for architecture in (r.architecture, ANY):
                 sets.setdefault((r.phase, engine, architecture), []).append((r.group[0], r.ratio))
@@ -157,7 +158,7 @@ def coverage(ratios: Sequence[Ratio], power: float = 1.0) -> tuple[int, float]:
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time on published rows
 # (rooflm.estimate.bands), by python -m rooflm_fit.bands. engine "x*" is every release of x, "*" every engine.
 # Inference: of predictions by fits that never saw the row's model on that machine; training and memory: in sample,
-# widened by a power of 1.4. All are widened, phase by phase, until they hold 80 % of the rows of models left out whole."""
+# widened by a power of 1.4. All are widened, phase by phase, until they hold 80 % of rows of models left out whole."""
 
 
 def rows_of(ratios: Sequence[Ratio]) -> list[BandRow]:

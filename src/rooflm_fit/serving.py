@@ -26,7 +26,7 @@ from rooflm.serving.simulate import Pool
 from rooflm.serving.steps import StepTable
 from rooflm.serving.workload import Requests
 from rooflm.validation.under_load import deployment, scenario
-from rooflm_fit.engine_rows import INFERENCE, retabled, updated, write
+from rooflm_fit.engine_rows import file_of, retabled, updated, write
 from rooflm_fit.runs import Case, cases, means, read
 from rooflm_fit.serving_constants import BUMP, Constants, Theta, start
 
@@ -74,7 +74,7 @@ def prepare(case: Case) -> Prepared:
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
-    table = StepTable(parts, replace(parts.scenario.engine, **c))
+    table = StepTable(parts, parts.scenario.engine.but(**c))
     server = replace(p.pool.server, request=c["request"], front=c["front"])
     return means(replace(p.pool, table=table, server=server), p.requests)
 
@@ -269,7 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for engine in given.engines.split(","):
         found = fit_engine(engine, every, given.rounds)
         if given.write:
-            write(INFERENCE, put(INFERENCE.read_text(encoding="utf-8"), engine, *found))
+            path = file_of(engine)
+            write(path, put(path.read_text(encoding="utf-8"), engine, *found))
     return 0
 
 

@@ -29,8 +29,8 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import TRAINED, training_scenario
-from rooflm_fit import runs
-from rooflm_fit.engine_rows import updated
+from rooflm_fit import engine_rows, runs
+from rooflm_fit.engine_rows import file_of, updated
 
 Array = NDArray[np.float64]
 
@@ -250,19 +250,17 @@ def crossed(table_path: Path, constants: Sequence[Constant], rounds: int, parts:
 
 def write(constants: Sequence[Constant], logs: Array) -> None:
     """Put the fitted constants into the calibration file and the engines' rows."""
-    kernels, engines = CALIBRATION / "training.toml", CALIBRATION.parent / "engines" / "training.toml"
-    texts = {path: path.read_text(encoding="utf-8") for path in (kernels, engines)}
+    kernels = CALIBRATION / "training.toml"
     for constant, log in zip(constants, logs, strict=True):
         value = float(np.exp(log))
         if constant.engines:
             value = min(value, MOST_SHARE) if constant.path.endswith("share") else value
-            for name in constant.engines.split():
-                texts[engines] = updated(texts[engines], name, {constant.path: value})
+            places = [(file_of(name), name, constant.path) for name in constant.engines.split()]
         else:
             section, _, name = constant.path.rpartition(".")
-            texts[kernels] = updated(texts[kernels], section, {name: value})
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+            places = [(kernels, section, name)]
+        for path, section, name in places:
+            engine_rows.write(path, updated(path.read_text(encoding="utf-8"), section, {name: value}))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

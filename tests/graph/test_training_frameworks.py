@@ -138,7 +138,7 @@ def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
         for b in (2, 4)
     ]  # fmt: skip
     assert times[0] / times[1] == pytest.approx(128.82 / 117.07, rel=0.06)
-    assert load_engine("gpt-neox").gap == 0
+    assert load_engine("gpt-neox").host.gap == 0
 
 
 def test_tokens_of_latent_experts_travel_in_the_latent_width() -> None:
@@ -161,11 +161,15 @@ def test_details_of_torchtitan_rows() -> None:
         "precision": "bf16", "note": "no compile stated",
     }  # fmt: skip
     s = training_scenario(only(row))
-    assert (s.mapping.recompute, s.mapping.recompute_layers, s.engine.fused) == ("block", 16, False)
+    assert (s.mapping.recompute, s.mapping.recompute_layers, s.engine.kernels.fused) == ("block", 16, False)
     compiled = training_scenario(
         only(row | {"recompute": "full", "note": "torch.compile", "precision": "float8 rowwise"})
     )
-    assert (compiled.mapping.recompute, compiled.quant.name, compiled.engine.fused) == ("full", "fp8-rowwise", True)
+    assert (compiled.mapping.recompute, compiled.quant.name, compiled.engine.kernels.fused) == (
+        "full",
+        "fp8-rowwise",
+        True,
+    )
 
 
 def test_rows_that_contradict_their_repeats_are_not_fitted(tmp_path: Path) -> None:
@@ -266,7 +270,7 @@ NEMO: dict[str, str] = {
 def test_nemo_keeps_remainders_until_its_optimizer_became_megatron_cores() -> None:
     old, new = (training_scenario(only(NEMO | {"note": f"container {release}; FP8"})) for release in ("24.07", "25.04"))
     assert (old.engine.name, old.training.remainders, new.training.remainders) == ("nemo", True, False)
-    assert old.engine.grad_bytes == 2
+    assert old.engine.room.grad_bytes == 2
     less = train_scenario(new).memory.parts["optimizer"] / train_scenario(old).memory.parts["optimizer"]
     assert less == pytest.approx(12 / 10)  # two fp32 moments, and 4 or 2 bytes of the master copy
     small = {"model": "Nemotron-8B", "layers": "", "hidden": "", "heads": "", "kv_heads": "", "ffn": "", "vocab": "",
@@ -312,6 +316,6 @@ def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:
     row = NEMO | {"id": "AUTO-1", "source": "NVIDIA-NeMo/Automodel", "precision": "bf16", "zero_fsdp": "fsdp 4"}
     note = "DGX-H100 BF16; local batch 8, grad accum 4; recompute not stated"
     piped = training_scenario(only(row | {"note": note, "vp": "4"}))
-    assert (piped.training.flushes, piped.engine.regather) == (4, False)
+    assert (piped.training.flushes, piped.engine.habits.regather) == (4, False)
     flat = training_scenario(only(row | {"note": note, "pp": "1", "vp": "1", "dp": "16", "zero_fsdp": "fsdp 16"}))
     assert flat.training.flushes == 1

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.cli.app import main
-from rooflm.estimate.bands import Band, around, band, family
+from rooflm.estimate.bands import Band, around, band
 from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.build_inference import build_inference
 from rooflm.validation import Request, published_tables, read_rows
@@ -78,7 +78,7 @@ def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
 
 def test_rounds_change_nothing_where_all_fits() -> None:
     made = build_inference(model="llama-2-7b", gpu="a100", batch=8, engine="vllm-2024").scenario
-    off = replace(made, engine=replace(made.engine, waves=False))
+    off = replace(made, engine=made.engine.but(waves=False))
     assert float(infer_scenario(made).latency) == float(infer_scenario(off).latency)
     e = infer_scenario(replace(made, workload=replace(made.workload, batch=4000)))
     assert sum(float(v) for v in e.parts.values()) == pytest.approx(float(e.latency), rel=1e-9)
@@ -107,7 +107,7 @@ def test_bands_widen_where_less_is_known() -> None:
     assert far is not None
     assert far.high / far.low > near.high / near.low
     assert far.level == "all rows"
-    assert family("trtllm-0.9") == "trtllm"
+    assert family_of("trtllm-0.9") == "trtllm"
     assert around(2.0, Band(0.5, 2.0, 1, ""), rate=True) == (1.0, 4.0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import Num
@@ -48,6 +48,11 @@ class Quant:
         (True, False)
         """
         return part not in self.wide
+
+    @cached_property
+    def half_bytes(self) -> float:
+        """Bytes a value of all that is not quantised: 2, or 4 where weights are fp32."""
+        return 4.0 if isinstance(self.weight_bits, int | float) and self.weight_bits >= 32 else 2.0
 
     def table_bytes(self, half: Num) -> Num:
         """Bytes a value of embedding and head, where 16-bit values take `half`.

@@ -148,16 +148,17 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
 def memory_use(s: Scenario, c: Context) -> Memory:
     """Memory of the fullest device."""
     e = s.engine
-    grad_extra = e.grad_extra_bf16 if s.quant.name == "bf16" else 0.0
+    grad_extra = e.room.grad_extra_bf16 if s.quant.name == "bf16" else 0.0
     setup = tm.Setup(
-        c.model, s.mapping, c.style, s.quant, s.training, s.workload.seq, document(s), micro_batches(s), grad_bytes(s),
-        adapter_params(s, c), e.logit_bytes, grad_extra, e.regather,
+        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
+        grad_bytes(s),
+        adapter_params(s, c), e.room.logit_bytes, grad_extra, e.habits.regather,
     )  # fmt: skip
     parts = dict(tm.fullest_stage(setup).parts)
-    parts["fragmentation"] = (e.fragmentation - 1.0) * sum(parts.values())
-    parts["context"] = e.context + 0.0
-    parts["workspace"] = e.workspace + 0.0
-    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
+    parts["fragmentation"] = (e.room.fragmentation - 1.0) * sum(parts.values())
+    parts["context"] = e.room.context + 0.0
+    parts["workspace"] = e.room.workspace + 0.0
+    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.room.memory_fraction)
 
 
 def volumes(step: TrainingStep) -> dict[str, Num]:
@@ -199,7 +200,7 @@ def flops_time(step: TrainingStep) -> Num:
 
 def largest_micro_batch(s: Scenario, memory: Memory) -> Num:
     """The largest micro-batch that fits: activations and logits grow with it, all else stays."""
-    growing = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.fragmentation
+    growing = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.room.fragmentation
     left = memory.capacity - (memory.total - growing)
     return np.maximum(np.floor(left / np.maximum(growing, 1.0) * s.mapping.micro_batch), 0)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import Factors
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct_experts, equal, popularity
 from rooflm.kernels import own_machine
@@ -117,13 +117,13 @@ FACTORS = {
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
 
-def own_factor(kind: str, e: Engine) -> Num:
+def own_factor(kind: str, f: Factors) -> Num:
     """Time of a kind of kernel in an engine over the time of the calibrated one.
 
-    >>> own_factor("gemm", Engine("", gemm_factor=1.5, speed=2.0)), own_factor("norm", Engine(""))
+    >>> own_factor("gemm", Factors(gemm_factor=1.5, speed=2.0)), own_factor("norm", Factors())
     (3.0, 1.0)
     """
-    factor: Num = getattr(e, FACTORS.get(kind, "stream_factor")) * e.speed
+    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor")) * f.speed
     return factor
 
 
@@ -140,8 +140,8 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
     times: list[Num] = []
     for op in ops:
         sequences, new, past, heads, kv, qk, v, window = op.shape
-        if op.kind == "attention" and not s.engine.flash:
-            times.append(_unfused(op, rate, s, r) * s.engine.bmm_factor)
+        if op.kind == "attention" and not s.engine.kernels.flash:
+            times.append(_unfused(op, rate, s, r) * s.engine.factors.bmm_factor)
             continue
         names = prefill_kernels(bool(np.max(op.widths[1]) <= 1), np.max(qk))
         c = first_of("attention", PrefillConstants, w, w.half, names)
@@ -153,7 +153,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
         time = call(new, past, c=c, window=window) / s.mapping.cp
         if s.engine.phase == "training" and not absent_group(s.mapping.cp):
             long = op.flops / r.peak["half"]
-            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.ring))
+            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
         times.append(time)
     return times
 
@@ -162,7 +162,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
-    c = c._replace(floor_s=np.where(np.asarray(s.engine.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
+    c = c._replace(floor_s=np.where(np.asarray(s.engine.host.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
     for op in ops:
         sequences, new, past, heads, _, qk, v, _ = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
@@ -190,10 +190,10 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         c = _decode_constants(group, np.max(qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
-        time = np.hypot(time, own * s.engine.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
+        own = (group > s.engine.kernels.kv_shared) | ((group > 1) & np.isfinite(window))
+        time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
         if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
-            time = time + rows * keys * kv * (qk + v) * s.engine.kv_convert / r.peak["vector"]
+            time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
         times.append(time)
     return times
 
@@ -237,11 +237,12 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
     for op in ops:
         tokens, hidden, width, experts, local, top_k, _ = op.shape
         ep = experts / local
-        spread = popularity(experts, top_k, s.engine.skew)
+        spread = popularity(experts, top_k, s.engine.kernels.skew)
         routing = routed(tokens, top_k, experts, ep, spread)
-        if not is_plain(s.engine.alike, 0.0):
-            touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
-            fewer = np.where(np.asarray(s.engine.alike) > 0, np.minimum(routing.experts, touched), routing.experts)
+        alike = s.engine.kernels.alike
+        if not is_plain(alike, 0.0):
+            touched = distinct_experts(experts, top_k, tokens, alike, spread) / ep
+            fewer = np.where(np.asarray(alike) > 0, np.minimum(routing.experts, touched), routing.experts)
             routing = routing._replace(experts=fewer)
         call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                        weight_bytes=op.widths[0])  # fmt: skip

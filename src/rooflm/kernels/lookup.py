@@ -56,7 +56,8 @@ def where(s: Scenario, r: Rates) -> Where:
     """What picks the constants of a scenario."""
     device = s.cluster.device
     quant = weight_dtype(s.quant, r.dtype["quant"])
-    return Where(device.kernels_from, device.kernel_generation, s.engine.kernels, quant, r.dtype["half"], s.engine.runs)
+    own, generation = device.kernels_from, device.kernel_generation
+    return Where(own, generation, s.engine.kernels.whose, quant, r.dtype["half"], s.engine.runs)
 
 
 @lru_cache(maxsize=4096)

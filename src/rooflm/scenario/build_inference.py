@@ -15,7 +15,7 @@ import numpy as np
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, usual_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
@@ -157,7 +157,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         assumed.append("efficiency calibrated")
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
+        engine = (own or usual_engine("inference")) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     degrees = split_degrees(found, machine, given, assumed)

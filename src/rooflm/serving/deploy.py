@@ -44,7 +44,7 @@ USUAL = {"budget": 8192, "max_sequences": 1024}
 def server_options(engine: Engine, device: Device) -> dict[str, Any]:
     """Documented options of an engine's server on a card; where they leave its limits to the engine, the engine's."""
     options = {f.name: getattr(engine.server, f.name) for f in fields(ServerOptions)}
-    own = {"budget": engine.token_budget, "max_sequences": engine.max_sequences}
+    own = {"budget": engine.room.token_budget, "max_sequences": engine.room.max_sequences}
     for name, value in own.items():
         if not options[name]:
             options[name] = int(value) if math.isfinite(float(value)) else USUAL[name]
@@ -56,12 +56,11 @@ def server_options(engine: Engine, device: Device) -> dict[str, Any]:
 def make_server(options: Dict[str, Any]) -> Server:
     """Server options checked. RooflmError for an unknown one, and for values out of range."""
     about = abouts(Server)
-    types = {f.name: str(f.type) for f in fields(Server)}
     for name in options:
         if name not in about:
             near = near_matches(name, about)
             raise RooflmError(f"unknown server option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
-    server = Server(**{name: held(name, value, types[name], about[name]) for name, value in options.items()})
+    server = Server(**{name: held(name, value, about[name]) for name, value in options.items()})
     for name in USUAL:
         if name in options and options[name] < 1:
             raise RooflmError(f"{name} is {options[name]}, but it must be at least 1")
@@ -85,7 +84,7 @@ def make_pool(
     if not attention_dp(s.model) and s.mapping.dp != 1:
         replicas *= int(s.mapping.dp)
         s = replace(s, mapping=replace(s.mapping, dp=1))
-    s = replace(s, engine=replace(s.engine, token_budget=server.budget))
+    s = replace(s, engine=s.engine.but(token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(s, min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
@@ -247,7 +246,7 @@ def make_requests(
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     e = s.engine
-    host = {"request": float(e.request), "front": float(e.front)}
+    host = {"request": float(e.host.request), "front": float(e.host.front)}
     return make_server({**host, **server_options(e, s.cluster.device), **(options or {})})
 
 

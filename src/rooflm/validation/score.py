@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import RELEASE, load_engine
+from rooflm.catalogue.engines import RELEASE, family_of, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
-from rooflm.estimate.bands import family as family_of
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.kernels.constants import measured_cards
@@ -360,7 +359,7 @@ def queues(request: Request) -> bool:
     if request.task != INFERENCE:
         return request.task == SERVE
     try:
-        return load_engine(engine_of(request)).waves
+        return load_engine(engine_of(request)).room.waves
     except RooflmError:
         return False
 
