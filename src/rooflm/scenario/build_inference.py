@@ -20,7 +20,7 @@ from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
-from rooflm.scenario.bounds import allowed
+from rooflm.scenario.bounds import allowed, effective
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
@@ -171,6 +171,7 @@ def build_inference(
         raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
     mapping = Mapping(**degrees)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
+    effective(scenario, sets or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))

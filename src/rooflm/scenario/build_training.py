@@ -16,6 +16,7 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
+from rooflm.scenario.bounds import effective
 from rooflm.scenario.build_inference import (
     Request,
     apply_sets,
@@ -178,6 +179,7 @@ def build_training(
     work = Workload(batch=whole("batch", batch), seq=whole("seq", seq), tokens=_amount("tokens", tokens))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, sets or {})
+    effective(scenario, sets or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):

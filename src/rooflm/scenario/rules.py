@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.fields import shown
-from rooflm.catalogue.model import Attention, Model, MoE
+from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, any_of
@@ -180,7 +180,34 @@ def _short(s: Scenario) -> Num:
     return (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (np.asarray(each) % m.pp != 0)
 
 
+def _mixers(s: Scenario, kind: type[Any]) -> list[Any]:
+    return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kind)]
+
+
+def _grouped(s: Scenario) -> str:
+    one = next(a for a in _mixers(s, Attention) if a.heads % a.kv_heads)
+    ways = nearest(divisors(int(one.heads)), one.kv_heads)
+    return f"kv_heads is {shown(one.kv_heads)}, but it must divide the {shown(one.heads)} heads: try {ways}"
+
+
+def _chosen(s: Scenario) -> str:
+    one = next(b.ffn for b in s.model.blocks if isinstance(b.ffn, MoE) and b.ffn.top_k > b.ffn.experts)
+    return f"top_k is {shown(one.top_k)}, but there are only {shown(one.experts)} experts: use at most as many"
+
+
+SHAPES = (
+    Rule("kv_heads does not divide the heads",
+         lambda s: any_of([a.heads % a.kv_heads != 0 for a in _mixers(s, Attention)]), _grouped),
+    Rule("top_k exceeds the experts",
+         lambda s: any_of([b.ffn.top_k > b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)]), _chosen),
+    Rule("the indexer has no heads", lambda s: any_of([
+             (a.index_topk > 0) & (a.index_heads * a.index_dim * a.q_rank == 0) for a in _mixers(s, MLA)
+         ]),
+         lambda s: "index_topk is above 0, but then index_heads, index_dim and q_rank must be at least 1"),
+)  # fmt: skip
+"""Rules of a model's shapes, as they are before scales and prunings round them."""
 SPLIT = (
+    *SHAPES,
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven, _uneven),
     Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp), _heads),
     Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit, _misfit),
