@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
 from rooflm.scenario.build_inference import build_inference
+from rooflm.scenario.rules import INFERENCE, TRAINING, marking
 from rooflm.sweep.axes import Axis, Point, find_axes
 from rooflm.sweep.sweep import Job, dataset, run
 from rooflm.version import __version__
@@ -29,7 +31,8 @@ def infer_over(axes: int = 0, alone: bool = False, **arguments: Any) -> Inferenc
     refused; otherwise, inside a grid or a search, its points are marked."""
     request = build_inference(**arguments, alone=alone)
     scenario = replace(request.scenario, axes=axes)
-    return infer_scenario(scenario, request.assumed, request.warnings)
+    with nullcontext() if alone else marking(scenario, INFERENCE):
+        return infer_scenario(scenario, request.assumed, request.warnings)
 
 
 def infer_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
@@ -134,7 +137,9 @@ def train_over(axes: int = 0, alone: bool = False, **arguments: Any) -> Training
     from rooflm.scenario.build_training import build_training
 
     request = build_training(**arguments, alone=alone)
-    return train_scenario(replace(request.scenario, axes=axes), request.assumed, request.warnings)
+    scenario = replace(request.scenario, axes=axes)
+    with nullcontext() if alone else marking(scenario, TRAINING):
+        return train_scenario(scenario, request.assumed, request.warnings)
 
 
 def train_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:

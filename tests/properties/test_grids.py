@@ -16,7 +16,7 @@ import pytest
 from rooflm.api import infer_flat, infer_point, train_flat, train_point
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
-from rooflm.scenario.bounds import rule_of
+from rooflm.scenario.bounds import OF_INFERENCE, OF_TRAINING, rule_of
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.build_training import build_training
 from rooflm.search.inference import search_infer
@@ -68,7 +68,14 @@ TRAINED: dict[str, list[Any]] = {
     "seq": [1000, 2048], "micro_batch": [1, 2, 3], "lora_rank": [8, 16], "zero": [0, 1, 2, 3], "tokens": [0, 1e9],
     "recompute_layers": [0, 1, 3], "fsdp_group": [0, 4, 8], "gpus": [8, 16, 48, 512],
 }  # fmt: skip
-LEFT_OUT = ("axes", "model.published_params", "model.published_active", "cluster.device.year")
+SERVING = (
+    "ttft_s", "tpot_s", "tpot_end_s", "latency_s", "memory", "memory_capacity_bytes", "max_batch", "comm_detail",
+    "prefill_parts_s", "decode_parts_s", "mfu", "mbu", "busy", "energy_j_per_token", "fits", "reason",
+)  # fmt: skip
+STEP = ("step_time_s", "parts_s", "memory", "max_micro_batch", "comm_bytes", "mfu", "hfu", "energy_j", "days", "fits",
+        "reason")  # fmt: skip
+"""Outputs that are compared: those on which the others rest."""
+LEFT_OUT = ("model.published_params", "model.published_active", "cluster.device.year")
 """Numbers that no prediction reads."""
 
 
@@ -82,21 +89,23 @@ def numbers(node: Any, at: str = "") -> Iterator[tuple[str, float]]:
     elif isinstance(node, tuple):
         below = {str(i): value for i, value in enumerate(node)}
     for name, value in below.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and name != "axes":
             yield f"{at}{name}", value
         else:
             yield from numbers(value, f"{at}{name}.")
 
 
-def values_of(s: Any, path: str, value: float) -> list[float]:
+def values_of(s: Any, path: str, value: float, most: int = 2) -> list[float]:
     """Values that a path may take: its own, and more or less of it, within the bounds of the field."""
     above, _, name = path.rpartition(".")
     rule = rule_of(paths.get(s, above), name)
-    tried = [value, 2 * value, 3 * value, 0, 1, 2] if rule.whole or value in (0, 1) else [value, 0.7 * value, 0.0]
+    tried = [value, 2 * value, 0, 1, 2] if rule.whole or value in (0, 1) else [value, 0.7 * value, 0.0]
     if math.isinf(value):
         tried = [value, 64, 2048]
+    elif rule.high <= 1:
+        tried = [value, 0.25, 0.6]
     legal = [v for v in tried if rule.low <= v <= rule.high and not (rule.above and v == rule.low)]
-    return list(dict.fromkeys(legal))[:3]
+    return list(dict.fromkeys(legal))[:most]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -113,19 +122,21 @@ def point_of(fixed: Mapping[str, Any], at: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in both.items() if "." not in k} | {"sets": {k: v for k, v in both.items() if "." in k}}
 
 
-def check(flat: Callable[..., Any], alone: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
+def check(flat: Callable[..., Any], build: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
     """Where a grid differs from its points, in words."""
     axes, fixed = find_axes(arguments)
-    grid = run(flat, axes, fixed, None)
+    outputs = SERVING if flat is infer_flat else STEP
+    grid = run(flat, axes, fixed, outputs)
+    none = np.zeros(tuple(len(a.values) for a in axes))
     wrong = []
     for place in itertools.product(*(range(len(a.values)) for a in axes)):
         at = {a.name: a.values[i] for a, i in zip(axes, place, strict=True)}
-        point = flat(**point_of(fixed, at))
-        wrong += [f"{at} {k}: {grid.get(k, z)[place]} in the grid, {point.get(k, 0.0)} alone"
-                  for z in [np.zeros(tuple(len(a.values) for a in axes))]
-                  for k in {*grid, *point} if not same(grid.get(k, z)[place], point.get(k, 0.0))]  # fmt: skip
+        point = flat(outputs=outputs, **point_of(fixed, at))
+        for key in {*grid, *point}:
+            here, there = grid.get(key, none)[place], point.get(key, 0.0)
+            wrong += [] if same(here, there) else [f"{at} {key}: {here} in the grid, {there} alone"]
         try:
-            alone(point_of(fixed, at))
+            build(**point_of(fixed, at))
             refused = False
         except RooflmError:
             refused = True
@@ -134,50 +145,54 @@ def check(flat: Callable[..., Any], alone: Callable[..., Any], arguments: Mappin
     return wrong
 
 
-def check_paths(flat: Any, alone: Any, build: Any, base: dict[str, Any], listed: dict[str, list[Any]]) -> list[str]:
+def check_paths(flat: Any, build: Any, base: dict[str, Any], listed: dict[str, list[Any]]) -> list[str]:
     """`check` of every numeric path of a scenario, and of every argument with a list."""
     s = build(**base).scenario
-    wrong = []
+    wrong: list[str] = []
     phase = "training" if build is build_training else "inference"
     for path, value in numbers(s):
         values = values_of(s, path, value)
         if path in LEFT_OUT or len(values) < 2 or (path.startswith("engine.") and s.engine.phase != phase):
             continue
-        if path.startswith("efficiency.") and s.efficiency.mode != "flat":
+        if path.startswith(OF_TRAINING if phase == "inference" else OF_INFERENCE):
             continue  # without effect, and refused
-        wrong += [f"{path}: {w}" for w in check(flat, alone, {**base, "sets": {path: values}})]
+        if path.startswith("efficiency.") and s.efficiency.mode != "flat":
+            continue
+        wrong += [f"{path}: {w}" for w in check(flat, build, {**base, "sets": {path: values}})]
     for name, values in listed.items():
         if not (name == "gpus" and base.get("gpus") is None):
-            wrong += [f"{name}: {w}" for w in check(flat, alone, {**base, name: values})]
+            wrong += [f"{name}: {w}" for w in check(flat, build, {**base, name: values})]
     return wrong
 
 
 @pytest.mark.parametrize("base", INFERENCE, ids=lambda b: b["model"])
 def test_every_path_of_inference(base: dict[str, Any]) -> None:
-    assert not check_paths(infer_flat, infer_point, build_inference, base, SERVED)
+    assert not check_paths(infer_flat, build_inference, base, SERVED)
 
 
 @pytest.mark.parametrize("base", TRAINING, ids=lambda b: b["model"])
 def test_every_path_of_training(base: dict[str, Any]) -> None:
-    assert not check_paths(train_flat, train_point, build_training, base, TRAINED)
+    assert not check_paths(train_flat, build_training, base, TRAINED)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_pairs_of_paths(seed: int) -> None:
     """Products of two paths and two arguments, drawn at random."""
     draw = random.Random(seed)
-    for flat, alone, build, bases, listed in (
-        (infer_flat, infer_point, build_inference, INFERENCE, SERVED),
-        (train_flat, train_point, build_training, TRAINING, TRAINED),
+    for flat, build, bases, listed in (
+        (infer_flat, build_inference, INFERENCE, SERVED),
+        (train_flat, build_training, TRAINING, TRAINED),
     ):
         for base in draw.sample(bases, 3):
             s = build(**base).scenario
-            known = {p: v for p, v in numbers(s) if not p.startswith(("efficiency.", "quant.")) and p not in LEFT_OUT}
+            idle = OF_TRAINING if flat is infer_flat else OF_INFERENCE
+            left = ("efficiency.", "quant.", *LEFT_OUT, *idle)
+            known = {p: v for p, v in numbers(s) if not p.startswith(left)}
             sets = {p: values_of(s, p, known[p]) for p in draw.sample(sorted(known), 2)}
             names = draw.sample(sorted(n for n in listed if n not in ("gpus", "lora_rank")), 2)
             taken = {p.rpartition(".")[2] for p in sets}
             arguments = {n: draw.sample(listed[n], 2) for n in names if n not in taken}
-            assert not check(flat, alone, {**base, **arguments, "sets": {p: v for p, v in sets.items() if v}})
+            assert not check(flat, build, {**base, **arguments, "sets": {p: v for p, v in sets.items() if v}})
 
 
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "qwen3-30b-a3b", "llama-2-13b"])

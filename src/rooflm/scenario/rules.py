@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -245,3 +246,9 @@ def refuse(s: Scenario, rules: Iterable[Rule]) -> None:
         broken = rule.broken(s)
         if np.ndim(broken) == 0 and broken:
             raise RooflmError(rule.told(s))
+
+
+def marking(s: Scenario, rules: Iterable[Rule]) -> AbstractContextManager[Any]:
+    """Where a grid's points that break a rule are evaluated beside the others: their numbers mean nothing, and NumPy
+    does not warn of them."""
+    return np.errstate(all="ignore") if any(np.any(flag) for flag in flags(s, rules).values()) else nullcontext()

@@ -106,8 +106,7 @@ def _kept(name: str, values: Sequence[int], given: Mapping[str, Any]) -> list[in
 
 def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a training grid. A split whose dp is not whole is not legal."""
-    with np.errstate(all="ignore"):  # a fractional dp makes nonsense, which `legal` takes out
-        e = train_over(axes, **{k: v for k, v in arguments.items() if v is not None})
+    e = train_over(axes, **{k: v for k, v in arguments.items() if v is not None})
     dp, m = np.asarray(e.scenario.mapping.dp), e.scenario.mapping
     broken: Any = e.limits.illegal
     if e.scenario.engine.name in SHARDS_STATES_ONLY:
