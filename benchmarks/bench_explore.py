@@ -11,8 +11,7 @@ import time
 
 import numpy as np
 
-from rooflm.sweep.pareto import pareto
-from rooflm.technology.explore import Space, grid, make_task
+from rooflm.explore import Space, grid, make_task, pareto
 
 SPACE = Space(
     "a100",

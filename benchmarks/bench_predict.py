@@ -1,6 +1,8 @@
-"""One prediction warm, import and a cold command: seconds, and ratios to a plain NumPy loop of known size in this run.
+"""One warm public call of `rooflm.infer`, import and a cold command: seconds, and ratios to a plain NumPy loop of known
+size in this run.
 
-Targets: a dense prediction under 500 us warm (ideal) and 1 ms (calibrated); a cold `rooflm infer` under half a second.
+Targets: a dense prediction by the public call under 500 us warm (ideal) and 1 ms (calibrated); a cold `rooflm infer`
+under half a second.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from rooflm.estimate.inference import infer_scenario
-from rooflm.scenario.build_inference import build_inference
+from rooflm import infer
 
 
 def seconds(work: Callable[[], object], repeat: int) -> float:
@@ -50,9 +51,9 @@ def main() -> None:
     rows: list[tuple[str, float, str]] = [("1000 small NumPy products (yardstick)", yardstick, "")]
     for mode, target in (("ideal", "500 us"), ("calibrated", "1 ms")):
         for model in ("llama-2-7b", "mixtral-8x7b", "deepseek-v3"):
-            s = build_inference(model=model, gpu="h200-sxm-141gb", batch=8, efficiency=mode, engine="vllm").scenario
-            infer_scenario(s)
-            rows.append((f"infer {model}, {mode}", seconds(partial(infer_scenario, s), 200), target))
+            call = partial(infer, model, gpu="h200-sxm-141gb", batch=8, efficiency=mode, engine="vllm")
+            call()
+            rows.append((f"infer {model}, {mode}", seconds(call, 200), target if model == "llama-2-7b" else ""))
     rows.append(("python -c pass", cold("-c", "pass"), ""))
     rows.append(("import rooflm", cold("-c", "import rooflm"), ""))
     rows.append(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from rooflm.search.training import search_train
+from rooflm import search_train
 
 CASES = (
     ("search infer llama-3.1-70b, 8 H100", ["search", "infer", "llama-3.1-70b", "--gpu", "h100", "--gpus", "8",

@@ -12,8 +12,7 @@ import sys
 
 import numpy as np
 
-from rooflm.technology.explore import CAUSES, Columns, Space, grid, make_task
-from rooflm.technology.reports import shares
+from rooflm.explore import CAUSES, Columns, Space, grid, make_task, shares
 
 SHOWN = ("compute", "dram", "network", "schedule", "other")
 """Causes that show: the caches never bound this task."""
@@ -47,8 +46,7 @@ def main(figure: str = "") -> None:
     for i, label in enumerate(labels(table)):
         print(f"{label:15s}" + "".join(f"{100 * part[c][i]:9.0f}" for c in SHOWN) + f"  {table['bottleneck'][i]}")
     if figure:
-        from rooflm.plots.choose import draw
-        from rooflm.plots.pictures import Bars, Scale
+        from rooflm.plot import Bars, Scale, draw
 
         shown = {c: 100 * part[c] for c in CAUSES if np.any(part[c] > 1e-3)}
         title = "GPT-3 175B training: share of the step by cause"

@@ -13,8 +13,7 @@ import sys
 
 import numpy as np
 
-from rooflm.technology.explore import Columns, Space, grid, make_task
-from rooflm.technology.reports import stops_helping
+from rooflm.explore import Columns, Space, grid, make_task, stops_helping
 
 DRAMS = ("gddr6", "gddr6x", "gddr7", "lpddr5x", "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4")
 RATES = tuple(float(x) for x in np.geomspace(0.1e12, 6.4e12, 25))
@@ -50,8 +49,7 @@ def main(figure: str = "") -> None:
         print(f"{n} device{'s' * (n > 1)}: faster memory stops helping at {t['dram_bandwidth'][stop] / 1e12:.1f} TB/s, "
               f"{1e3 * t['time_s'][stop]:.2f} ms; then {t['bottleneck'][-1]}")  # fmt: skip
     if figure:
-        from rooflm.plots.choose import draw
-        from rooflm.plots.pictures import Lines, Scale, Series, Side
+        from rooflm.plot import Lines, Scale, Series, Side, draw
 
         x = tuple(float(v) / 1e12 for v in tables[1]["dram_bandwidth"])
         series = tuple(Series(f"tp {n}", 1e3 * t["time_s"]) for n, t in tables.items())

@@ -13,8 +13,7 @@ import sys
 
 import numpy as np
 
-from rooflm.technology.explore import Columns
-from rooflm.technology.reports import gemm_bounds, select
+from rooflm.explore import Columns, gemm_bounds, select
 
 GPUS = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb")
 PROMPTS = (100, 200, 400)
@@ -34,8 +33,7 @@ def main(figure: str = "") -> None:
         rows = select(table, gpu=gpu)
         print(f"{gpu:15s}" + "".join(f"{b:>10s}" for b in rows["bound"]))
     if figure:
-        from rooflm.plots.choose import draw
-        from rooflm.plots.pictures import Bars, Scale
+        from rooflm.plot import Bars, Scale, draw
 
         labels, parts = [], {"compute-bound": [], "memory-bound": []}
         for gpu in GPUS:

@@ -27,7 +27,7 @@ from studies.generations import (
 )
 from studies.training import GENERATIONS, MODES
 
-from rooflm.technology.explore import Columns
+from rooflm.explore import Columns
 
 WAYS = (*((mode, mode, "own") for mode in MODES), ("one width", "ideal", "one width"))
 """Name, mode and formats of the four ladders shown; the last counts every byte and product in the narrow format."""
@@ -64,8 +64,7 @@ def main(figure: str = "", gpus: tuple[int, ...] = GPUS) -> None:
     print(f"\nNo rate of the device grew by more than {most_by_device():.1f}: for {PUBLISHED:.0f} times A100 must lose "
           f"{100 * lost_outside():.0f} %\nof its step outside the device, and B200 nothing.")  # fmt: skip
     if figure:
-        from rooflm.plots.choose import draw
-        from rooflm.plots.pictures import Lines, Scale, Series, Side
+        from rooflm.plot import Lines, Scale, Series, Side, draw
 
         series = [Series(name, np.array(list(times.values()))) for name, times in found.items()]
         series.append(Series("printed for the last: 35", np.array([np.nan] * (len(GENERATIONS) - 1) + [PUBLISHED])))

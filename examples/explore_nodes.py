@@ -14,8 +14,7 @@ import sys
 
 import numpy as np
 
-from rooflm.technology.explore import Columns, Space, grid, make_task
-from rooflm.technology.reports import select
+from rooflm.explore import Columns, Space, grid, make_task, select
 
 TRACKS = {
     "uniform": tuple(f"uniform-{n}" for n in (14, 10, 7, 5, 3, 2, 1)),
@@ -42,8 +41,7 @@ def gains(table: Columns) -> dict[str, float]:
 
 def draw_figure(table: Columns, path: str) -> None:
     """Seconds a step over the compute of a device, a line for each memory and network."""
-    from rooflm.plots.choose import draw
-    from rooflm.plots.pictures import Lines, Scale, Series, Side
+    from rooflm.plot import Lines, Scale, Series, Side, draw
 
     lines = [(f"{d}, {n}", select(table, dram=d, network=n)) for d, n in CHOICES]
     x = tuple(float(v) / 1e12 for v in lines[0][1]["peak_flops"])

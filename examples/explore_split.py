@@ -12,8 +12,7 @@ import sys
 
 import numpy as np
 
-from rooflm.technology.explore import Space, Task, make_task
-from rooflm.technology.split import COMPONENTS, Split, evolution, gradient, problem
+from rooflm.explore import COMPONENTS, Space, Split, Task, evolution, gradient, make_task, problem
 
 SPACE = Space("a100", ("n5",), ("hbm3",), ("nvlink4+ndr",))
 
@@ -44,8 +43,7 @@ def main(figure: str = "", generations: str = "40") -> None:
     other = gradient(problem(tasks()["training"], SPACE), 0, 60, 5)
     print(f"training by gradient descent: {other.start / other.value:.2f} times ({other.evaluations} designs)")
     if figure:
-        from rooflm.plots.choose import draw
-        from rooflm.plots.pictures import Bars, Scale
+        from rooflm.plot import Bars, Scale, draw
 
         short = {"training": "train", "prefill": "prefill", "decoding": "decode"}
         groups = (("area", "area"), ("power", "watts"))

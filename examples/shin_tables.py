@@ -19,38 +19,34 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import xarray
 
-from rooflm.api import InferGrid, infer_grid
-from rooflm.errors import RooflmError
+from rooflm import RooflmError, infer_grid
 
 PROMPT, OUTPUT = 128, 128
 BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
-def table(model: str = "llama-2-7b", gpu: str = "a100-pcie-40gb", gpus: int = 4) -> InferGrid:
+def table(model: str = "llama-2-7b", gpu: str = "a100-pcie-40gb", gpus: int = 4) -> xarray.Dataset:
     """The grid: kernels (unfused, fused) by strategy (tensor, pipeline) by batch."""
-    grid = infer_grid(
-        {
-            "model": model, "gpu": gpu, "engine": "hf-eager", "sets": {"engine.fused": [False, True]},
-            "tp": [gpus, 1], "pp": [1, gpus], "zip": ("tp", "pp"), "batch": BATCHES, "prompt": PROMPT, "output": OUTPUT,
-        }
+    return infer_grid(
+        model, gpu=gpu, engine="hf-eager", sets={"engine.fused": [False, True]}, tp=[gpus, 1], pp=[1, gpus],
+        zip=("tp", "pp"), batch=BATCHES, prompt=PROMPT, output=OUTPUT,
     )  # fmt: skip
-    assert grid is not None
-    return grid
 
 
-def ordered(grid: InferGrid, key: str) -> np.ndarray:
+def ordered(grid: xarray.Dataset, key: str) -> np.ndarray:
     """An output with the axes fused, strategy, batch."""
-    order = [a.name for a in grid.axes]
-    return np.transpose(grid.arrays[key], [order.index(name) for name in ("engine.fused", "tp", "batch")])
+    found: np.ndarray = grid[key].transpose("engine.fused", "tp", "batch").values
+    return found
 
 
-def sent(grid: InferGrid) -> np.ndarray:
+def sent(grid: xarray.Dataset) -> np.ndarray:
     """Bytes that one GPU sends for a whole request: the prefill and every decode step after it."""
     return ordered(grid, "comm_bytes.prefill") + (OUTPUT - 1) * ordered(grid, "comm_bytes.decode")
 
 
-def lines(grid: InferGrid) -> list[str]:
+def lines(grid: xarray.Dataset) -> list[str]:
     """The tables as text."""
     out = []
     volume, memory, time = sent(grid), ordered(grid, "memory_bytes"), ordered(grid, "latency_s")

@@ -23,10 +23,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
+import xarray
 
-from rooflm.api import InferGrid, infer_grid
-from rooflm.plots.choose import plot_grid
+from rooflm import infer_grid, plot
 
 CASES = (
     ("llama-7b", "rtx-3090", 0.27),
@@ -42,17 +41,13 @@ PRINTED = {128: (97, 100, 100, 99), 512: (91, 100, 99, 98)}
 """Cells (%) that the figure prints: length -> at batch 128, for (a) to (d)."""
 
 
-def utilisation() -> InferGrid:
+def utilisation() -> xarray.Dataset:
     """Busy share (and everything else) over case, batch and length."""
     models, gpus, _ = zip(*CASES, strict=True)
-    grid = infer_grid(
-        {"model": list(models), "gpu": list(gpus), "zip": ("model", "gpu"), "batch": BATCHES, "output": LENGTHS} | SETUP
-    )
-    assert grid is not None
-    return grid
+    return infer_grid(models, gpu=gpus, zip=("model", "gpu"), batch=BATCHES, output=LENGTHS, **SETUP)
 
 
-def latency(model: str, gpu: str, share: float) -> InferGrid:
+def latency(model: str, gpu: str, share: float) -> xarray.Dataset:
     """Latency over the batch of the original, pruned and doubled models."""
     changes = {
         "model.width_prune": [0, share, 0, 0, 0],
@@ -60,22 +55,16 @@ def latency(model: str, gpu: str, share: float) -> InferGrid:
         "model.width_scale": [1, 1, 1, 2, 1],
         "model.depth_scale": [1, 1, 1, 1, 2],
     }
-    grid = infer_grid(
-        {"model": model, "gpu": gpu, "batch": BATCHES, "output": [128, 512], "sets": changes, "zip": tuple(changes)}
-        | SETUP
-    )
-    assert grid is not None
-    return grid
+    return infer_grid(model, gpu=gpu, batch=BATCHES, output=[128, 512], sets=changes, zip=tuple(changes), **SETUP)
 
 
-def compare(grid: InferGrid) -> list[str]:
+def compare(grid: xarray.Dataset) -> list[str]:
     """The cells that the paper prints beside ours."""
     lines = ["length  case                           published  rooflm"]
     for length, row in PRINTED.items():
         for i, ((model, gpu, _), published) in enumerate(zip(CASES, row, strict=True)):
-            place = (i, BATCHES.index(128), LENGTHS.index(length))
-            fits = bool(grid.arrays["fits"][place])
-            ours = f"{100 * float(grid.arrays['busy'][place]):.0f} %" if fits else "OOM"
+            cell = grid.isel(model=i).sel(batch=128, output=length)
+            ours = f"{100 * float(cell.busy):.0f} %" if bool(cell.fits) else "OOM"
             lines.append(f"{length:6d}  {f'{model} on {gpu}':30s} {published:7d} %  {ours:>6s}")
     return [*lines, "", *ALARMS]
 
@@ -90,12 +79,10 @@ ALARMS = (
 )
 
 
-def facts(grid: InferGrid) -> list[str]:
+def facts(grid: xarray.Dataset) -> list[str]:
     """How each variant's latency compares with the original's, least and most over all cells that both can run."""
     names = ["original", "width-pruned", "depth-pruned", "width x2", "depth x2"]
-    order = [a.name for a in grid.axes]
-    latency_s = np.moveaxis(grid.arrays["latency_s"], order.index("model.width_prune"), 0)
-    fits = np.moveaxis(grid.arrays["fits"], order.index("model.width_prune"), 0)
+    latency_s, fits = (grid[k].transpose("model.width_prune", ...).values for k in ("latency_s", "fits"))
     out = []
     for name, times, ok in zip(names[1:], latency_s[1:], fits[1:], strict=True):
         ratio = (times / latency_s[0])[ok & fits[0]]
@@ -109,11 +96,11 @@ def main(folder: str = ".") -> None:
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     grid = utilisation()
-    plot_grid(grid, str(target / "utilisation.png"), "heatmap", "busy")
+    plot.grid(grid, str(target / "utilisation.png"), "heatmap", "busy")
     print("\n".join(compare(grid)))
     for model, gpu, share in CASES:
         lines = latency(model, gpu, share)
-        plot_grid(lines, str(target / f"latency-{model}-{gpu}.png"), "lines", "latency_s")
+        plot.grid(lines, str(target / f"latency-{model}-{gpu}.png"), "lines", "latency_s")
         print("\n".join([f"{model} on {gpu}, batch 1 to 512, {share:.0%} pruned", *facts(lines)]))
 
 

@@ -42,8 +42,7 @@ def main(figure: str = "") -> None:
         first, last = (sum(ladder[k].values()) for k in (next(iter(GENERATIONS)), list(GENERATIONS)[-1]))
         print(f"first over last, {name}: {first / last:.1f}")
     if figure:
-        from rooflm.plots.choose import draw
-        from rooflm.plots.pictures import Bars, Scale
+        from rooflm.plot import Bars, Scale, draw
 
         labels = tuple(f"{k}\n{GENERATIONS[k]['dtype']}\n{sum(v.values()):.1f}x" for k, v in found.items())
         parts = {p: np.array([v[p] for v in found.values()]) for p in ("compute", "communication", "other")}

@@ -37,8 +37,8 @@ def study() -> tuple[Table, dict[tuple[str, str], bool], float]:
 
 def draw(figure: str, sizes: Table, fits: dict[tuple[str, str], bool], capacity: float) -> None:
     """Stacked bars against the capacity line."""
-    from rooflm.plots.choose import draw as write
-    from rooflm.plots.pictures import Bars, Scale
+    from rooflm.plot import Bars, Scale
+    from rooflm.plot import draw as write
 
     parts = {p: np.array([s[p] for s in sizes.values()]) for p in next(iter(sizes.values()))}
     ordered = {p: parts[p] for p in (*SHOWN, *(p for p in parts if p not in SHOWN))}

@@ -16,11 +16,8 @@ from typing import Any
 import numpy as np
 from studies.training import CONFIGURATION, GENERATIONS, LARGER, MODES, generation_request
 
-from rooflm.catalogue.devices import load_cluster
-from rooflm.catalogue.hardware import Cluster, Device, Memory
-from rooflm.estimate.training import train_scenario
-from rooflm.scenario.scenario import Scenario
-from rooflm.technology.explore import Columns, Task, legal_splits, on_cluster
+from rooflm import Cluster, Device, Scenario, load_cluster, train
+from rooflm.explore import Columns, Task, legal_splits, on_cluster
 
 FIRST, LAST = "A100-HDR", "B200-NVS-L"
 CHANGES = ("compute", "memory", "network", "format", "batch")
@@ -50,7 +47,7 @@ def narrowed(cluster: Cluster, ratio: float) -> Cluster:
     """
     d = cluster.device
 
-    def wider(m: Memory) -> Memory:
+    def wider(m: Any) -> Any:
         return replace(m, bandwidth=m.bandwidth * ratio)
 
     peak = {k: v * ratio if k in ("fp16", "bf16") else v for k, v in d.peak.items()}
@@ -102,7 +99,7 @@ def _part_way(changed: tuple[str, ...], mode: str) -> float:
     )  # fmt: skip
     tiers = new.tiers if "network" in changed else old.tiers
     machine = replace(new, device=_between(old.device, new.device, changed), tiers=tiers)
-    return float(train_scenario(replace(s, cluster=machine)).step_time / s.workload.batch)
+    return float(train(replace(s, cluster=machine)).step_time / s.workload.batch)
 
 
 def worth(mode: str = "ideal") -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Two published studies as tidy rows: what fills the memory of a GPU, and what each hardware generation buys.
 
-The figures are drawn elsewhere from these rows; every number comes from `train_scenario`.
+The figures are drawn elsewhere from these rows; every number comes from `rooflm.train`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rooflm.estimate.training import TrainingEstimate, train_scenario
-from rooflm.scenario.build_training import build_training
-from rooflm.scenario.scenario import Scenario
+from rooflm import Scenario, TrainingEstimate, train, training_scenario
 
 KORTHIKANTI: dict[str, dict[str, Any]] = {
     "megatron-22b": {"tp": 8, "pp": 1, "vp": 1, "batch": 4, "micro_batch": 4},
@@ -43,17 +41,13 @@ def memory_rows(
     rows: list[dict[str, Any]] = []
     for model in models:
         for policy, options in POLICIES.items():
-            request = build_training(
-                model=model, gpu=gpu, engine=engine, dtype="fp16", zero=0, efficiency="ideal", **KORTHIKANTI[model],
-                **options,
-            )  # fmt: skip
-            memory = train_scenario(request.scenario)
-            for part, size in memory.memory.parts.items():
+            e = train(model, gpu=gpu, engine=engine, dtype="fp16", zero=0, efficiency="ideal", **KORTHIKANTI[model],
+                      **options)  # fmt: skip
+            for part, size in e.memory.parts.items():
                 rows.append(
                     {
-                        "model": model, "recompute": policy, "part": part, "bytes": float(size),
-                        "total": float(memory.memory.total), "capacity": float(memory.memory.capacity),
-                        "fits": bool(memory.fits),
+                        "model": model, "recompute": policy, "part": part, "bytes": size, "total": e.memory.total,
+                        "capacity": e.memory.capacity, "fits": e.fits,
                     }
                 )  # fmt: skip
     return rows
@@ -90,16 +84,16 @@ MODES: dict[str, dict[str, str]] = {
 
 
 def generation_request(name: str, mode: str = "calibrated", **changes: Any) -> Scenario:
-    """The scenario of a rung in the stated configuration; `changes` are arguments of `build_training`, before L."""
+    """The scenario of a rung in the stated configuration; `changes` are arguments of `rooflm.train`, before L."""
     asked: dict[str, Any] = CONFIGURATION | GENERATIONS[name] | MODES[mode] | changes
     if name.endswith("-L"):
         asked |= {k: LARGER * asked[k] for k in ("batch", "micro_batch")}
-    return build_training(**asked).scenario
+    return training_scenario(**asked)
 
 
 def generation_estimate(name: str, mode: str = "calibrated", **changes: Any) -> TrainingEstimate:
     """A step of a rung in the stated configuration."""
-    return train_scenario(generation_request(name, mode, **changes))
+    return train(generation_request(name, mode, **changes))
 
 
 SHOWN = {
@@ -112,7 +106,7 @@ SHOWN = {
 def generation_rows(last: str = "B200-NVS-L", mode: str = "calibrated", **changes: Any) -> list[dict[str, Any]]:
     """Seconds a sequence by system and segment, and over those of the last: system, segment, seconds, relative.
 
-    `changes` are arguments of `build_training` for all systems, such as dtype="bf16" for equal precision.
+    `changes` are arguments of `rooflm.train` for all systems, such as dtype="bf16" for equal precision.
     """
     estimates = {name: generation_estimate(name, mode, **changes) for name in GENERATIONS}
     final = estimates[last]

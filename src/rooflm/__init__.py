@@ -5,7 +5,9 @@ The public names are below; everything else may move. They are loaded when first
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rooflm.version import __version__ as __version__
@@ -13,66 +15,133 @@ from rooflm.version import __version__ as __version__
 _HOMES = {
     "Cluster": "catalogue.hardware",
     "Device": "catalogue.hardware",
+    "Engine": "catalogue.engine",
     "InferenceEstimate": "estimate.inference",
     "Mapping": "scenario.mapping",
     "Model": "catalogue.model",
+    "Quant": "catalogue.quant",
     "RooflmError": "errors",
+    "RooflmWarning": "errors",
     "Scenario": "scenario.scenario",
+    "SearchResult": "search.search",
+    "Served": "serving.deploy",
+    "Server": "serving.server",
+    "Training": "scenario.training",
+    "TrainingEstimate": "estimate.training",
     "Workload": "scenario.scenario",
+    "calibrate": "tools",
+    "compare": "tools",
+    "explore": "",
     "infer": "api",
+    "infer_grid": "api",
     "load_cluster": "catalogue.devices",
     "load_device": "catalogue.devices",
+    "load_engine": "catalogue.engines",
     "load_model": "catalogue.models",
+    "measure": "tools",
+    "plot": "",
+    "scenario": "api",
     "search_infer": "search.inference",
+    "search_serve": "search.under_load",
     "search_train": "search.training",
-    "serve": "serving.deploy",
+    "sensitivity": "sweep.sensitivity",
+    "serve": "api",
+    "stream": "api",
     "train": "api",
-    "TrainingEstimate": "estimate.training",
+    "train_grid": "api",
+    "training_scenario": "api",
+    "validate": "tools",
 }
-"""Public name -> the module that defines it."""
+"""Public name -> the module that defines it; "" for a module of that name."""
 
 __all__ = [
     "Cluster",
     "Device",
+    "Engine",
     "InferenceEstimate",
     "Mapping",
     "Model",
+    "Quant",
     "RooflmError",
+    "RooflmWarning",
     "Scenario",
+    "SearchResult",
+    "Served",
+    "Server",
+    "Training",
     "TrainingEstimate",
     "Workload",
+    "calibrate",
+    "compare",
+    "explore",
     "infer",
+    "infer_grid",
     "load_cluster",
     "load_device",
+    "load_engine",
     "load_model",
+    "measure",
+    "plot",
+    "scenario",
     "search_infer",
+    "search_serve",
     "search_train",
+    "sensitivity",
     "serve",
+    "stream",
     "train",
+    "train_grid",
+    "training_scenario",
+    "validate",
 ]
 
 if TYPE_CHECKING:
-    from rooflm.api import infer, train
+    from rooflm import explore, plot
+    from rooflm.api import infer, infer_grid, scenario, serve, stream, train, train_grid, training_scenario
     from rooflm.catalogue.devices import load_cluster, load_device
+    from rooflm.catalogue.engine import Engine
+    from rooflm.catalogue.engines import load_engine
     from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
     from rooflm.catalogue.models import load_model
-    from rooflm.errors import RooflmError
+    from rooflm.catalogue.quant import Quant
+    from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload
+    from rooflm.scenario.training import Training
     from rooflm.search.inference import search_infer
+    from rooflm.search.search import SearchResult
     from rooflm.search.training import search_train
-    from rooflm.serving.deploy import serve
+    from rooflm.search.under_load import search_serve
+    from rooflm.serving.deploy import Served
+    from rooflm.serving.server import Server
+    from rooflm.sweep.sensitivity import sensitivity
+    from rooflm.tools import calibrate, compare, measure, validate
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
-    if name in _HOMES:
-        return getattr(import_module(f"rooflm.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'rooflm' has no attribute {name!r}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rooflm' has no attribute {name!r}")
+    found = getattr(import_module(f"rooflm.{home}"), name) if home else import_module(f"rooflm.{name}")
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+class _Face(ModuleType):
+    """The package as people see it: `measure` and `scenario` stay the public calls when the folders of these names,
+    which hold their parts, are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and _HOMES.get(name)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Face

@@ -1,233 +1,484 @@
-"""infer and train: one point gives an Estimate, any list among the arguments gives a labelled Dataset."""
+"""infer, train, serve: one scenario gives an estimate, any list among the arguments a labelled Dataset.
+
+Signatures and lists of arguments are written by `scripts/signatures` from `scenario.arguments.TABLE`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
-from rooflm.estimate.inference_results import INFER_KEYS, check_outputs, chosen, flatten, infer_values, unflatten
-from rooflm.scenario.build_inference import build_inference
-from rooflm.scenario.rules import INFERENCE, TRAINING, marking
-from rooflm.sweep.axes import Axis, Point, find_axes
-from rooflm.sweep.sweep import Job, dataset, run
-from rooflm.version import __version__
+from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten
+from rooflm.estimate.training_results import TRAIN_OUTPUTS
+from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unknown
+from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
+from rooflm.scenario.scenario import Scenario
+from rooflm.sweep.axes import Axis, Point, find_axes, is_list
+from rooflm.sweep.grid import Grid
+from rooflm.sweep.sweep import Job, run
 
 if TYPE_CHECKING:
     import xarray
+    from numpy.typing import NDArray
 
+    from rooflm.catalogue.engine import Engine
+    from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
+    from rooflm.catalogue.quant import Quant
     from rooflm.estimate.training import TrainingEstimate
-    from rooflm.sweep.stream import Progress, Streamed
+    from rooflm.scenario.scenario import Efficiency
+    from rooflm.serving.deploy import Served
+    from rooflm.serving.server import Server
+    from rooflm.serving.simulate import Progress
+    from rooflm.sweep.stream import Progress as Blocks
+    from rooflm.sweep.stream import Streamed
+
+    Names = str | Sequence[str]
+    Numbers = float | Sequence[float] | NDArray[Any]
+    Models = str | Model | Sequence[str | Model]
+    Devices = Names | Device | Sequence[Device]
+    Clusters = Names | Cluster | Sequence[Cluster]
+    Engines = Names | Engine | Sequence[Engine]
+    Schemes = Names | Quant | Sequence[Quant]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def infer_over(axes: int = 0, alone: bool = False, **arguments: Any) -> InferenceEstimate:
-    """The estimate of arguments whose numbers may be arrays of `axes` dimensions. alone: a split that breaks a rule is
-    refused; otherwise, inside a grid or a search, its points are marked."""
-    request = build_inference(**arguments, alone=alone)
-    scenario = replace(request.scenario, axes=axes)
-    with nullcontext() if alone else marking(scenario, INFERENCE):
-        return infer_scenario(scenario, request.assumed, request.warnings)
+def named(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, which refuses an argument that it does not have with the arguments most like it."""
+    known = dict.fromkeys(function.__annotations__)
+
+    @wraps(function)
+    def call(*given: P.args, **arguments: P.kwargs) -> T:
+        if not known.keys() >= arguments.keys():
+            refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
+        return function(*given, **arguments)
+
+    return call
 
 
-def infer_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
-    """Outputs of `infer` by dotted name (all, or those named), over `axes` array dimensions."""
-    keys = None if outputs is None else {name.split(".")[0] for name in outputs}
-    given = {k: v for k, v in arguments.items() if v is not None}
-    return chosen(flatten(infer_values(infer_over(axes, **given), keys)), outputs)
+@dataclass(frozen=True)
+class Task:
+    """What can be predicted of a scenario: how it is built from arguments, worked out, and read.
 
-
-def infer(model: str | Model, **arguments: Any) -> InferenceEstimate | xarray.Dataset:
-    """Predict inference: time, memory and fit, communication, utilisation, energy and cost.
-
-    model: a catalogue name, a Hugging Face id that the catalogue knows, a path to a config.json or a .toml, a Model.
-    Arguments (each may be a list, which makes an axis of that name):
-      gpu: device name or path; cluster: where it stands (default: the device's own); gpus: how many.
-      tp, pp, dp, ep, cp: degrees of tensor, pipeline, data, expert and context parallelism.
-      batch: sequences in all; prompt, output: tokens a sequence; cached: prompt tokens in the cache already.
-      logits: "last" or "all"; quant: a scheme such as "w4a16kv8"; engine: a row of the engines.
-      efficiency: "calibrated" (default), "ideal", or flat factors "F,M" of peak compute and bandwidth.
-      sets: {path: value} for any other input, such as {"cluster.device.dram.bandwidth": 4e12}.
-      zip: lists that go in step (pairs, no products): ("gpu", "tp"), or several such groups.
-      outputs: names of the outputs to work out (default all); on: "local" cores, "ray", or "ray://host:port".
-
-    Returns an InferenceEstimate (SI units), or with axes an xarray.Dataset of the same numbers. An infeasible point is
-    no error: `fits` is false and `reason` says why. Raises RooflmError for bad input.
-
-    >>> round(float(infer("llama-7b", gpu="a100-sxm-80gb", prompt=512, output=32, efficiency="ideal").tpot) * 1e3, 2)
-    6.62
-    """
-    given = {"model": model, **arguments}
-    grid = infer_grid(given)
-    return infer_point(given) if grid is None else grid.dataset()
-
-
-class Grid(NamedTuple):
-    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
-
-    keys: meaning and unit of each output.
+    name: of the public call whose arguments these are; rules: that a split keeps; streamed: outputs of a streamed grid
+    unless others are named.
     """
 
-    axes: list[Axis]
-    fixed: Point
-    arrays: dict[str, np.ndarray[Any, Any]]
-    keys: Mapping[str, tuple[str, str]] = INFER_KEYS
+    name: str
+    build: Callable[..., Request]
+    estimate: Callable[..., Result]
+    outputs: Outputs
+    rules: tuple[Rule, ...]
+    streamed: tuple[str, ...]
 
-    def dataset(self) -> xarray.Dataset:
-        """The grid with labels, units, long names, and the scenario in its attributes."""
-        scenario = ", ".join(f"{k}={v}" for k, v in self.fixed.items() if v is not None)
-        return dataset(self.arrays, self.axes, self.keys, {"rooflm": __version__, "scenario": scenario})
+    def __reduce__(self) -> str:
+        """Workers know it by its name, INFER or TRAIN."""
+        return self.name.upper()
 
-    def values(self) -> dict[str, Any]:
-        """The grid as nested names and arrays, the axes first (the shape of --json)."""
-        return {"axes": {m.name: list(m.values) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+    def over(self, axes: int = 0, alone: bool = False, **arguments: Any) -> Any:
+        """The estimate of arguments whose numbers may be arrays of `axes` dimensions. alone: a split that breaks a rule
+        is refused; otherwise, inside a grid or a search, its points are marked."""
+        request = self.build(**arguments, alone=alone)
+        scenario = replace(request.scenario, axes=axes) if axes else request.scenario
+        if alone:
+            return self.estimate(scenario, request.assumed, request.warnings)
+        with marking(scenario, self.rules):
+            return self.estimate(scenario, request.assumed, request.warnings)
+
+    def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
+        """Outputs by dotted name (all, or those named), over `axes` array dimensions."""
+        keys = None if outputs is None else {name.split(".")[0] for name in outputs}
+        estimate = self.over(axes, **arguments)
+        with marking(estimate.scenario, self.rules):
+            return chosen(flatten(estimate.values(keys)), outputs)
+
+    def point(self, arguments: Point) -> Any:
+        """The estimate of arguments without lists."""
+        return self.over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in SWEPT})
+
+    def request(self, arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
+        """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""
+        refuse_unknown(self.name, arguments)
+        refuse_kind(self.name, arguments)
+        axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
+        outputs = arguments.get("outputs")
+        listed = [outputs] if isinstance(outputs, str) else outputs
+        return axes, fixed, None if listed is None else check_outputs(listed, self.outputs)
+
+    def grid(self, arguments: Point) -> Grid:
+        """A grid over the lists among the arguments (of one point where there are none)."""
+        axes, fixed, outputs = self.request(arguments)
+        arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+        return Grid(axes, fixed, arrays, self.outputs, outputs or ())
+
+    def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
+        """A grid of any size into a parquet, nc or csv file, block by block; an interrupted run carries on."""
+        from rooflm.sweep.stream import stream
+
+        axes, fixed, outputs = self.request(arguments)
+        if not axes:
+            raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
+        job = Job(self.flat, tuple(axes), fixed, outputs or self.streamed)
+        return stream(job, path, arguments.get("on") or "local", progress=progress)
+
+    def answer(self, given: Point) -> Any:
+        """The estimate of a scenario, or of arguments; with lists among them, a Dataset."""
+        scenario = given["model"]
+        if isinstance(scenario, Scenario):
+            usual = defaults(self.name)
+            more = [k for k, v in given.items() if k != "model" and k not in SWEPT and v != usual[k]]
+            if more:
+                raise RooflmError(f"{more[0]} is given beside a Scenario, which holds it already: leave it out")
+            return self.estimate(scenario)
+        given = {k: columns(v) for k, v in given.items() if v is not None}
+        if given.get("zip") or has_lists(given):
+            return self.grid(given).dataset()
+        if "outputs" in given:
+            self.request(given)
+        return self.point(given)
 
 
-NOT_INPUTS = ("zip", "outputs", "on")
-"""Arguments about how to sweep, not what."""
+def columns(value: Any) -> Any:
+    """A column of a table (pandas, polars) as a list; anything else as it is."""
+    return value.to_list() if hasattr(value, "to_list") else value
 
 
-def infer_point(arguments: Point) -> InferenceEstimate:
-    """One prediction from arguments without lists (see `infer`)."""
-    return infer_over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+def has_lists(given: Point) -> bool:
+    """Whether any argument, or any of `sets`, makes an axis."""
+    inputs = (v for k, v in given.items() if k not in SWEPT)
+    return any(map(is_list, inputs)) or any(map(is_list, (given.get("sets") or {}).values()))
 
 
-InferGrid = Grid
-"""A grid of `infer`."""
-
-
-def grid_request(
-    arguments: Point, keys: Mapping[str, tuple[str, str]]
-) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
-    """The axes, the fixed inputs and the outputs asked for (of `keys`), of arguments with lists."""
-    axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
-    outputs = arguments.get("outputs")
-    listed = [outputs] if isinstance(outputs, str) else outputs
-    return axes, fixed, None if listed is None else check_outputs(listed, keys)
-
-
-def infer_request(arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
-    """The axes, the fixed inputs and the outputs asked for, of arguments of `infer` with lists."""
-    return grid_request(arguments, INFER_KEYS)
-
-
-def make_grid(
-    flat: Callable[..., dict[str, Any]], arguments: Point, keys: Mapping[str, tuple[str, str]]
-) -> Grid | None:
-    """The grid of arguments with lists, or None where there are none."""
-    axes, fixed, outputs = grid_request(arguments, keys)
-    if not axes:
-        return None
-    return Grid(axes, fixed, run(flat, axes, fixed, outputs, arguments.get("on") or "local"), keys)
-
-
-def infer_grid(arguments: Point) -> Grid | None:
-    """A grid from arguments with lists (see `infer`), or None where there are none."""
-    return make_grid(infer_flat, arguments, INFER_KEYS)
-
-
-def train_over(axes: int = 0, alone: bool = False, **arguments: Any) -> TrainingEstimate:
-    """The training estimate of arguments whose numbers may be arrays of `axes` dimensions; alone: as `infer_over`."""
-    from rooflm.estimate.training import train_scenario
+def _build_training(**arguments: Any) -> Request:
+    """`build_training`, imported when first used: inference starts without it."""
     from rooflm.scenario.build_training import build_training
 
-    request = build_training(**arguments, alone=alone)
-    scenario = replace(request.scenario, axes=axes)
-    with nullcontext() if alone else marking(scenario, TRAINING):
-        return train_scenario(scenario, request.assumed, request.warnings)
+    return build_training(**arguments)
 
 
-def train_flat(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
-    """Outputs of `train` by dotted name (all, or those named), over `axes` array dimensions."""
-    from rooflm.estimate.training_results import train_values
+def _train_scenario(*given: Any) -> TrainingEstimate:
+    """`train_scenario`, imported when first used."""
+    from rooflm.estimate.training import train_scenario
 
-    given = {k: v for k, v in arguments.items() if v is not None}
-    return chosen(flatten(train_values(train_over(axes, **given))), outputs)
-
-
-def train_point(arguments: Point) -> TrainingEstimate:
-    """One prediction of training from arguments without lists (see `train`)."""
-    return train_over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in NOT_INPUTS})
+    return train_scenario(*given)
 
 
-def train_grid(arguments: Point) -> Grid | None:
-    """A grid of training predictions from arguments with lists (see `train`), or None where there are none."""
-    from rooflm.estimate.training_results import TRAIN_KEYS
+INFER = Task(
+    "infer", build_inference, infer_scenario, INFER_OUTPUTS, INFERENCE,
+    ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "fits"),
+)  # fmt: skip
+TRAIN = Task(
+    "train", _build_training, _train_scenario, TRAIN_OUTPUTS, TRAINING,
+    ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits"),
+)  # fmt: skip
 
-    return make_grid(train_flat, arguments, TRAIN_KEYS)
+
+@overload
+def infer(  # type: ignore[overload-overlap]  # a list is told from one value at run time
+    model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
+    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
+    outputs: Names | None = None, on: str = "local",
+) -> InferenceEstimate: ...  # fmt: skip
+@overload
+def infer(
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+) -> xarray.Dataset: ...  # fmt: skip
+@named
+def infer(
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
+    """Predict inference: time, memory and fit, communication, utilisation, energy and cost.
+
+    model: a catalogue name, a Hugging Face id that the catalogue knows, a path to a config.json or a .toml, a Model, or
+    a Scenario (see `scenario`), which then holds everything else.
+    Arguments (a list makes an axis of that name):
+      gpu: GPU name or .toml (see `rooflm list gpus`).
+      gpus: How many GPUs; split into tp, then pp, unless given.
+      cluster: Cluster (default: the GPU's own).
+      tp: Tensor parallel degree.
+      pp: Pipeline parallel degree.
+      dp: Data parallel degree (replicas, or attention DP with ep).
+      cp: Context parallel degree.
+      ep: Expert parallel degree (of tp x dp).
+      batch: Sequences at a time, in all.
+      prompt: Prompt tokens a sequence.
+      output: Output tokens a sequence.
+      cached: Prompt tokens already in the cache (prefix caching).
+      logits: Logits of the 'last' prompt token or of 'all'.
+      quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
+      engine: Engine row (default: vllm; ideal without overheads).
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path.
+      zip: Lists that go in step: pairs, no products.
+      outputs: Work out these outputs only (keys of --json).
+      on: Where blocks of a grid run: local, ray or ray://host:port.
+
+    Returns an InferenceEstimate (SI units), or with lists an xarray.Dataset of the same numbers. An infeasible point is
+    no error: `fits` is false and `reason` says why. Raises RooflmError for bad input.
+
+    >>> round(infer("llama-7b", gpu="a100-sxm-80gb", prompt=512, output=32, efficiency="ideal").tpot * 1e3, 2)
+    6.62
+    """
+    return INFER.answer(locals())
 
 
-def train(model: str | Model, **arguments: Any) -> TrainingEstimate | xarray.Dataset:
-    """Predict training: step time, memory and fit, communication, MFU and HFU, GPU-hours, energy and cost.
+@named
+def infer_grid(
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
+    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
+    logits: Names = "last", quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+) -> xarray.Dataset:  # fmt: skip
+    """As `infer`, but always an xarray.Dataset: without lists, of one point and no axes.
 
-    model: as in `infer`. Arguments (each may be a list, which makes an axis of that name):
-      gpu, cluster, gpus; tp, pp, vp, dp, cp, ep: as in `infer`, vp virtual stages a device; sp: sequence parallelism.
-      batch: sequences a step in all; seq: tokens a sequence; micro_batch: sequences a micro-batch; tokens: of the run.
-      recompute: none, selective, ops, full or block; recompute_layers: how many (0 all); recompute_modules: parts of a
-      layer beside that (core_attn, layernorm, mla_up_proj, moe_act, mlp, moe); zero: 0 to 3 or "fsdp".
-      order: groups by nearness, "tp-cp-dp-pp" unless told otherwise; schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2
-      or dualpipe; dtype: bf16, fp16, fp8 and others; optimizer: adam, adam-bf16, adam8bit,
-      adafactor, muon, sgd or sgd-momentum.
-      lora_rank, lora_modules, base_bits: fine-tuning through adapters on a base of that many bits.
-      engine: a training row; efficiency, sets, zip, outputs, on: as in `infer`.
+    >>> infer_grid("llama-7b", gpu="a100-sxm-80gb", batch=[1, 8], efficiency="ideal").sizes["batch"]
+    2
+    """
+    return INFER.grid(given_of(locals())).dataset()
 
-    Returns a TrainingEstimate (SI units), or with axes an xarray.Dataset. Raises RooflmError for bad input.
 
-    >>> run = train("gpt3-175b", gpu="a100", gpus=1024, tp=8, pp=8, batch=1536, seq=2048, recompute="selective")
-    >>> bool(run.fits)
+@named
+def scenario(
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
+    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+) -> Scenario:  # fmt: skip
+    """The scenario that `infer` predicts from the same arguments, for `infer(scenario)` and for `dataclasses.replace`.
+
+    >>> infer(scenario("llama-7b", gpu="a100", batch=8)) == infer("llama-7b", gpu="a100", batch=8)
     True
     """
-    given = {"model": model, **arguments}
-    grid = train_grid(given)
-    return train_point(given) if grid is None else grid.dataset()
+    return INFER.build(**given_of(locals())).scenario
 
 
-STREAMED = (
-    "ttft_s",
-    "tpot_s",
-    "latency_s",
-    "output_tokens_per_s",
-    "output_tokens_per_s_per_gpu",
-    "memory_bytes",
-    "fits",
-)
-"""Outputs of a streamed grid unless others are named."""
+@overload
+def train(  # type: ignore[overload-overlap]  # a list is told from one value at run time
+    model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
+    recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
+    zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
+    dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
+    lora_modules: str | None = None, base_bits: float = 16, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
+    outputs: Names | None = None, on: str = "local",
+) -> TrainingEstimate: ...  # fmt: skip
+@overload
+def train(
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
+    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
+    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
+    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
+    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
+    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+) -> xarray.Dataset: ...  # fmt: skip
+@named
+def train(
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
+    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
+    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
+    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
+    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
+    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+) -> TrainingEstimate | xarray.Dataset:  # fmt: skip
+    """Predict training: step time, memory and fit, communication, MFU and HFU, GPU-hours, energy and cost.
+
+    model: as in `infer`; a Scenario is one of `training_scenario`.
+    Arguments (a list makes an axis of that name):
+      gpu: GPU name or .toml (see `rooflm list gpus`).
+      gpus: How many GPUs; what tp, pp, cp leave is data parallel.
+      cluster: Cluster (default: the GPU's own).
+      tp: Tensor parallel degree.
+      pp: Pipeline parallel degree.
+      vp: Virtual pipeline stages a GPU (interleaved).
+      dp: Data parallel degree.
+      cp: Context parallel degree.
+      ep: Expert parallel degree (of tp x dp).
+      sp: Sequence parallelism (default: the engine's).
+      batch: Sequences a step, in all.
+      seq: Tokens a sequence.
+      micro_batch: Sequences a micro-batch.
+      tokens: Tokens of the whole run, such as 300B.
+      recompute: none, selective, ops, full or block.
+      recompute_layers: Layers recomputed with full or block (0: all).
+      recompute_modules: Modules recomputed too: layernorm, mla_up_proj, moe_act, mlp, moe, core_attn.
+      zero: ZeRO stage 0 to 3, or fsdp.
+      fsdp_group: GPUs of a sharding group (0: all of dp).
+      schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.
+      order: Groups by nearness, such as tp-cp-dp-pp (default).
+      dtype: bf16, fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8 or nvfp4.
+      optimizer: adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
+      dropout: Masks on attention and both outputs of a layer (default: the engine's).
+      lora_rank: Train adapters of this rank, everything else frozen.
+      lora_modules: Products with adapters, such as qkv,out.
+      base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
+      engine: Engine row (default: megatron).
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path.
+      zip: Lists that go in step: pairs, no products.
+      outputs: Work out these outputs only (keys of --json).
+      on: Where blocks of a grid run: local, ray or ray://host:port.
+
+    Returns a TrainingEstimate (SI units), or with lists an xarray.Dataset. Raises RooflmError for bad input.
+
+    >>> run = train("gpt3-175b", gpu="a100", gpus=1024, tp=8, pp=8, batch=1536, seq=2048, recompute="selective")
+    >>> run.fits
+    True
+    """
+    return TRAIN.answer(locals())
 
 
-def infer_stream(arguments: Point, path: str, progress: Progress | None = None) -> Streamed:
-    """A grid of any size into a parquet, nc or csv file, block by block; an interrupted run carries on."""
-    return stream_grid(infer_flat, arguments, INFER_KEYS, STREAMED, path, progress)
+@named
+def train_grid(
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
+    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
+    on: str = "local",
+) -> xarray.Dataset:  # fmt: skip
+    """As `train`, but always an xarray.Dataset: without lists, of one point and no axes."""
+    return TRAIN.grid(given_of(locals())).dataset()
 
 
-STREAMED_TRAINING = ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits")
-"""Outputs of a streamed grid of training unless others are named."""
+@named
+def training_scenario(
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
+    recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
+    zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
+    dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
+    lora_modules: str | None = None, base_bits: float = 16, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+) -> Scenario:  # fmt: skip
+    """The scenario that `train` predicts from the same arguments, for `train(scenario)` and `dataclasses.replace`."""
+    return TRAIN.build(**given_of(locals())).scenario
 
 
-def train_stream(arguments: Point, path: str, progress: Progress | None = None) -> Streamed:
-    """As `infer_stream`, of training."""
-    from rooflm.estimate.training_results import TRAIN_KEYS
-
-    return stream_grid(train_flat, arguments, TRAIN_KEYS, STREAMED_TRAINING, path, progress)
-
-
-def stream_grid(
-    flat: Callable[..., dict[str, Any]],
-    arguments: Point,
-    keys: Mapping[str, tuple[str, str]],
-    usual: tuple[str, ...],
-    path: str,
-    progress: Progress | None,
+def stream(
+    path: str, model: Any, call: Literal["infer", "train"] = "infer", progress: Blocks | None = None, **arguments: Any
 ) -> Streamed:
-    """The grid of arguments with lists into a file; `usual`: its outputs unless others are named."""
-    from rooflm.sweep.stream import stream
+    """A grid of any size to a file, block by block; the same call again carries on where one was interrupted.
 
-    axes, fixed, outputs = grid_request(arguments, keys)
-    if not axes:
-        raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
-    job = Job(flat, tuple(axes), fixed, outputs or usual)
-    return stream(job, path, arguments.get("on") or "local", progress=progress)
+    path: ends in .parquet, .nc or .csv; call: whose arguments the rest are, lists among them; outputs: by default the
+    times, rates, memory and verdict; progress: told how many more points are done. Raises RooflmError for bad input.
+    """
+    task = {"infer": INFER, "train": TRAIN}.get(call)
+    if task is None:
+        raise RooflmError(f"call is {call!r}, but it must be 'infer' or 'train'")
+    return task.stream(given_of({"model": model, **arguments}), path, progress)
+
+
+@named
+def serve(
+    model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None,
+    cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
+    cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, concurrency: int | None = None,
+    rate: float | None = None, trace: str | None = None, requests: int | None = None,
+    spread: tuple[float, float] = (1.0, 1.0), seed: int = 0, burstiness: float = 1.0, peak: float = 1.0,
+    copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+) -> Served:  # fmt: skip
+    """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
+
+    model: as in `infer`. The load is concurrency (closed loop), rate (open loop), or a trace.
+    Arguments:
+      gpu: GPU name or .toml (see `rooflm list gpus`).
+      gpus: GPUs of one replica; split into tp, then pp, unless given.
+      cluster: Cluster (default: the GPU's own).
+      tp: Tensor parallel degree.
+      pp: Pipeline parallel degree.
+      dp: Attention data parallel degree (MoE), else replicas.
+      cp: Context parallel degree.
+      ep: Expert parallel degree (of tp x dp).
+      prompt: Prompt tokens a request.
+      output: Output tokens a request.
+      concurrency: Closed loop: clients that wait for their answer.
+      rate (1/s): Open loop: requests/s (of a trace: its mean rate).
+      trace: Requests from a .csv, .jsonl or .json file.
+      requests: Requests in all (default 10 a client, or 1000).
+      spread: Lengths as shares LOW,HIGH of prompt and output, uniform.
+      seed: Seed of all chance.
+      burstiness: Gamma shape of the gaps: 1 Poisson, below 1 bursts.
+      peak: Highest rate of the day over the mean, 1 to 2.
+      copies: Requests that each row of the trace stands for.
+      limit: Read at most so many rows of the trace.
+      shared_prefix: Prompt tokens that all requests share (prefix caching).
+      replicas: Replicas behind a router.
+      router: round-robin, least-loaded or prefix-aware.
+      prefill_replicas: Separate prefill replicas (disaggregated).
+      prefill_gpu: Another GPU for the prefill replicas.
+      transfer_bandwidth (B/s): From prefill to decode replicas (default: the cluster's).
+      server: Options of the server: those to change, or a whole Server.
+      slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
+      definitions: Of TPOT: vllm or guidellm.
+      horizon (s): Stop after so many simulated seconds.
+      quant: Scheme, such as fp8, fp8kv8, int4, nvfp4.
+      engine: Engine row (default vllm).
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path.
+      progress: Told now and then: requests ended, requests in all, seconds simulated.
+
+    Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
+
+    >>> out = serve("llama-7b", gpu="a100-sxm-80gb", concurrency=4, prompt=128, output=16, efficiency="ideal")
+    >>> out.finished, out.values()["requests"]
+    (40, 40)
+    """
+    given = given_of(locals())
+    from rooflm.serving.deploy import serve as simulate
+    from rooflm.serving.server import Server
+
+    refuse_kind("serve", given)
+    if isinstance(server, Server):
+        given["server"] = asdict(server)
+    return simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+
+
+def given_of(arguments: Mapping[str, Any]) -> Point:
+    """The arguments of a call that were given or have a default, lists as lists."""
+    return {k: columns(v) for k, v in arguments.items() if v is not None}

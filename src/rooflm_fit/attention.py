@@ -1,6 +1,7 @@
 """Fit the attention constants: python -m rooflm_fit.attention --data DIR --out FILE.
 
-DIR holds attention_prefill.parquet, attention_decode.parquet and attention_encoder.parquet (measured kernel times).
+DIR holds attention_prefill.parquet and attention_decode.parquet (measured kernel times). Left out: prefill with 8-bit
+queries, which no prediction asks for.
 One row of constants for each (GPU, engine, dtype, kernel), sets for each architecture generation and for all GPUs.
 30 % of the (heads, KV heads, head size) groups are kept aside by a hash; the constants shipped never saw them.
 """
@@ -25,13 +26,12 @@ from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
     decode_attention_time,
-    hot_share,
     prefill_attention_time,
     prefill_bytes,
 )
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Error, Param, error, fit, fit_row, write_fits
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Error, Param, error, fit, fit_row, hot_share, write_fits
 
 Columns = dict[str, Array]
 SOURCE = "ai-dynamo/aiconfigurator@095f58a (Apache-2.0), measured kernel times"
@@ -39,9 +39,13 @@ SHAPES = ("heads", "kv_heads", "head_dim")
 CELL = ("gpu", "engine", "dtype")
 LARGE_HEAD = 256
 """Larger heads do not fit the usual tiles: the same kernel's name, another efficiency."""
-NARROW_FP8 = {"ada": (128, 192), "blackwell-rtx": (128, 192)}
-"""Head sizes that TensorRT-LLM has fp8 attention for on GDDR cards (others run up to twice as long as in bf16)."""
-COPIES = {("b300", "sglang")}
+HOT_GAIN = 0.95
+"""Share of the DRAM time that decode saves on KV found in L2 (not fitted: the SMs bound it then)."""
+HOT_GAIN_PREFILL = 0.65
+"""The same of prefill's reads and passes, which write as well."""
+WARM = "l2_frac"
+"""Share of L2 that keeps data between a benchmark's repeats: fitted with the rest, no constant of the kernel."""
+COPIES = {("b300-sxm-288gb", "sglang")}
 """Cells whose rows are copies of another GPU's."""
 
 
@@ -61,32 +65,35 @@ class Recipe(NamedTuple):
     unused: Mapping[tuple[str, float], str]
 
 
-def predict_prefill(x: Columns, constants: Mapping[str, float], causal: bool = True) -> Array:
-    """Warm-cache seconds of the rows `x` (columns in SI): the shipped formula, `hot` from Q, K, V, O and the cache."""
-    c = PrefillConstants(**constants)
+def split_warm(kind: Any, constants: Mapping[str, float]) -> tuple[Any, float]:
+    """The kernel's constants as `kind`, and the share of L2 that the benchmark keeps warm (0: none)."""
+    return kind(**{k: v for k, v in constants.items() if k != WARM}), constants.get(WARM, 0.0)
+
+
+def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
+    """Warm-cache seconds of the rows `x` (columns in SI): the shipped formula with a DRAM that is as much faster as L2
+    serves of Q, K, V, O and the cache."""
+    c, warm = split_warm(PrefillConstants, constants)
     q, kv = x["q_bytes"], x["kv_bytes"]
     shape = (x["batch"], x["new"], np.zeros(1), x["heads"], x["kv_heads"], x["head_dim"])
     cached = 2 * x["batch"] * x["new"] * x["kv_heads"] * x["head_dim"] * kv
-    hot = hot_share(prefill_bytes(*shape, q_bytes=q, kv_bytes=kv) + cached, x["l2"], c.l2_frac)
+    hot = hot_share(prefill_bytes(*shape, q_bytes=q, kv_bytes=kv) + cached, x["l2"], warm)
     time = prefill_attention_time(
-        *shape, q_bytes=q, kv_bytes=kv, peak=x["peak"], bandwidth=x["bandwidth"], sms=x["sms"], c=c, causal=causal,
-        hot=hot,
+        *shape, q_bytes=q, kv_bytes=kv, peak=x["peak"], bandwidth=x["bandwidth"] / (1.0 - HOT_GAIN_PREFILL * hot),
+        sms=x["sms"], c=c,
     )  # fmt: skip
     return np.asarray(time)
 
 
-def predict_encoder(x: Columns, constants: Mapping[str, float]) -> Array:
-    """The same without a causal mask."""
-    return predict_prefill(x, constants, causal=False)
-
-
 def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
-    """Warm-cache seconds of decode rows: the shipped formula with `hot` from the bytes of KV."""
-    c = DecodeConstants(**constants)
+    """Warm-cache seconds of decode rows: the shipped formula with an efficiency of DRAM that is as much higher as L2
+    serves of the KV cache."""
+    c, warm = split_warm(DecodeConstants, constants)
     nbytes = 2 * x["batch"] * x["kv_heads"] * x["kv_len"] * x["head_dim"] * x["kv_bytes"]
+    hot: Any = hot_share(nbytes, x["l2"], warm)
     time = decode_attention_time(
         x["batch"], x["kv_len"], x["heads"], x["kv_heads"], x["head_dim"], kv_bytes=x["kv_bytes"], peak=x["peak"],
-        bandwidth=x["bandwidth"], sms=x["sms"], c=c, hot=hot_share(nbytes, x["l2"], c.l2_frac),
+        bandwidth=x["bandwidth"], sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
     )  # fmt: skip
     return np.asarray(time)
 
@@ -100,8 +107,6 @@ def load(path: Path) -> Any:
     rows = rows[rows.gpu.isin(list(CATALOGUE_GPU))].assign(time=rows.time_us.astype(float) * 1e-6)
     rows["gpu"] = rows.gpu.map(CATALOGUE_GPU)
     rows = rows[[(g, e) not in COPIES for g, e in zip(rows.gpu, rows.backend, strict=True)]]
-    if "seq" in rows:
-        rows = rows.rename(columns={"seq": "seq_q"}).assign(kv_heads=rows.heads, kv_dtype=rows.dtype)
     return rows
 
 
@@ -155,7 +160,6 @@ LANES = PREFILL._replace(
     choices=TILES | {"qo_passes": (0.0,)},
 )
 """vLLM: nothing passes over Q and O, and a kernel of its own writes the cache, a block a token."""
-ENCODER = PREFILL._replace(kind="encoder", predict=predict_encoder, choices=TILES | {"pack_to": (0.0,)})
 DECODE = Recipe("decode", predict_decode, DECODE_PARAMS, CUTS, IDEAL_DECODE._asdict(), columns, WRAPPERS)
 FALLBACK = DECODE._replace(choices=CUTS | {"group_tile": (1.0,), "min_group": (1.0,)})
 """Decode kernels where every query head reads the KV cache by itself."""
@@ -196,12 +200,6 @@ def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
         names = {"gpu": gpu, "architecture": GPUS[gpu].architecture, "engine": engine, "dtype": width, "kernel": name}
         main = cell.kernel == cell.kernel.value_counts().index[0]
         own = cell.head_dim.isin(cell.head_dim[main].unique()) & (cell.head_dim <= LARGE_HEAD)
-        if (engine, dtype, kind) == ("trtllm", "fp8", "prefill") and names["architecture"] in NARROW_FP8:
-            own &= cell.head_dim.isin(NARROW_FP8[names["architecture"]])
-        if (engine, kind, names["architecture"]) == ("trtllm", "encoder", "blackwell"):
-            own &= cell.head_dim != 72  # falls back to a kernel four times slower
-        if kind == "encoder" and cell.kernel[main].iloc[0] == "triton":
-            own &= cell.head_dim == 80  # 64 runs unpadded, 72 off alignment
         group = cell.heads // cell.kv_heads
         parts = {"": group > 0}
         if engine == "trtllm" and kind == "decode":
@@ -256,11 +254,16 @@ def fit_cells(
         tables.append(used)
         inside, outside = _errors(used, apart)
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
-        done.append(fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+        done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                             mape_large=_large(chosen, used), note=note))  # fmt: skip
         print(f"{names['kernel']:20s} {names['gpu']:16s} {names['engine']:7s} {names['dtype']:5s} "
               f"in {inside.mape:5.1f}  out {outside.mape:5.1f}  rows {len(used)}", flush=True)  # fmt: skip
     return done, pd.concat(tables)
+
+
+def cold(constants: Mapping[str, float]) -> dict[str, float]:
+    """What is written: the kernel's constants, without what the benchmark's loop kept warm."""
+    return {k: v for k, v in constants.items() if k != WARM}
 
 
 def _errors(used: Any, apart: bool) -> tuple[Error, Error]:
@@ -323,7 +326,7 @@ def _family(
         others = fit_recipe(recipe, kept[kept.gpu != gpu], most // 2, {tuple(constants[n] for n in recipe.choices)})
         left = rows[rows.gpu == gpu]
         off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
-    return fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+    return fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
                    mape_transfer=float(np.mean(off)), note=note)  # fmt: skip
 
 
@@ -346,11 +349,11 @@ def summary(table: Any, label: str) -> str:
 
 
 HEADER = """Constants of the attention kernels (rooflm.kernels.attention), fitted by python -m rooflm_fit.attention.
-kernel: prefill, encoder (PrefillConstants), decode (DecodeConstants). dtype: of the KV cache in decode, of Q elsewhere;
+kernel: prefill (PrefillConstants), decode (DecodeConstants). dtype: of the KV cache in decode, of Q in prefill;
 prefill-kv8: Q of 16 bits and a cache of 8. -hd<size>: a head size that the engine gives to another kernel.
 decode-mha, decode-wide: TensorRT-LLM with one query head a KV head, and with more than 32; decode-few: FlashInfer in
-SGLang with fewer than 4 (rooflm.kernels.attention.find_constants picks).
-Benchmarks ran with a warm cache: hot = 0 in a model.
+SGLang with fewer than 4 (rooflm.kernels.attention.decode_kernels names them).
+Benchmarks ran with a warm cache; the fits know what it saved, a model's step has none of it.
 30 % of (heads, KV heads, head size) groups kept aside; errors of warm predictions in per cent."""
 
 
@@ -361,8 +364,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
     done: list[FitRow] = []
-    for recipe in (PREFILL, DECODE, ENCODER):
+    for recipe in (PREFILL, DECODE):
         rows = load(args.data / f"attention_{recipe.kind}.parquet")
+        if recipe is PREFILL:
+            rows = rows[rows.dtype != "fp8"]
         fitted, table = fit_cells(recipe, cells(rows, recipe.kind))
         print(summary(table, recipe.kind), flush=True)
         done += fitted + fit_families(recipe, table, fitted)

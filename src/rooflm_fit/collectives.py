@@ -25,10 +25,10 @@ LINKS = {
     "h100-sxm-80gb": 450e9,
     "h200-sxm-141gb": 450e9,
     "b200-sxm-180gb": 900e9,
-    "b300": 900e9,
+    "b300-sxm-288gb": 900e9,
     "gb200": 900e9,
     "l40s": 32e9,
-    "rtx-pro-6000": 64e9,
+    "rtx-pro-6000-server-96gb": 64e9,
 }
 """B/s one way a GPU: half of the vendor's bidirectional NVLink figure; PCIe 4.0 and 5.0 x16."""
 LATENCY = {"nvlink": 0.5e-6, "pcie": 1.0e-6, "infiniband": 2.0e-6, "ethernet": 5.0e-6}
@@ -81,7 +81,12 @@ HEADER = """Fitted constants of collectives.time (see its docstring), by GPU, li
 Written by: python -m rooflm_fit.collectives --data DIR --out FILE
 engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie" or a network.
 `_out`: three fits, each without every third message size; the constants are those of all sizes.
-Units: s and shares of the link's one-way rate."""
+Units: s and shares of the link's one-way rate.
+On PCIe no gain with the group's size is kept but where every card was measured with a slot of its own: a root port
+that cards share is the machine's, not the card's (docs/decisions/0017)."""
+OWN_SLOTS = ("rtx-pro-6000-server-96gb",)
+"""GPUs that were measured on PCIe on a machine whose cards have slots of their own. The L40S' share a root port: the
+rate falls with the power -1.9 of the group, where a ring loads every slot alike."""
 
 
 class Table(NamedTuple):
@@ -212,7 +217,7 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
         parts = {str(gpu): table(part) for gpu, part in group.groupby("gpu")}
         common = "*" if tier == "nvlink" else str(tier)
         network = tier in ("infiniband", "ethernet")
-        sets = {} if network else {(gpu, GPUS[gpu].architecture): [gpu] for gpu in parts}
+        sets = {} if network else {(gpu, "pcie" if tier == "pcie" else GPUS[gpu].architecture): [gpu] for gpu in parts}
         if tier == "nvlink":
             for gpu in parts:
                 sets.setdefault((ANY, GPUS[gpu].architecture), []).append(gpu)
@@ -222,6 +227,8 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
             joint = _join(chosen)
             params = params_of(str(library), str(op), str(tier), np.unique(joint.ranks).size)
             constants, inside, outside = fit_group(str(op), joint, latency, params)
+            if tier == "pcie" and gpu not in OWN_SLOTS:
+                constants |= dict.fromkeys(GAINS, 0.0)
             moved = transfer(str(op), chosen, latency, params) if gpu == ANY and not network else 0.0
             names = {"gpu": gpu, "architecture": architecture, "engine": str(library), "dtype": ANY}
             note = "fitted to " + ", ".join(members) if gpu == ANY else ""

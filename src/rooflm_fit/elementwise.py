@@ -3,8 +3,7 @@
     python -m rooflm_fit.elementwise --data DIR --out FILE
 
 DIR holds elementwise.parquet: source gpu backend version op dtype rows cols time_us. 30 % of the row counts (tokens)
-are kept aside by a hash. Left out: vLLM's and SGLang's fp8_quant_compute_scale (times of 0.5 to 2 us that do not grow
-with the data beyond the DRAM's rate: the timed region missed the kernel).
+are kept aside by a hash. Left out: quantising kernels, which no prediction asks for.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
-from rooflm.kernels.gemm import warm_share
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Param, error, fit, fit_row, write_fits
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, L2_SAVES, Array, Param, error, fit, fit_row, warm_share, write_fits
 from rooflm_fit.gemm import warm_fraction
 
 KIND = {
@@ -32,11 +30,9 @@ KIND = {
     "input_layernorm": ("norm", 4.0),
     "post_attention_layernorm": ("norm", 4.0),
     "mlp_act": ("activation", 6.0),
-    "fp8_quant_scale_matrix": ("quantise", 3.0),
-    "fp8_quant_compute_scale": ("quantise-dynamic", 2.0),
 }
 """Operation of the table -> our kind, and bytes it moves for each of rows x cols elements (16-bit tensors: reads plus
-writes; the gated activation reads two inputs; quantising reads 2 B and writes 1; finding the scale only reads)."""
+writes; the gated activation reads two inputs)."""
 ENGINE = {"vllm-like": "torch"}
 PARAMS = (
     Param("t0", 2e-6, 0.2e-6, 20e-6),
@@ -67,7 +63,7 @@ def load_tables(data: Path) -> list[Table]:
     frame = pd.read_parquet(data / "elementwise.parquet")
     for name in ("source", "gpu", "backend", "version", "op", "dtype"):
         frame[name] = frame[name].astype(str)
-    frame = frame[~((frame.op == "fp8_quant_compute_scale") & (frame.backend != "trtllm"))]
+    frame = frame[frame.op.isin(list(KIND))]
     frame["kind"] = frame.op.map(lambda op: KIND[op][0])
     frame["bytes"] = frame.op.map(lambda op: KIND[op][1])
     tables = []
@@ -90,9 +86,8 @@ def load_tables(data: Path) -> list[Table]:
 def predict(t: Table, constants: Mapping[str, float]) -> Array:
     """Times in s of a table's rows."""
     g, c = GPUS[t.gpu], ElementwiseConstants(**constants)
-    return np.asarray(
-        elementwise_time(t.traffic, bandwidth=g.bandwidth, c=c, row_bytes=t.row_bytes, sms=g.sms, hot=t.hot)
-    )
+    warm = c._replace(eff=c.eff / (1.0 - L2_SAVES * t.hot))
+    return np.asarray(elementwise_time(t.traffic, bandwidth=g.bandwidth, c=warm, row_bytes=t.row_bytes, sms=g.sms))
 
 
 def fit_tables(tables: Sequence[Table]) -> dict[str, float]:

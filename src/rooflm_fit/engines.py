@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.hardware import Derating
 from rooflm.estimate.capacity import Running, running
 from rooflm.estimate.inference import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
-from rooflm.kernels.derating import Reach, card, forced, kin
+from rooflm.kernels.derating import derating, on_file
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
@@ -55,7 +57,7 @@ class Family:
     engine: str
     cache: dict[tuple[float, ...], Passes] = field(default_factory=dict)
     empty: dict[tuple[int, int], Any] | None = None
-    last: dict[tuple[Engine, Reach], Array] = field(default_factory=dict)
+    last: dict[tuple[Engine, Derating], Array] = field(default_factory=dict)
 
     @cached_property
     def running(self) -> Running:
@@ -67,7 +69,12 @@ class Family:
         """The card's name."""
         return self.scenario.cluster.device.name
 
-    def timed(self, engine: Engine, reach: Reach) -> Passes:
+    @property
+    def kin(self) -> str:
+        """The card's product family as a key of constants."""
+        return kin(self.gpu)
+
+    def timed(self, engine: Engine, reach: Derating) -> Passes:
         """Both passes with neutral engine factors and network, from the cache where it has them."""
         key = (*reach._replace(network=1.0), *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
@@ -75,20 +82,20 @@ class Family:
                 self.cache.clear()
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
             plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
-            with forced(reach._replace(network=1.0)):
-                self.cache[key] = timed_passes(replace(self.scenario, engine=plain), self.running)
-                if self.empty is None:
-                    twice = timed_passes(
-                        replace(self.scenario, engine=replace(plain, collective_floor=2.0)), self.running
-                    )
-                    self.empty = {
-                        (i, j): t.time - u.time
-                        for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
-                        for j, (t, u) in enumerate(zip(many, few, strict=True))
-                    }
+            cluster = self.scenario.cluster
+            device = replace(cluster.device, derating=reach._replace(network=1.0))
+            given = replace(self.scenario, engine=plain, cluster=replace(cluster, device=device))
+            self.cache[key] = timed_passes(given, self.running)
+            if self.empty is None:
+                twice = timed_passes(replace(given, engine=replace(plain, collective_floor=2.0)), self.running)
+                self.empty = {
+                    (i, j): t.time - u.time
+                    for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
+                    for j, (t, u) in enumerate(zip(many, few, strict=True))
+                }
         return self.cache[key]
 
-    def predict(self, engine: Engine, reach: Reach) -> Array:
+    def predict(self, engine: Engine, reach: Derating) -> Array:
         """Each request's metric with these constants; asked twice, it remembers."""
         if (engine, reach) not in self.last:
             if len(self.last) > 8:
@@ -96,7 +103,7 @@ class Family:
             self.last[engine, reach] = self._predict(engine, reach)
         return self.last[engine, reach]
 
-    def _predict(self, engine: Engine, reach: Reach) -> Array:
+    def _predict(self, engine: Engine, reach: Derating) -> Array:
         passes = self.timed(engine, reach)
         empty = self.empty or {}
         floor = float(np.max(engine.collective_floor)) - 1.0
@@ -106,6 +113,15 @@ class Family:
         )  # fmt: skip
         s = replace(self.scenario, engine=engine)
         return metrics(self.requests, s, speed(s, scaled, rates(s), self.running))
+
+
+def kin(gpu: str) -> str:
+    """The product family of a card as a key of constants, which no card's name is.
+
+    >>> kin("rtx-4090")
+    '~geforce'
+    """
+    return f"~{load_device(gpu).product_family}"
 
 
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
@@ -164,7 +180,7 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
     for name, width in job.kin._asdict().items() if job.kin else ():
         if width:
-            kinds = sorted({kin(f.gpu) for f in members})
+            kinds = sorted({f.kin for f in members})
             listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in kinds]
     return listed
 
@@ -181,19 +197,21 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     return out
 
 
-def reach_of(f: Family, theta: Mapping[str, float]) -> Reach:
+def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     """A card's factors in a fit: its own times its family's where the fit has cards at all (one that it never saw has
     its family's alone; a GeForce in a fit without families what llama.cpp's runs gave it), else those on file."""
     if not any("|" in key for key in theta):
-        return card(f.gpu, f.scenario.cluster.device.architecture, f.engine)
+        return derating(f.scenario.cluster.device, f.engine)
     families_too = any(key.startswith("~") for key in theta)
-    general = card(f.gpu, "", "") if kin(f.gpu) == "~geforce" and not families_too else Reach()
+    general = Derating()
+    if f.kin == "~geforce" and not families_too:
+        general = on_file(f.gpu, "", f.kin.removeprefix("~"), "", "")
     found = general._asdict()
     for name in found:
-        parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{kin(f.gpu)}|{name}") if key in theta]
+        parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{f.kin}|{name}") if key in theta]
         if parts:
             found[name] = float(np.prod(parts))
-    return Reach(**found)
+    return Derating(**found)
 
 
 def run(job: Job, requests: Sequence[Request], crossed: bool = True) -> Fitted:
@@ -228,7 +246,7 @@ def fit_to(
     to start from (a fit to more rows), which saves most of the steps."""
     use = use & np.array([not distrusted(r) for r in requests])
     kept = [f for f in members if use[f.index].any()]
-    seen = {f.gpu for f in kept} | {f.engine for f in kept} | {kin(f.gpu) for f in kept}
+    seen = {f.gpu for f in kept} | {f.engine for f in kept} | {f.kin for f in kept}
     free = params_of(job, members)
     listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
     sizes: dict[tuple[str, str], int] = {}
@@ -294,22 +312,24 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     for name, found in results.items():
         gpus = sorted({k.split("|")[0] for k in found.constants if "|" in k})
         for gpu in gpus:
+            family = gpu if gpu.startswith("~") else kin(gpu)
+            named = f'product_family = "{gpu[1:]}"' if gpu.startswith("~") else f'gpu = "{gpu}"'
             factors = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{gpu}|")}
-            shared = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{kin(gpu)}|")}
+            shared = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{family}|")}
             if not gpu.startswith("~"):
                 factors = {k: factors.get(k, 1.0) * shared.get(k, 1.0) for k in {**shared, **factors}}
             rows = sum(gpu in (r.group[1], kin(r.group[1])) for r in found.requests)
             values = [f"{k} = {v:.4g}" for k, v in factors.items()]
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in JOBS[name].engines:
-                lines += ["", "[[card]]", f'gpu = "{gpu}"', f'engine = "{engine}"', *values, f"rows = {rows}",
+                lines += ["", "[[card]]", named, f'engine = "{engine}"', *values, f"rows = {rows}",
                           f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
-            if name == "llama.cpp" and "~geforce" in (gpu, kin(gpu)):
+            if name == "llama.cpp" and family == "~geforce":
                 factors["compute"] **= FP32_SUMS
             plain = [f"{k} = {v:.4g}" for k, v in factors.items() if k not in ("few", "network")]
             if gpu.startswith(GENERAL) and rows > general.get(gpu, (0, []))[0]:
                 note = f'source = "as fitted to runs of {name}; for engines without runs on this card"'
-                general[gpu] = (rows, [f'gpu = "{gpu}"', *plain, f"rows = {rows}", note])
+                general[gpu] = (rows, [named, *plain, f"rows = {rows}", note])
     for _, row in general.values():
         lines += ["", "[[card]]", *row]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

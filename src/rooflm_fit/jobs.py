@@ -22,7 +22,7 @@ class Card(NamedTuple):
 class Job:
     """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
     common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
-    the same of a family of cards (`kernels.cards.kin`), whose factors multiply those of its cards."""
+    the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()

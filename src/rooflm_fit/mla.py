@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.kernels.attention import hot_share
 from rooflm.kernels.constants import FitRow
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
@@ -24,14 +23,15 @@ from rooflm.kernels.mla import (
     mla_prefill_time,
 )
 from rooflm.validation.folds import held_out
-from rooflm_fit.attention import Columns, Recipe, fit_cells, fit_families, load, summary, write
-from rooflm_fit.common import GPUS, Array, Param
+from rooflm_fit.attention import HOT_GAIN, Columns, Recipe, fit_cells, fit_families, load, split_warm, summary, write
+from rooflm_fit.common import GPUS, Array, Param, hot_share
 
 PROJECTING = ("vllm",)
 """Engines whose measured prefill call includes the up-projection of the latent."""
 
 WIDE_HEADS = 64
-"""TensorRT-LLM has a kernel of its own for more heads with an 8-bit cache on RTX Blackwell, three times as fast."""
+"""TensorRT-LLM has a kernel of its own for more heads with an 8-bit cache on RTX Blackwell, three times as fast: left
+out."""
 
 
 def columns(rows: Any) -> Columns:
@@ -60,11 +60,11 @@ def predict_prefill(x: Columns, constants: Mapping[str, float]) -> Array:
 
 def predict_decode(x: Columns, constants: Mapping[str, float]) -> Array:
     """Warm-cache seconds of the measured decode calls."""
-    c = MlaDecodeConstants(**constants)
-    hot = hot_share(x["batch"] * x["kv_len"] * 576 * x["kv_bytes"], x["l2"], c.l2_frac)
+    c, warm = split_warm(MlaDecodeConstants, constants)
+    hot: Any = hot_share(x["batch"] * x["kv_len"] * 576 * x["kv_bytes"], x["l2"], warm)
     time = mla_decode_time(
         x["batch"], x["kv_len"], x["heads"], kv_bytes=x["kv_bytes"], peak=x["peak"], bandwidth=x["bandwidth"],
-        sms=x["sms"], c=c, hot=hot,
+        sms=x["sms"], c=c._replace(eff_m=c.eff_m / (1.0 - HOT_GAIN * hot)),
     )  # fmt: skip
     return np.asarray(time)
 
@@ -110,14 +110,15 @@ DECODE = Recipe(
 
 
 def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
-    """(names, rows) of a kind: one a GPU, engine, dtype and KV dtype; "-wide" see WIDE_HEADS."""
+    """(names, rows) of a kind: one a GPU, engine, dtype and KV dtype, of what predictions ask for."""
     for (gpu, engine, kv), cell in rows.groupby(["gpu", "backend", "kv_dtype"], observed=True):
         arch = GPUS[gpu].architecture
         names = {"gpu": gpu, "architecture": arch, "engine": engine, "dtype": kv, "kernel": kind}
         if (engine, kind) == ("sglang", "mla-prefill") and arch in ("hopper", "ada", "blackwell-rtx"):
             continue  # measured on the latent itself (absorbed, 3.1 times the work); its server expands keys and values
+        if kind == "mla-prefill" and kv == "fp8":
+            continue  # 8-bit queries, which no prediction asks for
         if (engine, arch, kind, kv) == ("trtllm", "blackwell-rtx", "mla-decode", "fp8"):
-            yield {**names, "kernel": kind + "-wide"}, cell[cell.heads > WIDE_HEADS]
             cell = cell[cell.heads <= WIDE_HEADS]
         yield names, cell
 

@@ -20,9 +20,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
-from rooflm.kernels.moe import Hardware, MoEConstants, Routing, balanced, moe_time, routed
+from rooflm.kernels.moe import Hardware, MoEConstants, Routing, moe_time, routed
+from rooflm.units import Num
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Error, Param, error, fit, fit_row, write_fits
+from rooflm_fit.common import CATALOGUE_GPU, GPUS, L2_SAVES, Error, Param, error, fit, fit_row, hot_share, write_fits
 
 Array = NDArray[np.float64]
 
@@ -79,6 +80,9 @@ PARAMS = (
     Param("stray", 0.2, 1e-3, 4.0),
     Param("l2", 0.6, 0.02, 3.0, prior=1.0),
 )
+WARM = "l2"
+"""Share of the L2 below which weights stay in it when a benchmark repeats: fitted with the rest, no constant of the
+kernel."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by GPU, engine, dtype and kernel family.
 Written by: python -m rooflm_fit.moe --data DIR --out FILE
@@ -161,6 +165,17 @@ def _shuffled(groups: Sequence[Any]) -> list[Any]:
     return list(dict.fromkeys(group for share in shares for group in share))
 
 
+def balanced(tokens: Num, top_k: Num, experts: Num, ep: Num = 1) -> Routing:
+    """Routing of the balanced benchmark: rows dealt out in turn, so min(T k, E) experts, equally many rows each.
+
+    >>> [float(x) for x in balanced(4, 8, 128, ep=8)]
+    [4.0, 4.0, 0.0]
+    """
+    pairs = tokens * top_k
+    touched = np.maximum(np.minimum(pairs, experts) / ep, 1.0)
+    return Routing(np.maximum(pairs / ep, touched), touched, 0.0)
+
+
 def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
     """The formula with a benchmark's routing and warm cache (s)."""
     even, random = (
@@ -168,11 +183,14 @@ def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
         routed(rows.tokens, rows.top_k, rows.experts, rows.ep, SKEW),
     )
     routing = Routing(*(np.where(rows.even > 0, a, b) for a, b in zip(even, random, strict=True)))
+    kernel = {k: v for k, v in constants.items() if k != WARM}
+    held = routing.experts * rows.hidden * rows.width / rows.tp * (2.0 + rows.gated) * kind.weight_bytes
     return np.asarray(
         moe_time(
             rows.tokens, rows.hidden, rows.width, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
-            tp=rows.tp, gated=rows.gated, device=Hardware(rows.peak, rows.bandwidth, rows.sms, rows.l2), warm=1.0,
-            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**constants),
+            tp=rows.tp, gated=rows.gated, device=Hardware(rows.peak, rows.bandwidth, rows.sms),
+            fetched=1.0 - L2_SAVES * hot_share(held, rows.l2, constants.get(WARM, 0.0)),
+            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**kernel),
         )
     )  # fmt: skip
 
@@ -220,7 +238,8 @@ def _row(
     moved = touched * rows.hidden * rows.width / rows.tp * (2 + rows.gated) * kind.weight_bytes / rows.bandwidth
     large = np.maximum(plain, moved) > 20e-6
     row = fit_row(
-        names=names, constants=constants, inside=inside, outside=outside, source=SOURCE, mape_transfer=transfer,
+        names=names, constants={k: v for k, v in constants.items() if k != WARM}, inside=inside, outside=outside,
+        source=SOURCE, mape_transfer=transfer,
         mape_large=cross_validate(rows.where(large), kind, rows.fold[large]).mape if large.sum() > 200 else 0.0,
         note=f"median out {outside.median:.1f} %; {note}",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
     python -m rooflm_fit.transfer --data inference.csv [--only JOB ...] [--rows ROWS.csv]
 
-A card left out takes its family's factors (`kernels.cards.kin`) as the other cards of the same job give them, or none.
+A card left out takes its product family's factors as the other cards of the same job give them, or none.
 An engine left out keeps what its code and documentation say (fused or not, which attention, CUDA graphs, and about
 what its host costs: the starts of the fits) and takes its factors on kernels and collectives as the geometric mean over
 the other engines of its kind; once more with the host's costs of the others, too.
@@ -65,7 +65,7 @@ def engine_left_out(
     known, takes its start."""
     known = {k: v for k, v in known.items() if not (host_known and k in HOST)}
     free = [*job.shared, *(p for own in job.own.values() for p in own)]
-    return predict(members, rows, {p.name: known.get(p.name, p.start) for p in free} | {"~|compute": 1.0})
+    return predict(members, rows, {p.name: known.get(p.name, p.start) for p in free} | {"~datacenter|compute": 1.0})
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -39,6 +39,9 @@ NEXT = {"head_dim": 256, "full_attention_interval": 4, "linear_conv_kernel_dim":
         "attention_bias": False, "tie_word_embeddings": False, "dtype": "bfloat16"}  # fmt: skip
 HYBRID = {"model_type": "nemotron_h", "attention_bias": False, "mlp_bias": False, "n_groups": 8, "ssm_state_size": 128,
           "mamba_head_dim": 64, "conv_kernel": 4, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}  # fmt: skip
+VISION = {"model_type": "qwen3_5_moe", "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16,
+          "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "num_position_embeddings": 2304,
+          "deepstack_visual_indexes": [], "hidden_act": "gelu_pytorch_tanh"}  # fmt: skip
 QWEN2 = {"use_sliding_window": False, "sliding_window": 131072, "torch_dtype": "bfloat16", "tie_word_embeddings": False}
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -59,7 +62,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek-v3.2": deepseek("deepseek_v32", index_topk=2048, index_n_heads=64, index_head_dim=128) | V3,
     "kimi-k2": deepseek("kimi_k2") | V3
     | {"num_hidden_layers": 61, "num_attention_heads": 64, "vocab_size": 163840, "n_routed_experts": 384,
-       "first_k_dense_replace": 1, "max_position_embeddings": 131072},
+       "first_k_dense_replace": 1, "max_position_embeddings": 131072, "num_nextn_predict_layers": 0},
     "glm-5": deepseek("glm_moe_dsa", q_lora_rank=2048, qk_nope_head_dim=192, v_head_dim=256, index_topk=2048,
                       head_dim=64, index_n_heads=32, index_head_dim=128, n_routed_experts=256, num_experts_per_tok=8,
                       moe_intermediate_size=2048, n_shared_experts=1, first_k_dense_replace=3, topk_method="noaux_tc",
@@ -85,11 +88,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"model_type": "qwen3_next", "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
        "shared_expert_intermediate_size": 512, "linear_num_value_heads": 32},
     "qwen3.5-397b-a17b": {
-        "model_type": "qwen3_5_moe", "tie_word_embeddings": False, "vision_config": {"depth": 27, "hidden_size": 1152},
+        "model_type": "qwen3_5_moe", "tie_word_embeddings": False, "vision_config": VISION | {"out_hidden_size": 4096},
         "text_config": shape(4096, 60, 32, 2, None, 248320, 262144) | NEXT
         | {"model_type": "qwen3_5_moe_text", "num_experts": 512, "num_experts_per_tok": 10,
            "moe_intermediate_size": 1024, "shared_expert_intermediate_size": 1024, "linear_num_value_heads": 64,
-           "attn_output_gate": True, "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 15},
+           "attn_output_gate": True, "mtp_num_hidden_layers": 1,
+           "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 15},
     },
     "gemma-7b": shape(3072, 28, 16, 16, 24576, 256000, 8192)
     | {"model_type": "gemma", "head_dim": 256, "torch_dtype": "bfloat16"},
@@ -154,7 +158,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "glm-4.5": shape(5120, 92, 96, 8, 12288, 151552, 131072)
     | {"model_type": "glm4_moe", "attention_bias": True, "head_dim": 128, "use_qk_norm": True, "n_routed_experts": 160,
        "num_experts_per_tok": 8, "moe_intermediate_size": 1536, "n_shared_experts": 1, "first_k_dense_replace": 3,
-       "tie_word_embeddings": False},
+       "num_nextn_predict_layers": 1, "tie_word_embeddings": False},
     "minimax-m2": shape(3072, 62, 48, 8, 1536, 200064, 196608)
     | {"model_type": "minimax_m2", "head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8,
        "use_qk_norm": True, "qk_norm_type": "per_layer", "use_routing_bias": True, "attn_type_list": [1] * 62,

@@ -9,10 +9,12 @@ import pytest
 
 from rooflm import RooflmError, infer
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import engine_names, load_engine
+from rooflm.catalogue.hardware import Derating
 from rooflm.estimate.inference import infer_scenario
 from rooflm.graph.ops import distinct_experts
-from rooflm.kernels.derating import Reach, card, few_rows_time, forced
+from rooflm.kernels.derating import derating, few_rows_time
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm_fit.engine_rows import updated
@@ -150,6 +152,11 @@ def test_pipelined_prompts_overlap_in_part() -> None:
     assert all_ < ttft(s, pipeline_loss=0.3) < none
 
 
+def derated(s: Scenario, factors: Derating) -> Scenario:
+    """The scenario on a card that reaches these shares of its datasheet."""
+    return replace(s, cluster=replace(s.cluster, device=replace(s.cluster.device, derating=factors)))
+
+
 def test_products_of_few_rows() -> None:
     m = np.array([1.0, 64.0, 4096.0])
     slow = few_rows_time(np.ones(3), np.ones(3), m, 30.0)
@@ -159,20 +166,18 @@ def test_products_of_few_rows() -> None:
 
 
 def test_cards() -> None:
-    assert card("a100-sxm-80gb", "ampere", "no-such-engine") == Reach()
-    assert card("mi300x", "cdna3", "vllm-2024-rocm").few > 10
-    assert card("mi300x", "cdna3", "no-such-engine").few == 0
+    assert derating(load_device("a100-sxm-80gb"), "no-such-engine") == Derating()
+    assert derating(load_device("mi300x"), "vllm-2024-rocm").few > 10
+    assert derating(load_device("mi300x"), "no-such-engine").few == 0
+    assert derating(load_device("rtx-4080"), "no-such-engine").bandwidth > 1  # its product family's
     s = scenario(engine="vllm")
-    with forced(Reach(bandwidth=0.5)):
-        halved = tpot(s)
-    assert halved > 1.5 * tpot(s)
+    assert tpot(derated(s, Derating(bandwidth=0.5))) > 1.5 * tpot(s)
 
 
 def test_ideal_is_untouched_by_cards_and_engines() -> None:
     s = build_inference(model="llama-7b", gpu="mi300x", efficiency="ideal").scenario
-    with forced(Reach(0.1, 0.1)):
-        slow = float(infer_scenario(s).tpot)
-    assert slow == float(infer_scenario(s).tpot)
+    slow = derated(s, Derating(0.1, 0.1))
+    assert float(infer_scenario(slow).tpot) == float(infer_scenario(s).tpot)
 
 
 def test_numbers_are_put_into_their_row() -> None:
@@ -210,7 +215,8 @@ def test_activations_in_fp32_cost_conversions() -> None:
 
 
 def test_a_card_without_runs_takes_its_family() -> None:
-    seen, unseen = card("rtx-4090", "ada", "llama.cpp"), card("rtx-4060-ti-16gb", "ada", "llama.cpp")
+    measured = load_device("rtx-4090")
+    seen, unseen = (derating(d, "llama.cpp") for d in (measured, replace(measured, name="a-new-card")))
     assert unseen.compute == pytest.approx(seen.compute, rel=0.5)
     assert unseen.compute > 1.2
-    assert card("h100-sxm-80gb", "hopper", "no-such-engine") == Reach()
+    assert derating(load_device("h100-sxm-80gb"), "no-such-engine") == Derating()

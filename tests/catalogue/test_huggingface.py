@@ -29,7 +29,9 @@ def read(config: Any, folder: Path) -> Model:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_published_config_gives_the_catalogue_row(name: str, tmp_path: Path) -> None:
-    found = read(CONFIGS[name], tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if "vision_config" in CONFIGS[name] else "error", RooflmWarning)
+        found = read(CONFIGS[name], tmp_path)
     assert replace(found, **HEARSAY) == replace(load_model(name), **HEARSAY)
 
 
@@ -139,7 +141,7 @@ def test_quantisation_is_kept(quantisation: dict[str, Any], expected: str, tmp_p
         ({"attention_bias": "no"}, "attention_bias is 'no', but it must be true or false"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, but it must be at most 10000"),
         ({"model_type": None}, "model_type is None"),
-        ({"model_type": "t5"}, "model_type 't5' cannot be read: it is not a decoder-only language model"),
+        ({"model_type": "t5"}, "model_type 't5' cannot be read: it is an encoder with a decoder, not a decoder-only"),
         ({"model_type": "zamba9", "mamba_d_state": 64}, "mamba_d_state says that its layers are not those of a plain"),
         ({"layer_types": ["full_attention"] * 3}, "layer_types has 3 items, but there are 80 layers"),
         ({"layer_types": ["odd_attention"] * 80}, "layer_types names 'odd_attention', a kind of layer that is not"),

@@ -34,15 +34,16 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "quark mxfp4": ({"quant_method": "quark", "global_quant_config": {
         "weight": {"dtype": "fp4", "group_size": 32}, "input_tensors": {"dtype": "fp4"}}}, "w4a4g32"),
     "aqlm 1x16": ({"quant_method": "aqlm", "in_group_size": 8, "nbits_per_codebook": 16, "num_codebooks": 1,
-                   "out_group_size": 1}, "w2a16"),
+                   "out_group_size": 1}, "w2a16g4096"),
     "auto-round": ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "data_type": "int"}, "int4"),
     "intel/auto-round": ({"quant_method": "intel/auto-round", "bits": 2, "group_size": 64}, "w2a16g64"),
     "exl3": ({"quant_method": "exl3", "bits": 3.5, "head_bits": 6}, "w3.5a16"),
     "eetq": ({"quant_method": "eetq", "weights": "int8"}, "int8-wo"),
     "higgs": ({"quant_method": "higgs", "bits": 4, "group_size": 256}, "w4a16g256"),
     "vptq": ({"quant_method": "vptq", "config_for_layers": {"model.layers.0.mlp.up_proj": {
-        "vector_lens": [-1, 8], "num_centroids": [-1, 65536], "num_res_centroids": [-1, 256]}}}, "w3a16"),
+        "vector_lens": [-1, 8], "num_centroids": [-1, 65536], "num_res_centroids": [-1, 256]}}}, "w3a16g4096"),
     "spqr": ({"quant_method": "spqr", "bits": 3, "beta1": 16, "beta2": 16}, "w3a16g16"),
+    "mlx names no method": ({"group_size": 64, "bits": 4}, "w4a16g32e4.5"),
     "bitnet": ({"quant_method": "bitnet"}, "w2a8"),
     "modelopt nested": ({"quant_method": "modelopt", "quantization": {
         "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}, "fp8kv8"),

@@ -83,7 +83,7 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--prompt", "1.5"), "prompt is 1.5"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--prompt", "many"), "prompt is 'many'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--output", "nan"), "output is nan"),
-        (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w5a16"), "weight width of 5 bits"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w17a16"), "weight width of 17 bits"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--quant", "w4a16kv9"), "KV width of 9 bits"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--engine", "vlm"), "did you mean 'vllm'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "at most 1"),
@@ -158,3 +158,27 @@ def test_a_users_own_device_works(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert status == 2
     assert "dram.bandwidth" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["search"], ["explore"], ["infer", "-h"], ["search", "train", "-h"]])
+def test_help_is_no_error(words, capsys):
+    assert main(words) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: ") and "\n  " in out and err == ""
+
+
+def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
+    asked = ["comm_bytes", "memory_bytes", "latency_s", "max_batch", "fits", "cost_usd_per_million_tokens", "tpot_s"]
+    words = ["infer", "llama-2-7b", "--gpu", "a100-pcie-40gb", "--outputs", ",".join(asked)]
+    assert main([*words, "--tp", "4,1", "--pp", "1,4", "--zip", "tp,pp", "--batch", "1,512"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    heads = [line.split() for line in out.splitlines() if line.startswith("tp ")]
+    shown = [w for head in heads for w in head if w not in ("tp", "pp", "batch")]
+    assert shown == ["comm_bytes.prefill", "comm_bytes.decode", "memory", "latency", "max_batch", "fits",
+                     "cost_usd_per_million_tokens", "TPOT"]  # fmt: skip
+    assert main(words) == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert rows == ["comm_bytes.prefill", "comm_bytes.decode", *asked[1:]]
+    assert main([*words, "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == asked

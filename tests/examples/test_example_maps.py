@@ -33,8 +33,7 @@ def variants(llama):
     out = {}
     for model, gpu, share in llama.CASES[1:3]:
         grid = llama.latency(model, gpu, share)
-        order = [[a.name for a in grid.axes].index(n) for n in ("model.width_prune", "batch", "output")]
-        out[gpu] = [np.transpose(grid.arrays[k], order) for k in ("latency_s", "fits")]
+        out[gpu] = [grid[k].transpose("model.width_prune", "batch", "output").values for k in ("latency_s", "fits")]
     return out
 
 
@@ -54,7 +53,7 @@ def test_width_pruning_does_not_at_small_batch(variants):
 
 
 def test_utilisation_rises_with_batch_to_near_all(maps):
-    busy, fits = maps.arrays["busy"], maps.arrays["fits"]
+    busy, fits = maps.busy.values, maps.fits.values
     for case in range(4):
         for length in range(7):
             column = busy[case, :, length][fits[case, :, length]]
@@ -65,11 +64,11 @@ def test_utilisation_rises_with_batch_to_near_all(maps):
 
 def test_memory_ends_where_it_must(maps):
     """OOM moves with memory: the 24 GB card ends first, 13B before 7B; weights and KV cache alone say who cannot."""
-    oom = ~maps.arrays["fits"]
+    oom = ~maps.fits.values
     small, a100, h100, large = (int(oom[i].sum()) for i in range(4))
     assert small > large > h100 >= a100
     kv = 2 * 32 * 4096 * 2  # bytes a token of LLaMA-7B: K and V, 32 layers, 4096 values of 2 bytes
-    batch, length = np.meshgrid(maps.axes[1].values, maps.axes[2].values, indexing="ij")
+    batch, length = np.meshgrid(maps.batch.values, maps.output.values, indexing="ij")
     least = 2 * 6.738e9 + kv * batch * (12 + length)
     for case, capacity in ((0, 24 * 2**30), (1, 80 * 2**30)):
         assert oom[case][least > capacity].all()
@@ -78,7 +77,7 @@ def test_memory_ends_where_it_must(maps):
 def test_printed_cells(llama, maps):
     """Utilisation at batch 128, length 128 as printed in the figure: within four points (read from a picture)."""
     for case, published in enumerate(llama.PRINTED[128]):
-        assert 100 * maps.arrays["busy"][case, 7, 3] == pytest.approx(published, abs=4)
+        assert 100 * maps.busy.values[case, 7, 3] == pytest.approx(published, abs=4)
     assert any("OOM" in line for line in llama.compare(maps))
 
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from one_layer import H, S, layer, products
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.rows import names
+from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.training_factors import sibling
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
@@ -105,7 +106,7 @@ def test_cards_of_one_die_share_kernels() -> None:
     for gpu in ("a100-sxm-40gb", "a100-sxm-80gb"):
         e = step(model="gpt3-13b", gpu=gpu, gpus=8, batch=8, engine="llm-foundry")
         times.append({t.node.name: float(np.max(t.time)) for t in e.timed.passes["forward", "layers"]})
-    assert sibling("a100-sxm-40gb") == "a100-sxm-80gb"
+    assert load_device("a100-sxm-40gb").kernels_from == "a100-sxm-80gb"
     assert times[0]["up"] == pytest.approx(times[1]["up"], rel=0.02)
     assert times[0]["activation"] / times[1]["activation"] == pytest.approx(2.039 / 1.555, rel=0.01)
 
@@ -303,9 +304,10 @@ def test_a_pipeline_that_drains_more_often_idles_more_and_holds_less() -> None:
     assert often.parts["bubble"] == pytest.approx(4 * once.parts["bubble"])
     assert often.memory.parts["activations"] < once.memory.parts["activations"]
     assert often.parts["forward"] == once.parts["forward"]
-    assert step(**asked, sets={"training.flushes": 16}).reason == "interleaving needs a multiple of pp micro-batches"
-    odd = step(**(asked | {"schedule": "1f1b"}), sets={"training.flushes": 3})
-    assert odd.reason == "flushes does not divide the micro-batches"
+    with pytest.raises(RooflmError, match="schedule interleaved needs a multiple of pp 4"):
+        step(**asked, sets={"training.flushes": 16})
+    with pytest.raises(RooflmError, match=r"training\.flushes is 3"):
+        step(**(asked | {"schedule": "1f1b"}), sets={"training.flushes": 3})
 
 
 def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,3 +110,35 @@ def test_calibrate_writes_an_engine_of_ones_own(tmp_path: Path) -> None:
     engine = load_engine(str(target))
     assert engine.runs == "fastertransformer" and engine.residuals is not None
     assert len(engine.residuals.points["decode"]) >= 30
+
+
+WITHOUT_SCIPY = """
+import sys
+sys.modules["scipy"] = None  # as on a plain install: importing it raises ImportError
+from rooflm.cli.app import main
+main(sys.argv[1:])
+"""
+
+
+def test_a_known_gpu_is_corrected_without_scipy(tmp_path: Path) -> None:
+    """Interpolating needs no fit, and so nothing that a plain install has not."""
+    target = tmp_path / "ft.toml"
+    table = next(str(p) for p in published_tables() if p.name == "inference.csv")
+    words = ["calibrate", table, "--interpolate", "--gpu", "a100-sxm-80gb", "--engine", "fastertransformer"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SCIPY, *words, "--out", str(target)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[residuals]" in target.read_text(encoding="utf-8")
+
+
+def test_no_module_of_the_package_needs_scipy_to_be_imported() -> None:
+    """Fits of one's own machine and searches of circuits import it where they call it, and say so where it is not."""
+    text = (
+        "import sys, pkgutil, importlib; sys.modules['scipy'] = None; import rooflm\n"
+        "skip = ('rooflm.plots', 'rooflm.measure.runs', 'rooflm.__main__')\n"
+        "for m in pkgutil.walk_packages(rooflm.__path__, 'rooflm.'):\n"
+        "    m.name.startswith(skip) or importlib.import_module(m.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

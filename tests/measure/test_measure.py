@@ -163,7 +163,7 @@ def die(case: Case, rank: int, folder: str, pipe: object) -> None:
 
 
 def test_a_killed_worker_is_told(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rooflm.measure.runs.worker.main", die)
+    monkeypatch.setattr(worker, "main", die)
     outcome = runner.run_case(small(model), timeout=60)
     assert outcome.status == "failed" and "SIGTERM" in outcome.reason
 
@@ -173,7 +173,7 @@ def test_a_killed_worker_leaves_finished_cases(
 ) -> None:  # fmt: skip
     out = str(tmp_path / "r.csv")
     runner.run([small(model)], out)
-    monkeypatch.setattr("rooflm.measure.runs.worker.main", die)
+    monkeypatch.setattr(worker, "main", die)
     told: list[str] = []
     runner.run([small(model), small(model, batch=1), small(model, prompt=8)], out, lambda i, n, c, s: told.append(s))
     assert told[0] == "kept" and all("SIGTERM" in t for t in told[1:])  # the run goes on
@@ -186,7 +186,7 @@ def cut_off(case: Case, rank: int, folder: str, pipe: object) -> None:
 
 
 def test_ranks_that_cannot_connect_are_told(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rooflm.measure.runs.worker.main", cut_off)
+    monkeypatch.setattr(worker, "main", cut_off)
     outcome = runner.run_case(small(model, tp=2), timeout=60)
     assert outcome.status == "failed" and "the ranks cannot connect to each other" in outcome.reason
     assert "\n" not in outcome.reason

@@ -5,7 +5,7 @@ import pytest
 from matplotlib import figure as matplotlib_figure
 
 import rooflm
-from rooflm.api import infer_grid, infer_point, train_grid
+from rooflm.api import INFER, TRAIN
 from rooflm.errors import RooflmError
 from rooflm.plots import choose as plots
 from rooflm.plots import point as plots_point
@@ -17,7 +17,7 @@ BASE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "pro
 
 
 def grid(**arguments):
-    made = infer_grid(BASE | arguments)
+    made = INFER.grid(BASE | arguments)
     assert made is not None
     return made
 
@@ -29,7 +29,7 @@ def mapped():
 
 @pytest.fixture(scope="module")
 def single():
-    return infer_point(BASE | {"gpu": "a100-sxm-80gb", "batch": 8, "output": 128})
+    return INFER.point(BASE | {"gpu": "a100-sxm-80gb", "batch": 8, "output": 128})
 
 
 def test_heat_map_marks_what_does_not_fit(mapped):
@@ -178,7 +178,7 @@ def test_every_kind_of_a_training_step_is_written(tmp_path, step, kind):
 def test_training_breakdown_and_grid(step):
     bars = plots_point.parts(step)
     assert bars.labels[0].startswith("step") and np.allclose(sum(bars.parts.values()), 100)
-    made = train_grid(
+    made = TRAIN.grid(
         {
             "model": "llama-7b",
             "gpu": "a100-sxm-80gb",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.api import train_grid
+from rooflm.api import TRAIN
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.plots import choose as plots
@@ -19,7 +19,7 @@ BASE = {"model": "gpt3-175b", "gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp":
 
 
 def grid(**changes):
-    made = train_grid(BASE | changes)
+    made = TRAIN.grid(BASE | changes)
     assert made is not None
     return made
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rooflm.api import infer_flat, infer_point, train_flat, train_point
+from rooflm.api import INFER, TRAIN
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.bounds import OF_INFERENCE, OF_TRAINING, rule_of
@@ -125,7 +125,7 @@ def point_of(fixed: Mapping[str, Any], at: Mapping[str, Any]) -> dict[str, Any]:
 def check(flat: Callable[..., Any], build: Callable[..., Any], arguments: Mapping[str, Any]) -> list[str]:
     """Where a grid differs from its points, in words."""
     axes, fixed = find_axes(arguments)
-    outputs = SERVING if flat is infer_flat else STEP
+    outputs = SERVING if flat == INFER.flat else STEP
     grid = run(flat, axes, fixed, outputs)
     none = np.zeros(tuple(len(a.values) for a in axes))
     wrong = []
@@ -167,12 +167,12 @@ def check_paths(flat: Any, build: Any, base: dict[str, Any], listed: dict[str, l
 
 @pytest.mark.parametrize("base", INFERENCE, ids=lambda b: b["model"])
 def test_every_path_of_inference(base: dict[str, Any]) -> None:
-    assert not check_paths(infer_flat, build_inference, base, SERVED)
+    assert not check_paths(INFER.flat, build_inference, base, SERVED)
 
 
 @pytest.mark.parametrize("base", TRAINING, ids=lambda b: b["model"])
 def test_every_path_of_training(base: dict[str, Any]) -> None:
-    assert not check_paths(train_flat, build_training, base, TRAINED)
+    assert not check_paths(TRAIN.flat, build_training, base, TRAINED)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -180,12 +180,12 @@ def test_pairs_of_paths(seed: int) -> None:
     """Products of two paths and two arguments, drawn at random."""
     draw = random.Random(seed)
     for flat, build, bases, listed in (
-        (infer_flat, build_inference, INFERENCE, SERVED),
-        (train_flat, build_training, TRAINING, TRAINED),
+        (INFER.flat, build_inference, INFERENCE, SERVED),
+        (TRAIN.flat, build_training, TRAINING, TRAINED),
     ):
         for base in draw.sample(bases, 3):
             s = build(**base).scenario
-            idle = OF_TRAINING if flat is infer_flat else OF_INFERENCE
+            idle = OF_TRAINING if flat == INFER.flat else OF_INFERENCE
             left = ("efficiency.", "quant.", *LEFT_OUT, *idle)
             known = {p: v for p, v in numbers(s) if not p.startswith(left)}
             sets = {p: values_of(s, p, known[p]) for p in draw.sample(sorted(known), 2)}
@@ -200,7 +200,7 @@ def test_cells_of_a_search_of_serving(model: str) -> None:
     found = search_infer(model, gpu="h100", gpus=[2, 4], batch=[1, 5, 64], prompt=600, output=50)
     assert len(found.top) > 3
     for one in (*found.top, *found.front):
-        e = infer_point({"model": model, "prompt": 600, "output": 50, **one.inputs})
+        e = INFER.point({"model": model, "prompt": 600, "output": 50, **one.inputs})
         assert float(e.tpot) == pytest.approx(one.outputs["tpot_s"], rel=TOLERANCE)
         assert float(e.ttft) == pytest.approx(one.outputs["ttft_s"], rel=TOLERANCE)
 
@@ -209,5 +209,5 @@ def test_cells_of_a_search_of_training() -> None:
     found = search_train("mixtral-8x7b", gpu="h100", gpus=32, batch=64, recompute=["none", "full"], zero=[1, 3])
     assert len(found.top) > 3
     for one in found.top:
-        t = train_point({"model": "mixtral-8x7b", "seq": 2048, **one.inputs, "gpus": 32, "dp": None})
+        t = TRAIN.point({"model": "mixtral-8x7b", "seq": 2048, **one.inputs, "gpus": 32, "dp": None})
         assert float(t.step_time) == pytest.approx(one.outputs["step_time_s"], rel=TOLERANCE)

@@ -17,7 +17,7 @@ from rooflm.errors import RooflmError
 from rooflm.search.inference import search_infer
 from rooflm.search.serve_command import serve_command
 from rooflm.search.splits import degrees
-from rooflm.search.under_load import amount, evaluate, search_load
+from rooflm.search.under_load import amount, evaluate, search_serve
 from rooflm.serving.deploy import serve
 
 CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "engine": "vllm"}
@@ -26,7 +26,7 @@ CASE = {"gpu": "h100", "prompt": 600, "output": 100, "quant": "w16a16kv16", "eng
 @pytest.mark.parametrize("model", ["llama-2-13b", "mixtral-8x7b"])
 def test_best_is_the_brute_force_best(model):
     loads, budgets = [1, 8, 64, 200], [512.0, 8192.0]
-    found = search_load(
+    found = search_serve(
         model, gpus=[2], concurrency=loads, token_budget=budgets, ttft=0.4, tpot=0.03, confirm=0, **CASE
     )
     rows = []
@@ -43,7 +43,7 @@ def test_best_is_the_brute_force_best(model):
 @settings(max_examples=5, deadline=None)
 @given(st.floats(0.03, 2.0), st.floats(0.004, 0.08), st.floats(0.0, 0.5), st.sampled_from(["concurrency", "rate"]))
 def test_constraints_are_never_violated(ttft, tpot, margin, kind):
-    found = search_load("llama-3.1-8b", gpus_max=2, ttft=ttft, tpot=tpot, memory_margin=margin, confirm=0,
+    found = search_serve("llama-3.1-8b", gpus_max=2, ttft=ttft, tpot=tpot, memory_margin=margin, confirm=0,
                         **{kind: [1, 4, 16, 64]}, **CASE)  # fmt: skip
     for c in (*found.top, *found.front):
         o = c.outputs
@@ -56,7 +56,7 @@ def test_constraints_are_never_violated(ttft, tpot, margin, kind):
 
 def test_what_is_simulated_holds_its_limits():
     """A limit on a percentile is decided by the simulation, which steps the load down to where it holds."""
-    found = search_load("llama-3.1-8b", gpus=1, slo="ttft:p95=120ms,tpot:p95=20ms", confirm=1, **CASE)
+    found = search_serve("llama-3.1-8b", gpus=1, slo="ttft:p95=120ms,tpot:p95=20ms", confirm=1, **CASE)
     chosen = found.chosen
     assert chosen.held and chosen.load <= found.best.inputs["concurrency"]
     v = chosen.served.summary.values
@@ -69,7 +69,7 @@ def test_what_is_simulated_holds_its_limits():
 
 
 def test_estimate_and_simulation_agree_on_the_best():
-    found = search_load("llama-3.1-8b", gpus=1, concurrency=[4, 32], confirm=1, **CASE)
+    found = search_serve("llama-3.1-8b", gpus=1, concurrency=[4, 32], confirm=1, **CASE)
     one = found.confirmed[0]
     o, v = found.best.outputs, one.served.summary.values
     assert one.held and one.agrees and one.load == found.best.inputs["concurrency"]
@@ -80,15 +80,15 @@ def test_estimate_and_simulation_agree_on_the_best():
 
 
 def test_rates_that_cannot_be_served():
-    found = search_load("llama-3.1-8b", gpus=1, rate=[5.0, 20.0, 5000.0], confirm=1, **CASE)
+    found = search_serve("llama-3.1-8b", gpus=1, rate=[5.0, 20.0, 5000.0], confirm=1, **CASE)
     assert found.best.inputs["rate"] == 20.0 and found.chosen.served.queue_grows is False
     assert "load is" in found.blocked[0].why[-1] and found.blocked[0].candidate.inputs["rate"] == 5000.0
-    none = search_load("llama-3.1-8b", gpus=1, rate=5000.0, confirm=1, **CASE)
+    none = search_serve("llama-3.1-8b", gpus=1, rate=5000.0, confirm=1, **CASE)
     assert none.best is None and "load" in none.alone[0] and "above 100.0 %" in none.nearest.why[0]
 
 
 def test_memory_that_does_not_suffice_says_by_how_much():
-    found = search_load("llama-3.1-70b", gpus=1, concurrency=8, confirm=0, **CASE)
+    found = search_serve("llama-3.1-70b", gpus=1, concurrency=8, confirm=0, **CASE)
     assert found.best is None and "memory in use" in found.nearest.why[0]
     assert found.nearest.candidate.outputs["memory_share"] == pytest.approx(
         (2 * 70.55e9 / 2**30 + 2) / (80 * 0.9), rel=0.05
@@ -102,7 +102,7 @@ def test_token_budgets_trade_the_first_token_against_the_next_ones():
     ttft, tpot = (np.broadcast_to(both[k], (3, 2)) for k in ("ttft_s", "tpot_s"))
     assert ttft[0, 0] > 1.03 * ttft[1:, 0].max()  # one client: each further pass costs its overhead
     assert tpot[0, 1] < tpot[1, 1] < tpot[2, 1] and ttft[0, 1] > ttft[1, 1]
-    whole = search_load(
+    whole = search_serve(
         "llama-3.1-8b", gpus=1, concurrency=4, token_budget=math.inf, confirm=1, **CASE | {"prompt": 9000}
     )
     assert whole.chosen.held and whole.best.inputs["token_budget"] == math.inf
@@ -123,8 +123,8 @@ def test_batches_search_over_token_budgets_too():
         ({"concurrency": 2.5}, "whole number"),
         ({"rate": -1}, "above 0"),
         ({"slo": "ttft=500ms,foo=1"}, "slo is"),
-        ({"under_load": True, "batch": 4}, "batch is of a search without load"),
-        ({"under_load": True, "engine": "hf-eager"}, "static batches"),
+        ({"batch": 4}, "search_serve has no argument 'batch'"),
+        ({"engine": "hf-eager"}, "static batches"),
         ({"concurrency": 4, "prompt": 10**6}, "beyond"),
         ({"concurrency": 4, "spread": (2.0, 1.0)}, "spread"),
         ({"concurrency": 4, "gpus": 4, "tp": [3]}, "no split"),
@@ -133,7 +133,7 @@ def test_batches_search_over_token_budgets_too():
 )
 def test_bad_input_is_one_sentence(arguments, words):
     with pytest.raises(RooflmError, match=words):
-        search_infer("llama-7b", **{"gpu": "a100-sxm-80gb"} | arguments)
+        search_serve("llama-7b", **{"gpu": "a100-sxm-80gb"} | arguments)
 
 
 def test_commands_carry_the_token_budget():

@@ -18,15 +18,15 @@ from rooflm.kernels.roofline import time_nodes
 from rooflm.scenario.build_inference import build_inference
 from rooflm.serving import metrics
 from rooflm.serving.deploy import serve
-from rooflm.serving.replica import FINISHED, REJECTED
+from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
-from rooflm.serving.steps import Reach, StepTable, components
-from rooflm.serving.workload import Requests, closed_loop, open_loop
+from rooflm.serving.steps import StepTable, TableSize, components
+from rooflm.serving.workload import Requests, closed_loop, open_loop, shared_prefix
 
 SCENARIO = build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", batch=1, prompt=512, output=128).scenario
-PARTS = components(SCENARIO, Reach(8192 + 512, 512, 8192))
+PARTS = components(SCENARIO, TableSize(8192 + 512, 512, 8192))
 TABLE = StepTable(PARTS)
 KV = capacity(SCENARIO, 8192, 8192)
 
@@ -37,6 +37,15 @@ def run_of(
     kv = KV if tokens is None else KV._replace(tokens=tokens)
     server = Server(**{"max_sequences": 512, **options})
     return simulate(load, (Pool(TABLE, server, kv, replicas),), router)
+
+
+def accounted(run: Run) -> bool:
+    """True when every request is finished, rejected, running or waiting, and finished ones have all their times."""
+    r = run.records
+    good = all(s in (0, RUNNING, FINISHED, REJECTED) for s in r.status)
+    return good and all(
+        r.first[i] <= r.end[i] and r.arrival[i] <= r.first[i] for i in range(len(r.status)) if r.status[i] == FINISHED
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,19 +96,19 @@ def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
 )
 def test_requests_are_accounted_for_and_kv_stays_within_capacity(name: str, preemption: str, load: Requests) -> None:
     run = run_of(load, tokens=9000.0, scheduler=name, preemption=preemption)
-    assert metrics.accounted(run)
+    assert accounted(run)
     assert run.records.status.count(FINISHED) == load.count
-    assert max(r.peak for r in run.replicas) <= 9000.0 * (1 + 1e-9)
-    assert all(abs(r.used) < 1e-3 and abs(r.stored) < 1e-3 and not r.heap for r in run.replicas)
-    made = sum(r.sequence_steps for r in run.replicas)
-    firsts = load.count + sum(r.preemptions for r in run.replicas) * (preemption == "recompute")
+    assert max(r.kv.peak for r in run.replicas) <= 9000.0 * (1 + 1e-9)
+    assert all(abs(r.kv.used) < 1e-3 and abs(r.decoding.stored) < 1e-3 and not r.decoding.heap for r in run.replicas)
+    made = sum(r.meter.sequence_steps for r in run.replicas)
+    firsts = load.count + sum(r.meter.preemptions for r in run.replicas) * (preemption == "recompute")
     assert made + firsts >= int(load.output.sum())
 
 
 def test_no_eviction_never_preempts_and_utilisation_does() -> None:
     load = closed_loop(64, 300, 400, 400, (0.5, 1.0), 3)
-    assert run_of(load, 12000.0, scheduler="no-evict").replicas[0].preemptions == 0
-    assert run_of(load, 12000.0, scheduler="in-flight").replicas[0].preemptions > 0
+    assert run_of(load, 12000.0, scheduler="no-evict").replicas[0].meter.preemptions == 0
+    assert run_of(load, 12000.0, scheduler="in-flight").replicas[0].meter.preemptions > 0
 
 
 def test_what_cannot_fit_is_rejected_and_the_rest_is_served() -> None:
@@ -122,7 +131,8 @@ def test_littles_law_on_a_long_run() -> None:
     rate = 6000 / time[-1]
     assert mean_inside == pytest.approx(rate * float(t.latency.mean()), rel=1e-6)
     r = run.replicas[0]
-    assert r.sequence_steps / r.steps == pytest.approx(rate * float((t.latency - t.ttft).mean()), rel=0.25)
+    decoding = r.meter.sequence_steps / r.decoding.steps
+    assert decoding == pytest.approx(rate * float((t.latency - t.ttft).mean()), rel=0.25)
 
 
 def test_same_seed_same_result_and_another_seed_another() -> None:
@@ -193,11 +203,62 @@ def test_priority_goes_first_when_there_is_a_queue() -> None:
 
 def test_a_shared_prefix_is_found_again() -> None:
     common = {"gpu": "h100-sxm-80gb", "rate": 5.0, "requests": 200, "prompt": 4096, "output": 32, "shared_prefix": 3584}
-    cold = serve("llama-3.1-8b", **common)
-    warm = serve("llama-3.1-8b", **common, options={"prefix_caching": True})
+    cold = serve("llama-3.1-8b", **common, options={"prefix_caching": False})
+    warm = serve("llama-3.1-8b", **common)
+    assert cold.cached_share == 0
     assert warm.cached_share == pytest.approx(3584 / 4096, rel=0.02)
     assert warm.ttft_s["mean"] < 0.5 * cold.ttft_s["mean"]
-    assert max(r.peak for r in warm.run.replicas) <= warm.run.pools[0].capacity.tokens
+    assert max(r.kv.peak for r in warm.run.replicas) <= warm.run.pools[0].capacity.tokens
+
+
+@pytest.mark.parametrize(
+    ("engine", "prefix", "found"),
+    [("vllm", 1500, 1488), ("sglang", 1500, 1500), ("trtllm", 1500, 1472), ("vllm", 400, 400), ("hf-eager", 1500, 0)],
+)
+def test_prefixes_are_cached_in_whole_blocks_of_the_engine(engine: str, prefix: int, found: int) -> None:
+    """Block sizes: vLLM 16, SGLang 1, TensorRT-LLM 32 tokens; Hugging Face has no cache of prefixes."""
+    out = serve(
+        "llama-3.1-8b", gpu="h100-sxm-80gb", engine=engine, concurrency=4, requests=60, prompt=2048, output=32,
+        shared_prefix=prefix,
+    )  # fmt: skip
+    cached = out.table.cached
+    assert int(cached.max()) == found
+    assert (cached == found).sum() >= 56  # all but the first wave
+
+
+def test_blocks_in_use_are_memory_and_stay() -> None:
+    """A card whose memory holds some 52 of these requests runs 52 at a time, whatever they share, and sharing helps."""
+    common = {"gpu": "h100", "concurrency": 300, "requests": 600, "prompt": 8192, "output": 512, "spread": (0.9, 1.1)}
+    plain = serve("llama-3.1-8b", **common)
+    shared = serve("llama-3.1-8b", **common, shared_prefix=512)
+    each = 8192 + 512 / 2
+    tokens = plain.kv_capacity_tokens
+    assert plain.running_mean == pytest.approx(tokens / each, rel=0.1)
+    assert shared.running_mean == pytest.approx((tokens - 512) / (each - 512), rel=0.1)
+    assert shared.kv_occupancy == pytest.approx(plain.kv_occupancy, rel=0.05)
+    assert shared.kv_peak <= 1.0 + 1e-9
+    assert shared.output_tokens_per_s > plain.output_tokens_per_s
+    assert shared.ttft_s["mean"] < plain.ttft_s["mean"]
+
+
+def test_a_prompt_that_nobody_shares_leaves_memory_as_it_was() -> None:
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 16, "requests": 100, "prompt": 4096, "output": 64}
+    plain, own = serve("llama-3.1-8b", **common), serve("llama-3.1-8b", **common, shared_prefix=8)
+    assert own.cached_share == 0  # shorter than a block
+    assert own.kv_occupancy == pytest.approx(plain.kv_occupancy, rel=1e-9)
+    assert own.latency_s == plain.latency_s
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULERS))
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_memory_is_conserved_with_shared_prefixes(name: str, preemption: str) -> None:
+    load = shared_prefix(closed_loop(48, 300, 500, 300, (0.3, 1.0), 1), 200)
+    run = run_of(load, tokens=9000.0, scheduler=name, preemption=preemption, prefix_caching=True)
+    assert run.records.status.count(FINISHED) == load.count
+    kv = run.replicas[0].kv
+    assert kv.cache is not None and not kv.cache.pins and not kv.shared
+    assert abs(kv.used) < 1e-3 and kv.peak <= 9000.0 * (1 + 1e-9)
+    assert kv.cache.idle == sum(kv.cache.tokens.values()) <= 9000
 
 
 def test_prefix_aware_routing_keeps_conversations_together() -> None:
@@ -228,7 +289,7 @@ def test_separate_prefill_and_decode_pools() -> None:
     assert apart.finished == 200 and apart.gpus == 2
     assert apart.itl_s["p99"] < joint.itl_s["p99"]
     loop = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, replicas=1, prefill_replicas=1)
-    assert loop.finished == 80 and metrics.accounted(loop.run)
+    assert loop.finished == 80 and accounted(loop.run)
 
 
 def test_attention_data_parallelism_of_experts() -> None:

@@ -27,7 +27,7 @@ def test_arrays_of_passes_are_the_passes_of_the_simulator(case):
     pool, _ = pool_of(*case)
     table, rng = pool.table, np.random.default_rng(1)
     for _ in range(40):
-        most = table.reach.sequences * table.ranks * table.flight
+        most = table.size.sequences * table.ranks * table.flight
         d, prompts, each = int(rng.integers(0, most + 1)), int(rng.integers(1, 5)), int(rng.integers(1, 1800))
         context, past = float(rng.uniform(1, 1799)), float(rng.choice([0.0, 300.0, 1100.0]))
         if d:

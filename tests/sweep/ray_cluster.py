@@ -10,7 +10,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from rooflm import search_infer
-from rooflm.api import infer_flat
+from rooflm.api import INFER
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.sweep import Job, Store, blocks, run
 from rooflm.sweep.workers import spread
@@ -22,14 +22,14 @@ OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "memory_bytes", "fits")
 
 
 def slow_infer_flat(**arguments):
-    """As infer_flat, slow enough that a node dies with blocks in hand."""
+    """As INFER.flat, slow enough that a node dies with blocks in hand."""
     time.sleep(0.3)
-    return infer_flat(**arguments)
+    return INFER.flat(**arguments)
 
 
 def main() -> None:
     axes, fixed = find_axes(REQUEST)
-    expected = run(infer_flat, axes, fixed, OUTPUTS, block=400)
+    expected = run(INFER.flat, axes, fixed, OUTPUTS, block=400)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     first, _ = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")

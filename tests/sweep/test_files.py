@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflm.api import infer_grid
+from rooflm.api import INFER
 from rooflm.errors import RooflmError
 from rooflm.sweep.files import check_target, write_grid, write_values, write_whole
 
@@ -17,7 +17,7 @@ REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "rtx-3090"], "batch": [
 
 @pytest.fixture(scope="module")
 def grid():
-    made = infer_grid(REQUEST)
+    made = INFER.grid(REQUEST)
     assert made is not None
     return made
 

@@ -6,8 +6,7 @@ import rooflm
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
-from rooflm.scenario.build_training import build_training
-from rooflm.sweep.sensitivity import knobs, lines, of_training, sensitivity
+from rooflm.sweep.sensitivity import knobs, lines, sensitivity
 
 CASE = {"gpu": "h100-sxm-80gb", "tp": 4, "batch": 16, "prompt": 1000, "output": 100}
 
@@ -25,7 +24,7 @@ def test_each_is_what_a_second_evaluation_says(efficiency, label, path):
     s = build_inference(model="llama-3.1-70b", efficiency=efficiency, engine="vllm", **CASE).scenario
     if path is None:
         label, path = f"{s.cluster.tiers[0].name} latency", "cluster.tiers.0.latency"
-    found = sensitivity("llama-3.1-70b", efficiency=efficiency, engine="vllm", **CASE)
+    found = sensitivity(rooflm.infer("llama-3.1-70b", efficiency=efficiency, engine="vllm", **CASE))
     from rooflm.scenario import paths
 
     value = float(paths.get(s, path))
@@ -40,7 +39,7 @@ def test_rates_and_overheads_of_a_time_sum_to_minus_one():
     """All rates times k and all overheads over k give every time over k (Euler's theorem, to first order)."""
     for case in (CASE, CASE | {"tp": 8, "batch": 1, "output": 2000}):
         s = build_inference(model="llama-3.1-70b", efficiency="0.7,0.9", engine="vllm", **case).scenario
-        found = sensitivity("llama-3.1-70b", efficiency="0.7,0.9", engine="vllm", **case)
+        found = sensitivity(rooflm.infer("llama-3.1-70b", efficiency="0.7,0.9", engine="vllm", **case))
         sign = {k.label: 1 if k.rate else -1 for k in knobs(s)}
         for key in ("ttft_s", "tpot_s", "latency_s"):
             total = sum(sign[label] * e for label, e in found[key].items())
@@ -48,7 +47,7 @@ def test_rates_and_overheads_of_a_time_sum_to_minus_one():
 
 
 def test_more_of_a_rate_is_never_slower():
-    found = sensitivity("mixtral-8x7b", gpu="a100-sxm-80gb", tp=2, batch=8)
+    found = sensitivity(rooflm.infer("mixtral-8x7b", gpu="a100-sxm-80gb", tp=2, batch=8))
     s = build_inference(model="mixtral-8x7b", gpu="a100-sxm-80gb", tp=2, batch=8).scenario
     for knob in knobs(s):
         if knob.rate or knob.label == "host: overlap of launches":
@@ -58,23 +57,22 @@ def test_more_of_a_rate_is_never_slower():
 
 
 def test_memory_size_moves_the_largest_batch_only():
-    found = sensitivity("llama-7b", gpu="a100-sxm-80gb")
+    found = sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb"))
     assert found["max_batch"]["memory size"] > 0.5 and found["tpot_s"]["memory size"] == 0
 
 
 def test_training():
-    s = build_training(
-        model="gpt3-175b", gpu="a100-sxm-80gb", gpus=64, tp=8, pp=8, batch=64, efficiency="0.5,0.8"
-    ).scenario
-    found = of_training(s)
+    found = sensitivity(
+        rooflm.train("gpt3-175b", gpu="a100-sxm-80gb", gpus=64, tp=8, pp=8, batch=64, efficiency="0.5,0.8")
+    )
     assert -1 <= found["step_time_s"]["compute"] < -0.5 and found["mfu"]["compute"] < 0
 
 
 def test_table_and_command_line(capsys):
-    rows = lines(sensitivity("llama-7b", gpu="a100-sxm-80gb", efficiency="ideal"))
+    rows = lines(sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb", efficiency="ideal")))
     assert rows[0][0] == "1 % more of" and any(r[0] == "memory bandwidth" for r in rows)
     assert main(["infer", "llama-7b", "--gpu", "a100", "--sensitivity"]) == 0
     assert "1 % more of" in capsys.readouterr().out
     assert main(["infer", "llama-7b", "--gpu", "a100", "--batch", "1,2", "--sensitivity"]) == 2
     with pytest.raises(RooflmError, match="did you mean"):
-        sensitivity("llama-7b", gpu="a100-sxm-80gb", outputs=("ttft",))
+        sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb"), outputs=("ttft",))

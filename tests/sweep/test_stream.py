@@ -4,8 +4,7 @@ import numpy as np
 import pandas
 import pytest
 
-from rooflm import api
-from rooflm.api import infer_flat, infer_grid
+from rooflm.api import INFER
 from rooflm.errors import RooflmError
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.stream import stream
@@ -16,13 +15,13 @@ REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "rtx-3090"], "batch": [
 OUTPUTS = ("tpot_s", "latency_s", "fits", "reason")
 
 
-def job(request=REQUEST, outputs=OUTPUTS, evaluate=infer_flat):
+def job(request=REQUEST, outputs=OUTPUTS, evaluate=INFER.flat):
     axes, fixed = find_axes(request)
     return Job(evaluate, tuple(axes), fixed, outputs)
 
 
 def whole():
-    made = infer_grid(REQUEST | {"outputs": OUTPUTS})
+    made = INFER.grid(REQUEST | {"outputs": OUTPUTS})
     assert made is not None
     return made
 
@@ -66,7 +65,7 @@ def breaking(after):
         count += 1
         if count > after:
             raise StopError
-        return infer_flat(**arguments)
+        return INFER.flat(**arguments)
 
     return evaluate
 
@@ -113,7 +112,7 @@ def test_bad_targets(tmp_path):
     with pytest.raises(RooflmError, match="must end in"):
         stream(job(), str(tmp_path / "grid.json"))
     with pytest.raises(RooflmError, match="nothing to sweep"):
-        api.infer_stream({"model": "llama-7b", "gpu": "a100"}, str(tmp_path / "grid.parquet"))
+        INFER.stream({"model": "llama-7b", "gpu": "a100"}, str(tmp_path / "grid.parquet"))
 
 
 def test_command_line_streams_a_large_grid(tmp_path, monkeypatch, capsys):

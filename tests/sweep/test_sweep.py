@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflm
-from rooflm.api import infer_flat, infer_grid, train_flat
+from rooflm.api import INFER, TRAIN
 from rooflm.errors import RooflmError
 from rooflm.sweep.axes import Axis, find_axes, size_of
 from rooflm.sweep.sweep import blocks, run
@@ -47,12 +47,12 @@ def point_of(arguments: dict[str, object]) -> dict[str, object]:
 def test_every_cell_is_the_prediction_of_its_point(request_, block, random):
     base = {"model": "llama-7b", "gpu": "a100-sxm-80gb", "efficiency": "0.7,0.9", "engine": "vllm"}
     axes, fixed = find_axes(base | request_)
-    grid = run(infer_flat, axes, fixed, CORE, block=block)
+    grid = run(INFER.flat, axes, fixed, CORE, block=block)
     places = list(itertools.product(*(range(len(a.values)) for a in axes)))
     for place in random.sample(places, min(3, len(places))):
         one = {a.name: a.values[i] for a, i in zip(axes, place, strict=True)}
         try:
-            estimate = infer_flat(outputs=CORE, **point_of(fixed | one))
+            estimate = INFER.flat(outputs=CORE, **point_of(fixed | one))
         except RooflmError:
             assert not grid["fits"][place]  # a single mapping that breaks a rule is refused, a cell of a grid is marked
             continue
@@ -73,13 +73,13 @@ def test_blocks_cover_every_point_once(block):
 def test_cutting_changes_no_bit():
     axes, fixed = find_axes({"model": "llama-7b", "gpu": ["a100", "h100"], "efficiency": "ideal", "batch": range(1, 30),
                              "output": range(1, 20), "tp": [1, 2, 4]})  # fmt: skip
-    whole, cut = run(infer_flat, axes, fixed, CORE), run(infer_flat, axes, fixed, CORE, block=37)
+    whole, cut = run(INFER.flat, axes, fixed, CORE), run(INFER.flat, axes, fixed, CORE, block=37)
     for name in CORE:
         assert np.array_equal(whole[name], cut[name], equal_nan=True)
 
 
 def test_what_does_not_vary_is_stored_once():
-    grid = infer_grid({"model": "llama-7b", "gpu": "a100", "batch": range(1, 50), "output": range(1, 50),
+    grid = INFER.grid({"model": "llama-7b", "gpu": "a100", "batch": range(1, 50), "output": range(1, 50),
                        "efficiency": "ideal", "outputs": ["ttft_s", "latency_s"]})  # fmt: skip
     assert grid is not None
     ttft = grid.arrays["ttft_s"]
@@ -174,12 +174,12 @@ def train_requests(draw: st.DrawFn) -> dict[str, list[object]]:
 def test_every_cell_of_training_is_the_prediction_of_its_point(request_, block, random):
     base = {"model": "llama-7b", "gpu": "a100-sxm-80gb", "efficiency": "0.6,0.8", "engine": "megatron", "batch": 16}
     axes, fixed = find_axes(base | request_)
-    grid = run(train_flat, axes, fixed, TRAIN_CORE, block=block)
+    grid = run(TRAIN.flat, axes, fixed, TRAIN_CORE, block=block)
     places = list(itertools.product(*(range(len(a.values)) for a in axes)))
     for place in random.sample(places, min(3, len(places))):
         one = {a.name: a.values[i] for a, i in zip(axes, place, strict=True)}
         try:
-            estimate = train_flat(outputs=TRAIN_CORE, **point_of(fixed | one))
+            estimate = TRAIN.flat(outputs=TRAIN_CORE, **point_of(fixed | one))
         except RooflmError:
             assert not grid["fits"][place]
             continue
@@ -212,12 +212,12 @@ def test_files_keep_every_axis_and_output(tmp_path):
 
     arguments = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": [1, 2], "gpus": [1, 2],
                  "zip": ("gpu", "batch")}  # fmt: skip
-    grid = infer_grid(arguments | {"outputs": ["gpus", "fits"]})
+    grid = INFER.grid(arguments | {"outputs": ["gpus", "fits"]})
     columns = grid_columns(grid)
     assert columns["gpu"] == ["a100-sxm-80gb"] * 2 + ["h100-sxm-80gb"] * 2 and columns["batch"] == [1, 1, 2, 2]
     assert columns["gpus"] == columns["gpus_used"] == [1, 2, 1, 2]
     axes, fixed = find_axes(arguments)
-    job = Job(infer_flat, tuple(axes), fixed, ("gpus", "fits"))
+    job = Job(INFER.flat, tuple(axes), fixed, ("gpus", "fits"))
     stream(job, str(tmp_path / "x.csv"))
     assert (tmp_path / "x.csv").read_text().splitlines()[0].replace('"', "") == "gpu,batch,gpus,fits,gpus_used"
     stream(job, str(tmp_path / "x.nc"))

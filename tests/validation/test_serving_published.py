@@ -169,10 +169,10 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
 
 
 def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
-    from rooflm.serving.steps import Reach, components
+    from rooflm.serving.steps import TableSize, components
 
     run = case("trtllm", "llama-3.1-70b", "b200-sxm-180gb", tp=8)
-    parts = components(scenario(run), Reach(64, 4, 2048)).parts
+    parts = components(scenario(run), TableSize(64, 4, 2048)).parts
     weights = 70e9 / 8 / 7.7e12
     products = 4 * 80
     assert weights < parts.decode["gemm_factor"][0] < weights / 0.6 + products * 5e-6

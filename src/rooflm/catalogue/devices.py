@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rooflm.catalogue.hardware import Cluster, Device, Link, Measured, Memory
+from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
+from rooflm.catalogue.own_card import completed
 from rooflm.catalogue.rows import (
     DATA,
     FOLDERS,
@@ -77,6 +78,13 @@ class _PeakRow(msgspec.Struct, forbid_unknown_fields=True):
     int4: Quantity | None = None
 
 
+class _DeratingRow(msgspec.Struct, forbid_unknown_fields=True):
+    compute: float = 1.0
+    bandwidth: float = 1.0
+    network: float = 1.0
+    few: float = 0.0
+
+
 class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
     vendor: str
     architecture: str
@@ -90,11 +98,17 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     idle: Quantity
     price: Quantity
     year: int = 0
+    product_family: str = "datacenter"
+    generation: str = ""
+    kernels_of: str = ""
+    software: str = ""
+    system_memory: Quantity = 0.0
     cluster: str = ""
     aliases: list[str] = []
     note: str = ""
     origin: dict[str, str | SourceRow] = {}
     measured: dict[str, float | dict[str, dict[str, float]]] | None = None
+    derating: _DeratingRow | None = None
 
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -125,6 +139,9 @@ def _memory(row: _MemoryRow, field: str) -> Memory:
 def _device(name: str) -> Device:
     raw, canonical = raw_row("gpu", name)
     label = where("gpu", name)
+    inferred = ""
+    if is_path(name):
+        raw, inferred = completed(raw, label, _DeviceRow.__struct_fields__[: -len(_DeviceRow.__struct_defaults__)])
     row = convert(raw, _DeviceRow, label)
     rates = {dtype: rate for dtype, rate in msgspec.structs.asdict(row.peak).items() if rate is not None}
     if not rates:
@@ -144,6 +161,13 @@ def _device(name: str) -> Device:
         price=quantity(row.price, "usd/h", f"{label}: price", zero=True),
         year=row.year,
         measured=_measured(row.measured, label),
+        derating=_derating(row.derating, label),
+        product_family=row.product_family,
+        generation=row.generation,
+        kernels_of=row.kernels_of,
+        software=row.software,
+        inferred=inferred,
+        system_memory=quantity(row.system_memory, "bytes", f"{label}: system_memory", zero=True),
     )
 
 
@@ -163,11 +187,21 @@ def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:
     return Measured(**given)
 
 
+def _derating(row: _DeratingRow | None, label: str) -> Derating | None:
+    """The factors that a row states over its datasheet: positive, and `few` 0 or more."""
+    if row is None:
+        return None
+    given = msgspec.structs.asdict(row)
+    for name, value in given.items():
+        quantity(value, "hz", f"{label}: derating.{name}", zero=name == "few")
+    return Derating(**given)
+
+
 _packaged_device = lru_cache(_device)
 
 
 def load_device(name: str) -> Device:
-    """A device by catalogue name, alias, or path of a .toml file with the same fields.
+    """A device by catalogue name, alias, or path of a .toml file: the same fields, or some of them (`own_card`).
 
     >>> load_device("a100").dram.size == 80 * 2**30
     True
@@ -181,7 +215,12 @@ def default_cluster(device: str) -> str:
     >>> default_cluster("a100")
     'dgx-a100'
     """
-    return own_row("cluster", device) or str(raw_row("gpu", device)[0].get("cluster") or "pcie4-8")
+    if own := own_row("cluster", device):
+        return own
+    row = raw_row("gpu", device)[0]
+    if "cluster" not in row and isinstance(row.get("base"), str):
+        return default_cluster(row["base"])
+    return str(row.get("cluster") or "pcie4-8")
 
 
 def _tier(row: _LinkRow, label: str) -> Link:

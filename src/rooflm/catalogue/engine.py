@@ -45,7 +45,7 @@ class ServerOptions:
     )
     wait_share: float = share(0.0, "share of the budget that prompts wait for")
     prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
-    cache_block: int = number(512, "tokens a hash", low=1, whole=True)
+    cache_block: int = number(16, "tokens of a block of the prefix cache", low=1, whole=True)
     speculative: int = number(0, "tokens guessed a step", whole=True)
     acceptance: float = share(0.7, "chance that a guess is right")
     draft: float = number(0.03, "cost of a guess over that of a step")

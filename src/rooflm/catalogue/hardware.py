@@ -64,6 +64,20 @@ class Measured(NamedTuple):
         return self._replace(**found) if found else self
 
 
+class Derating(NamedTuple):
+    """What kernels reach on a device over its datasheet; a fit gives one to a `Device`, else it is looked up."""
+
+    compute: float = 1.0
+    """Compute rate that kernels see over the datasheet's."""
+    bandwidth: float = 1.0
+    """The same of the device memory's bandwidth."""
+    network: float = 1.0
+    """Rate of its machines' collectives over that of the machine measured."""
+    few: float = 0.0
+    """Time of a product of few rows over its FLOPs at the datasheet's rate, where the library has no good kernels for
+    decoding (0: it has; see `kernels.derating.few_rows_time`)."""
+
+
 @dataclass(frozen=True)
 class Device:
     """One accelerator as software sees it (a GPU, a GCD, a TPU chip, a CPU socket).
@@ -88,6 +102,38 @@ class Device:
     price: Num
     year: int = 0
     measured: Measured | None = None
+    derating: Derating | None = None
+    """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""
+    product_family: str = "datacenter"
+    """Line of products limited alike by clocks, power and memory, whatever their generation; its cards share factors
+    in data/calibration/devices.toml: datacenter (HBM), gddr, geforce, jetson, instinct, apple."""
+    generation: str = ""
+    """Generation as the kernel tables know it, where SMs or memory are not those of its architecture; "": they are."""
+    kernels_of: str = ""
+    """Measured card whose kernel constants hold, as it has the same die: what differs (memory, power, clocks) the
+    formulas take from the datasheet. "": those measured on the card itself, else its generation's."""
+    software: str = ""
+    """Suffix of the engine rows that are builds for it ("rocm" takes vllm-rocm before vllm); "": the plain rows."""
+    system_memory: Num = 0.0
+    """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
+    desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    inferred: str = ""
+    """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
+
+    @property
+    def kernel_generation(self) -> str:
+        """The generation whose kernel constants hold where no card's own do.
+
+        >>> from rooflm.catalogue.devices import load_device
+        >>> [load_device(name).kernel_generation for name in ("rtx-5090", "b200")]
+        ['blackwell-rtx', 'blackwell']
+        """
+        return self.generation or self.architecture
+
+    @property
+    def kernels_from(self) -> str:
+        """The card whose kernel constants hold: its measured twin, else itself."""
+        return self.kernels_of or self.name
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds e
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ class Attention:
 
     head_dim: of queries and keys; value_dim: of values (0 = head_dim). bias: on Q, K, V; out_bias: on the output.
     qk_norm: a norm weight on Q and K of head_dim each. gate: an output gate as wide as the queries (Qwen3-Next).
-    shared_kv_layers are not modelled. rope: rotary embedding is applied.
+    rope: rotary embedding is applied. shared_kv: reads keys and values that an earlier layer wrote and has neither
+    projections nor a cache for them (Gemma 3n, Gemma 4). index_topk > 0: of its whole cache, a query reads index_topk
+    tokens, picked in blocks by an indexer of index_heads x index_dim (MiniMax-M3).
     """
 
     heads: Num = field(metadata=size("query heads"))
@@ -39,6 +42,10 @@ class Attention:
     qk_norm: bool = False
     gate: bool = False
     rope: bool = True
+    shared_kv: bool = False
+    index_topk: Num = count(0, "past tokens that a query reads (0: all)", low=0)
+    index_heads: Num = count(0, "heads of the indexer", low=0)
+    index_dim: Num = count(0, "width of a head of the indexer", low=0)
 
     @property
     def v_dim(self) -> Num:
@@ -67,10 +74,12 @@ class MLA:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1.
+    """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1,
+    lightning attention (MiniMax-01, arXiv 2501.08313), or a gated short convolution alone (LFM2).
 
-    kind: "mamba2", "gated-delta", "kda" or "mamba1". heads x head_dim is the value width; key_heads x state the key
-    width (Mamba: groups x state size). conv: kernel width of the short convolution.
+    kind: "mamba2", "gated-delta", "kda", "mamba1", "lightning" or "conv". heads x head_dim is the value width;
+    key_heads x state the key width (Mamba: groups x state size; "conv": none). conv: kernel width of the short
+    convolution, 0 where there is none.
     """
 
     kind: str
@@ -142,8 +151,12 @@ class Model:
     positions: learned position embeddings (0 with rotary or ALiBi). norm: "rms" (one weight) or "layer" (weight and
     bias). tied: the head shares the embedding. softcap/other pointwise details that cost next to nothing are left out.
     extra_params: what no block holds (an embedding norm, projections beside the embedding). quant: how the released
-    weights are stored ("fp8", "mxfp4", ...; empty: in dtype). published_params: the count in `source`, params_kind
-    "exact" or "rounded"; published_active: the count that one token uses, as published.
+    weights are stored ("fp8", "mxfp4", ...; empty: in dtype). tower_params: of vision and audio encoders with their
+    projectors, which stay at 16 bits; their images and sounds come in as tokens of the prompt. mtp_params: of
+    multi-token-prediction layers that the checkpoint holds beside the model, loaded only to speculate or to train with
+    them. lora_rank, lora_modules: of the low-rank adapters that it comes with (counted in extra_params); training takes
+    them over. published_params: the count in `source`, params_kind "exact" or "rounded"; published_active: the count
+    that one token uses, as published.
     width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
     width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
     size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
@@ -159,6 +172,10 @@ class Model:
     norm: str = "rms"
     head_bias: bool = False
     extra_params: Num = count(0, "parameters that no block holds", low=-LARGEST)
+    tower_params: Num = count(0, "parameters of towers beside it", low=0)
+    mtp_params: Num = count(0, "parameters of layers that predict further ahead", low=0)
+    lora_rank: Num = count(0, "rank of the adapter that it was loaded with (0: none)", low=0)
+    lora_modules: tuple[str, ...] = ()
     dtype: str = "bf16"
     quant: str = ""
     published_params: float = number(0.0, "parameters as published")
@@ -177,6 +194,11 @@ class Model:
         return sum(block.count for block in self.scaled().blocks)
 
     def scaled(self) -> Model:
+        """The model with its width and depth scales and prunings applied (itself when there are none)."""
+        return self._scaled
+
+    @cached_property
+    def _scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).
 
         Head counts and widths are rounded to whole numbers, at least 1; the head size is kept.
@@ -229,63 +251,57 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
     >>> mixer_params(Attention(32, 32, 128), 4096) == 4 * 4096**2
     True
     """
-    h = hidden
     if mixer is None:
         return 0
     if isinstance(mixer, Attention):
-        q, k, val = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim, mixer.kv_heads * mixer.v_dim
-        out = mixer.heads * mixer.v_dim
-        biases = mixer.bias * (q + k + val) + mixer.out_bias * h
-        return h * (q * (1 + mixer.gate) + k + val) + out * h + biases + mixer.qk_norm * 2 * mixer.head_dim
-    if isinstance(mixer, MLA):
-        qk = mixer.nope_dim + mixer.rope_dim
-        low_rank = mixer.q_rank * (h + mixer.heads * qk + 1)
-        query = h * mixer.heads * qk if is_plain(mixer.q_rank, 0) else low_rank
-        latent = h * (mixer.kv_rank + mixer.rope_dim) + mixer.kv_rank
-        expand = mixer.kv_rank * mixer.heads * (mixer.nope_dim + mixer.value_dim)
-        # the indexer (DeepSeek-V3.2): queries from the low-rank queries, one key a token with a LayerNorm, head weights
-        index = (mixer.index_topk > 0) * (
-            mixer.q_rank * mixer.index_heads * mixer.index_dim + h * mixer.index_dim + h * mixer.index_heads
-            + 2 * mixer.index_dim
-        )  # fmt: skip
-        return query + latent + expand + mixer.heads * mixer.value_dim * h + index
-    inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
-    if mixer.kind == "mamba2":
-        # in: z, x, B, C, dt; conv over x, B, C with bias; A, D, dt bias a head; gated norm; out
-        return (
-            h * (2 * inner + 2 * keys + mixer.heads)
-            + (mixer.conv + 1) * (inner + 2 * keys)
-            + 3 * mixer.heads
-            + (inner + inner * h)
-        )
-    if mixer.kind == "mamba1":
-        # in: x, z; conv with bias; x -> dt rank, B, C; dt -> inner with bias; A, D; out (state per channel)
-        rank = np.ceil(h / 16)
-        return (
-            2 * h * inner
-            + (mixer.conv + 1) * inner
-            + inner * (rank + 2 * mixer.state)
-            + (rank + 1) * inner
-            + (inner * mixer.state + inner + inner * h)
-        )
-    if mixer.kind == "gated-delta":
-        # q, k, v, output gate z; beta and decay a head; conv over q, k, v; A and dt bias; norm of head_dim; out
-        return (
-            h * (2 * keys + 2 * inner + 2 * mixer.heads)
-            + mixer.conv * (2 * keys + inner)
-            + 2 * mixer.heads
-            + (mixer.head_dim + inner * h)
-        )
-    # Kimi delta attention: q, k, v, per-channel decay and output gate through a low rank of head_dim, beta a head
-    gates = mixer.head_dim * (2 * h + keys + inner)
-    return (
-        h * (2 * keys + inner + mixer.heads)
-        + mixer.conv * (2 * keys + inner)
-        + gates
-        + mixer.heads
-        + keys
-        + (mixer.head_dim + inner * h)
-    )
+        return attention_params(mixer, hidden)
+    return latent_params(mixer, hidden) if isinstance(mixer, MLA) else recurrent_params(mixer, hidden)
+
+
+def attention_params(a: Attention, h: Num) -> Num:
+    """Projections of queries, keys, values and output, biases, norms of q and k, and (MiniMax-M3) the indexer: its
+    queries and one key a token from the hidden state, a norm on each."""
+    own = not a.shared_kv
+    kv_heads = own * a.kv_heads
+    q, k, val = a.heads * a.head_dim, kv_heads * a.head_dim, kv_heads * a.v_dim
+    index = (a.index_heads + (a.index_heads > 0)) * a.index_dim * h + 2 * a.index_dim
+    norms = a.qk_norm * (1 + own) * a.head_dim
+    biases = a.bias * (q + k + val) + a.out_bias * h
+    return h * (q * (1 + a.gate) + k + val) + a.heads * a.v_dim * h + biases + norms + index
+
+
+def latent_params(a: MLA, h: Num) -> Num:
+    """Latent attention, and (DeepSeek-V3.2) the indexer: queries from the low-rank queries, one key a token with a
+    LayerNorm, head weights."""
+    qk = a.nope_dim + a.rope_dim
+    query = h * a.heads * qk if is_plain(a.q_rank, 0) else a.q_rank * (h + a.heads * qk + 1)
+    latent = h * (a.kv_rank + a.rope_dim) + a.kv_rank
+    expand = a.kv_rank * a.heads * (a.nope_dim + a.value_dim)
+    index = a.q_rank * a.index_heads * a.index_dim + h * a.index_dim + h * a.index_heads + 2 * a.index_dim
+    return query + latent + expand + a.heads * a.value_dim * h + (a.index_topk > 0) * index
+
+
+def recurrent_params(a: LinearAttention, h: Num) -> Num:
+    """A recurrent mixer: what goes in, the convolution and the state's own parameters, and the output projection."""
+    inner, keys, rank = a.heads * a.head_dim, a.key_heads * a.state, np.ceil(h / 16)
+    into = {
+        # z, x, B, C, dt; convolution over x, B, C with bias; A, D, dt bias a head; gated norm
+        "mamba2": h * (2 * inner + 2 * keys + a.heads) + (a.conv + 1) * (inner + 2 * keys) + 3 * a.heads + inner,
+        # x, z; convolution with bias; x -> dt rank, B, C; dt -> inner with bias; A a channel and state, D
+        "mamba1": 2 * h * inner + (a.conv + 1) * inner + inner * (rank + 2 * a.state) + (rank + 1) * inner
+        + inner * a.state + inner,
+        # q, k, v, output gate; norm
+        "lightning": h * (2 * inner + 2 * keys) + inner,
+        # two gates and the value; convolution
+        "conv": 3 * h * inner + a.conv * inner,
+        # q, k, v, output gate z; beta and decay a head; convolution over q, k, v; A and dt bias; norm of head_dim
+        "gated-delta": h * (2 * keys + 2 * inner + 2 * a.heads) + a.conv * (2 * keys + inner) + 2 * a.heads
+        + a.head_dim,
+        # q, k, v, beta a head; convolution; decay a channel and output gate through a low rank of head_dim; A; norm
+        "kda": h * (2 * keys + inner + a.heads) + a.conv * (2 * keys + inner) + a.head_dim * (2 * h + keys + inner)
+        + a.heads + keys + a.head_dim,
+    }  # fmt: skip
+    return into[a.kind] + inner * h
 
 
 def ffn_params(ffn: FeedForward | None, hidden: Num, active: bool = False) -> Num:
@@ -324,7 +340,8 @@ def parameters(model: Model, active: bool = False) -> Num:
         for b in m.blocks
     )
     head = (0 if m.tied else m.vocab * m.hidden) + m.head_bias * m.vocab
-    return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params
+    tower = 0 if active else m.tower_params
+    return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
 
 
 def _wrong(at: str, value: Any, about: About) -> list[str]:

@@ -103,12 +103,9 @@ PRESETS = {
             "iq3_xxs": 3.2548,
             "iq3_xs": 3.4977,
             "iq3_s": 3.6606,
-            "iq3_m": 3.7628,
-            "iq4_xs": 4.4597,
             "iq4_nl": 4.6818,
             "q2_k_s": 2.9697,
             "q2_k": 3.1593,
-            "q3_k_s": 3.6429,
             "q3_k_m": 3.9960,
             "q3_k_l": 4.2979,
             "q4_1": 5.1,
@@ -120,13 +117,17 @@ PRESETS = {
             "q6_k": 6.5633,
         }.items()
     },
+    "iq4_xs": Quant("iq4_xs", 4.25, 16, 16, "int", table_bits=5.86),
+    "iq3_m": Quant("iq3_m", 3.58, 16, 16, "int", table_bits=5.0),
+    "q3_k_s": Quant("q3_k_s", 3.463, 16, 16, "int", table_bits=4.87),
 }
 """Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`. GGUF widths: llama.cpp's bits a weight of the
 layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counted alike, is a little narrower): a file
 of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
-tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head)."""
+tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head). IQ4_XS, IQ3_M and
+Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB)."""
 
-_PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+))?(?:kv(\d+))?")
+_PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
 _FILES = re.compile(r"i?q\d.*")
 
@@ -186,7 +187,9 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
         raise RooflmError(f"quantisation {name!r} has groups of 0 values, but a group holds at least 1")
     whole = isinstance(weight, int)
     scale = 16 / group if group else 16 / 128 if whole and weight < 8 and act > weight else 0.0
-    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=int(match[4] or 0))
+    table = float(match[4] or 0)
+    table = int(table) if table.is_integer() else table
+    return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
 
 
 def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16") -> tuple[str, bool]:

@@ -67,6 +67,7 @@ class RawRow:
     text: str
 
 
+@lru_cache(maxsize=16384)
 def normalise(name: str) -> str:
     """The form in which names and aliases are compared.
 
@@ -178,6 +179,7 @@ def names(kind: str) -> list[str]:
     return sorted(_rows(kind))
 
 
+@lru_cache(maxsize=4096)
 def resolve(kind: str, name: str) -> str:
     """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens; devices by any
     spelling of their product name (see `product`).
@@ -191,6 +193,11 @@ def resolve(kind: str, name: str) -> str:
     found = aliases(kind).get(normalise(name))
     if found is None and kind == "gpu":
         found = _device_of(name)
+    if found is None and kind == "model":
+        from rooflm.catalogue.checkpoints import find  # its table names rows of this module
+
+        checkpoint = find(name)
+        found = checkpoint.model if checkpoint is not None else None
     if found is None:
         known = aliases(kind)
         near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))

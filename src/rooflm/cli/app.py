@@ -11,29 +11,24 @@ import typer
 from rooflm.cli import calibrate as calibrate_command
 from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
-from rooflm.cli import infer as infer_command
-from rooflm.cli import lists
+from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
-from rooflm.cli import serve as serve_command
-from rooflm.cli import train as train_command
 from rooflm.cli import validate as validate_command
+from rooflm.cli.options import bare, group
 from rooflm.errors import RooflmError
 from rooflm.version import __version__
 
-app = typer.Typer(
-    name="rooflm", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Predict and measure the performance of large language models.",
-)  # fmt: skip
-app.command("infer")(infer_command.infer)
-app.command("train")(train_command.train)
+app = group("rooflm", "Predict and measure the performance of large language models.")
+app.command("infer")(predict.infer_command)
+app.command("train")(predict.train_command)
 app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
 app.add_typer(search_command.app, name="search")
 app.command("measure")(measure_command.measure)
 app.command("compare")(compare_command.compare)
 app.command("calibrate")(calibrate_command.calibrate)
-app.command("serve")(serve_command.serve)
+app.command("serve")(serve.serve_command)
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 
@@ -44,11 +39,13 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Predict and measure the performance of large language models."""
+    bare(context)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

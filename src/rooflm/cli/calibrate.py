@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +12,6 @@ import typer
 from rooflm.cli.render import columns, dumps
 from rooflm.cli.validate import percent, signed
 from rooflm.errors import RooflmError
-
-
-def check_clock(name: str) -> str:
-    """wall or cpu; RooflmError otherwise."""
-    if name not in ("wall", "cpu"):
-        raise RooflmError(f"clock is {name!r}, but it must be wall or cpu")
-    return name
 
 
 def calibrate(
@@ -44,9 +36,9 @@ def calibrate(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Fit a machine's constants to measurements; the cases kept aside say how far to trust it."""
-    from rooflm.measure import calibrate as fit
     from rooflm.measure import results as tables
     from rooflm.sweep.files import check_target
+    from rooflm.tools import calibrate as fitted
 
     check_target(out, ("toml",))
     if bool(gpu) != bool(engine) or (gpu and not interpolate):
@@ -54,23 +46,10 @@ def calibrate(
     if gpu and engine:
         correct(results, gpu, engine, out, json_)
         return
-    if not 0 <= held_out < 1:
-        raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
-    if base:
-        from rooflm.measure.calibrate_server import serving
-        from rooflm.measure.compare import machine_of
-        from rooflm.measure.other_tools import Given, read_foreign
-
-        theirs = [row for path in results for row in read_foreign(path, Given(model, dtype, quant=quant))]
-        found = serving(theirs, machine_of(base), apart)
-    else:
-        rows = [row for path in results for row in tables.read(path)]
-        found = fit.calibrate(rows, held_out, check_clock(clock))
-    beside = tables.environment_file(results[0])
-    environment = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-    fit.write(out, found, environment, ", ".join(results))
+    found = fitted(*results, out=out, held_out=held_out, clock=clock, base=base, apart=apart, model=model, dtype=dtype,
+                   quant=quant)  # fmt: skip
     if interpolate:
-        extend(out, rows, found.machine, clock)
+        extend(out, [row for path in results for row in tables.read(path)], found.machine, clock)
     print(f"rooflm: wrote {out}", file=sys.stderr)
     if json_:
         constants = {k: {"value": c.value, "sigma": c.sigma} for k, c in found.constants.items()}

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from rooflm.cli.calibrate import check_clock
 from rooflm.cli.render import columns, dumps
 from rooflm.cli.validate import percent, signed
 
@@ -32,23 +31,17 @@ def compare(
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
 ) -> None:
     """Predict every measured case; errors by metric, strategy and model."""
-    from rooflm.measure import compare as c
-    from rooflm.measure import results as tables
     from rooflm.measure.figures import coordinates
-    from rooflm.measure.other_tools import Given, read_foreign
     from rooflm.measure.plot import FORMATS, draw
     from rooflm.sweep.files import check_target, table, write_whole
+    from rooflm.tools import compare as paired
 
     if out:
         check_target(out, ("csv",))
     if plot:
         check_target(plot, FORMATS, "--plot")
-    machine = c.machine_of(gpu, engine, efficiency)
-    rows: list[Any] = []
-    for path in results:
-        theirs = path.lower().endswith((".json", ".jsonl"))
-        rows += read_foreign(path, Given(model, dtype, prompt, output, quant)) if theirs else tables.read(path)
-    pairs = c.pairs(rows, machine, check_clock(clock))
+    pairs = paired(*results, gpu=gpu, engine=engine, efficiency=efficiency, model=model, dtype=dtype, quant=quant,
+                   prompt=prompt, output=output, clock=clock)  # fmt: skip
     figures = {name: errors(pairs, by) for name, by in {
         "metric": lambda p: p.metric, "strategy": lambda p: coordinates(p.case)["strategy"],
         "optimisation": lambda p: coordinates(p.case)["optimisation"], "dtype": lambda p: p.case.dtype,

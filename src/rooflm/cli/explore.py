@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rooflm.cli.options import group
 from rooflm.cli.values import assignments, numbers
 from rooflm.errors import RooflmError
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None,
-                  help="Explore hardware: what a node, a memory or a network buys.")  # fmt: skip
+app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
 
 Model = Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")]
 Phase = Annotated[str, typer.Option(help="train or infer.")]
@@ -74,7 +74,7 @@ def _space(die: str, node: str | None, dram: str | None, network: str, sets: lis
 def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, text: list[str]) -> None:
     """Write, then print."""
     from rooflm.cli.render import dumps
-    from rooflm.estimate.inference_results import plain
+    from rooflm.estimate.results import plain
     from rooflm.sweep.files import check_target, write_whole
     from rooflm.sweep.files import table as csv_text
 

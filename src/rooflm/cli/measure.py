@@ -51,9 +51,8 @@ def measure(
 ) -> None:
     """Measure real models on this machine: time, memory, communication, utilisation, accuracy; micro-benchmarks."""
     from rooflm.measure import results
-    from rooflm.measure.plan import plan
-    from rooflm.measure.runs import runner
     from rooflm.sweep.files import check_target
+    from rooflm.tools import measure as run
 
     if out:
         check_target(out, results.FORMATS)
@@ -62,21 +61,20 @@ def measure(
 
         check_plot(plot, plot_kind, grid=True)
     given: dict[str, Any] = {
-        "task": task, "model": texts(model), "batch": numbers(batch, "batch"), "prompt": numbers(prompt, "prompt"),
+        "batch": numbers(batch, "batch"), "prompt": numbers(prompt, "prompt"),
         "output": numbers(output, "output"), "dtype": texts(dtype), "layers": numbers(layers, "layers"),
         "width_prune": numbers(width_prune, "width_prune"), "repeats": repeats, "warmup": warmup, "threads": threads,
         "device": device, "size": size, "text": text, "tokens": tokens, "context": context,
     }  # fmt: skip
-    made = plan(given, strategy.split(","), optimise.split(","))
-    for label, why in made.left_out:
+
+    def skipped(label: str, why: str) -> None:
         print(f"rooflm: left out: {label}: {why}", file=sys.stderr)
 
     def tell(number: int, count: int, case: Any, status: str) -> None:
         print(f"rooflm: {number}/{count} {case.label}: {status}", file=sys.stderr)
 
-    rows = runner.run(made.cases, out, tell, timeout)
-    wanted = {case.key for case in made.cases}
-    mine = [r for r in rows if r.case.key in wanted]
+    mine = run(texts(model), task=task, strategy=strategy.split(","), optimise=optimise.split(","), out=out,
+               timeout=timeout, progress=tell, left_out=skipped, **given)  # fmt: skip
     if plot:
         from rooflm.measure.figures import as_grid
         from rooflm.plots.choose import plot_grid

@@ -1,38 +1,235 @@
-"""Options that several commands share, each written once."""
+"""Options of the commands: a row of `scenario.arguments` (or of SHELL below) makes an option, and its text a value."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-Cluster = Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")]
-Cp = Annotated[str | None, typer.Option(help="Context parallel degree.")]
-Efficiency = Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")]
-Gpu = Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")]
-Model = Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml; a comma list makes an axis.")]
-On = Annotated[str, typer.Option(help="Where blocks of a grid run: local, ray or ray://host:port.")]
-OneModel = Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")]
-Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write csv, parquet, nc or json.")]
-Output = Annotated[str, typer.Option(help="Output tokens a sequence.")]
-Outputs = Annotated[str | None, typer.Option(help="Work out these outputs only (keys of --json).")]
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")]
-Pp = Annotated[str | None, typer.Option(help="Pipeline parallel degree.")]
-Prompt = Annotated[str, typer.Option(help="Prompt tokens a sequence.")]
-SearchedEp = Annotated[str | None, typer.Option(help="Only these expert parallel degrees.")]
-SearchedGpu = Annotated[str | None, typer.Option(help="GPU, or a comma list of which the best is chosen.")]
-SearchedOn = Annotated[str, typer.Option(help="Where blocks run: local, ray or ray://host:port.")]
-SearchedPp = Annotated[str | None, typer.Option(help="Only these pipeline parallel degrees.")]
-SearchedSets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input; lists are searched.")
-]
-SearchedTp = Annotated[str | None, typer.Option(help="Only these tensor parallel degrees.")]
-Sensitivity = Annotated[
-    bool, typer.Option("--sensitivity", help="Add what one per cent more of each rate and overhead gives.")
-]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")]
-Tp = Annotated[str | None, typer.Option(help="Tensor parallel degree.")]
-Zips = Annotated[
-    list[str] | None, typer.Option("--zip", metavar="A,B", help="Lists that go in step: pairs, no products.")
-]
+from rooflm.cli import values
+from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments
+from rooflm.units import parse
+
+
+class Written(NamedTuple):
+    """How a kind of argument is written on the command line. type: typer's; read: text and name to the value."""
+
+    type: Any
+    read: Callable[[Any, str], Any]
+    metavar: str | None = None
+
+
+def seconds(text: str, name: str) -> float:
+    """Seconds of "500ms"."""
+    return parse(text, "s", f"--{name.replace('_', '-')}")
+
+
+def amount(text: str, name: str) -> float:
+    """One number that may end in k, M, B or T, such as 2M."""
+    value = values.amounts(text, name)
+    if isinstance(value, list):
+        raise RooflmError(f"{name} is {text!r}, but it must be one number")
+    return float(value)
+
+
+def joules(text: str, name: str) -> float:
+    """Joules of "20GWh" or "70TJ".
+
+    >>> joules("2kWh", "energy"), joules("1GJ", "energy")
+    (7200000.0, 1000000000.0)
+    """
+    if text.strip().endswith("Wh"):
+        return 3600 * parse(text.strip().removesuffix("h"), "w", f"--{name}")
+    return parse(text, "j", f"--{name}")
+
+
+def share(text: str, name: str) -> float:
+    """A share written as 0.1 or 10%.
+
+    >>> share("10%", "memory_margin"), share("0.1", "memory_margin")
+    (0.1, 0.1)
+    """
+    number = values.numbers(text.strip().removesuffix("%"), name)
+    if isinstance(number, list):
+        raise RooflmError(f"{name} is {text!r}, but it must be one share, such as 0.1 or 10%")
+    return float(number) / (100 if text.strip().endswith("%") else 1)
+
+
+def budgets(text: str, name: str) -> Any:
+    """Token budgets: numbers, a list or a range; off is infinity.
+
+    >>> budgets("512..2048*2,off", "token_budget"), budgets("8192", "token_budget")
+    ([512, 1024, 2048, inf], 8192)
+    """
+    pieces = [p.strip() for p in text.split(",")]
+    sizes = values.numbers(",".join(p for p in pieces if p != "off"), name) if set(pieces) != {"off"} else []
+    listed = sizes if isinstance(sizes, list) else [sizes]
+    if any(not (n >= 1 and n == int(n)) for n in listed):
+        raise RooflmError(f"{name} is {text!r}, but it must be whole numbers of tokens of at least 1, or off")
+    listed = [*listed, *([float("inf")] if "off" in pieces else [])]
+    return listed if len(listed) > 1 else listed[0]
+
+
+def spread(text: str, name: str) -> tuple[float, float]:
+    """ "0.8,1" as (0.8, 1.0); one number is the low end.
+
+    >>> spread("0.8,1", "spread"), spread("0.5", "spread")
+    ((0.8, 1.0), (0.5, 1.0))
+    """
+    try:
+        numbers = [float(p) for p in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise RooflmError(f"{name} is {text!r}, but it must be LOW,HIGH such as 0.8,1")
+    return numbers[0], numbers[1] if len(numbers) == 2 else max(1.0, numbers[0])
+
+
+def stage(text: str, name: str) -> Any:
+    """ZeRO stages as numbers, `fsdp` and the like as names."""
+    if not all(piece.strip().isdigit() for piece in text.split(",")):
+        return values.texts(text)
+    return values.numbers(text, name)
+
+
+def _as_is(value: Any, _: str) -> Any:
+    return value
+
+
+ROWS = ("device", "cluster", "engine", "scheme")
+"""Kinds whose text is the name of a row."""
+WRITTEN = {
+    "numbers": Written(str, values.numbers),
+    "amounts": Written(str, values.amounts),
+    "amount": Written(str, amount),
+    "names": Written(str, lambda text, _: values.texts(text)),
+    "joined": Written(str, _as_is),
+    **{f"{row}s": Written(str, lambda text, _: values.texts(text)) for row in ROWS},
+    **{row: Written(str, _as_is) for row in ROWS},
+    "factors": Written(str, lambda text, _: values.efficiency_text(text)),
+    "stage": Written(str, stage),
+    "switch": Written(bool, _as_is),
+    "flag": Written(bool, _as_is),
+    "text": Written(str, _as_is),
+    "file": Written(str, _as_is, "FILE"),
+    "count": Written(int, _as_is),
+    "number": Written(float, _as_is),
+    "seconds": Written(str, seconds),
+    "joules": Written(str, joules),
+    "share": Written(str, share),
+    "budgets": Written(str, budgets),
+    "spread": Written(str, spread),
+    "sets": Written(list[str], lambda pairs, _: values.assignments(pairs), "PATH=VALUE"),
+    "zips": Written(list[str], lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups], "A,B"),
+    "listed": Written(str, lambda text, _: [name.strip() for name in text.split(",")]),
+    "pairs": Written(list[str], _as_is, "NAME=VALUE"),
+}
+"""Kind of argument -> how it is written."""
+
+SHELL = (
+    Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
+    Argument("scheduler", "text", "continuous, prefill-first, in-flight, static.", ("serve",)),
+    Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", ("serve",)),
+    Argument("find", "text", "With --slo: highest rate or concurrency, fewest replicas.", ("serve",)),
+    Argument("ops", "flag", "Add the table of operations.", (INFER,)),
+    Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", (INFER, TRAIN)),
+    Argument("json", "flag", "Print one JSON object in SI units.",
+             (INFER, TRAIN, "serve", "search infer", "search train")),
+    Argument("out", "file", "Write csv, parquet, nc or json.", (INFER, TRAIN)),
+    Argument("out", "file", "Per-request table: csv, parquet or json.", ("serve",)),
+    Argument("plot", "file", "Draw a png, svg or html.", (INFER, TRAIN)),
+    Argument("plot", "file", "Queue, running, KV over time: png, svg, html.", ("serve",)),
+    Argument("plot_kind", "text", "lines, heatmap, parts, memory, pareto or roofline.", (INFER,)),
+    Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts or memory.", (TRAIN,)),
+    Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", (INFER, TRAIN)),
+)  # fmt: skip
+"""What a command alone has: how its answer is shown, and where it goes."""
+
+MODEL = "Name, Hugging Face id, config.json or .toml"
+
+
+def rows_of(command: str, calls: Iterable[str]) -> dict[str, Argument]:
+    """The options of a command, by name: the arguments of its calls that a shell has, then what it alone has."""
+    found: dict[str, Argument] = {}
+    for call in calls:
+        found |= {name: a for name, a in arguments(call).items() if a.shell and name not in found}
+    return found | {a.name: a for a in SHELL if command in a.of}
+
+
+def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
+    """The option of an argument as typer reads it. unset: without its default, so that one can tell it was given."""
+    kind = WRITTEN[a.kind]
+    default = None if unset else a.default
+    if a.kind == "flag":
+        return inspect.Parameter(
+            a.name, inspect.Parameter.KEYWORD_ONLY, default=False,
+            annotation=Annotated[bool, typer.Option(f"--{a.name.replace('_', '-')}", help=a.help)],
+        )  # fmt: skip
+    if kind.type is str and default is not None:
+        default = ",".join(f"{v:g}" for v in default) if isinstance(default, tuple) else str(default)
+    usual = f" Default: {a.default}." if unset and a.default not in (None, "") else ""
+    names = [a.option] if a.option else []
+    if a.kind == "switch":
+        names = [f"--{a.name.replace('_', '-')}/--no-{a.name.replace('_', '-')}"]
+    option = typer.Option(*names, metavar=kind.metavar, help=a.help + usual)
+    typed = kind.type if default is not None else kind.type | None
+    return inspect.Parameter(
+        a.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, option]
+    )
+
+
+def command(
+    name: str,
+    calls: Iterable[str],
+    run: Callable[[Any, dict[str, Any], dict[str, Any]], None],
+    told: str,
+    *,
+    axes: bool = False,
+    unset: Iterable[str] = (),
+) -> Callable[..., None]:
+    """The function behind a command: its options are rows, its values go to `run(model, arguments, shown)`.
+
+    told: its help; axes: the model may be a comma list; unset: names of options whose default is not filled in.
+    """
+    rows = rows_of(name, calls)
+    bare = set(unset)
+
+    def call(model: str, **given: Any) -> None:
+        read = {
+            a.name: given[a.name] if given[a.name] is None else WRITTEN[a.kind].read(given[a.name], a.name)
+            for a in rows.values()
+        }
+        asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
+        run(values.texts(model) if axes else model, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
+
+    help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
+    first = inspect.Parameter(
+        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, typer.Argument(help=help_)]
+    )
+    options = [parameter(a, a.name in bare) for a in rows.values()]
+    call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (first, *options)}
+    call.__doc__, call.__name__ = told, name.replace(" ", "_")
+    return call
+
+
+def group(name: str, told: str) -> typer.Typer:
+    """A command of sub-commands, which by itself shows its help; -h does too, everywhere below it."""
+    made = typer.Typer(
+        name=name, help=told, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    made.callback(invoke_without_command=True)(bare)
+    return made
+
+
+def bare(context: typer.Context) -> None:
+    """Show the help of a command that was given no sub-command."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+assert WRITTEN.keys() >= KINDS.keys() - {"server", "progress"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rooflm.estimate.inference import InferenceEstimate
-from rooflm.estimate.inference_results import error_band, infer_values, plain
+from rooflm.estimate.results import plain
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.units import gib, text
@@ -96,7 +96,7 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
         *wrap("assumed", e.assumed),
         "",
     ]
-    bands = error_band(e)
+    bands = e.error_band
     speed = [
         ("time to first token", seconds(e.ttft), banded(e.ttft, bands["ttft_s"])),
         ("time per output token", seconds(e.tpot), banded(e.tpot, bands["tpot_s"])),
@@ -200,7 +200,7 @@ def op_lines(e: InferenceEstimate) -> list[str]:
 
 def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
     """The object of --json: the contract's keys, and what was asked and assumed."""
-    values = infer_values(e)
+    values = e.values()
     s = e.scenario
     asked = {
         "model": s.model.name, "gpu": s.cluster.device.name, "cluster": s.cluster.name, "engine": s.engine.name,
@@ -243,8 +243,8 @@ MOST_ROWS = 200
 
 
 def grid_text(grid: Any) -> str:
-    """A grid for people: one row a point, OOM where it does not fit; columns that do not fit 80 columns are left
-    out."""
+    """A grid for people: one row a point, OOM where it does not fit. Usual columns for which 80 have no room are left
+    out; outputs that were asked for stand in as many tables as they take."""
     shape = tuple(len(a.values) for a in grid.axes)
     names = [m.name.rsplit(".", 1)[-1] for a in grid.axes for m in a.members]
     places = list(np.ndindex(shape))[:MOST_ROWS]
@@ -256,29 +256,56 @@ def grid_text(grid: Any) -> str:
             [head, *(grid_row(grid, place, shown) for place in places)], sides + "r" * len(shown) + "l", indent=0
         )
 
-    shown = grid_columns(grid)
-    lines = made(shown)
-    for key in DROPPED_FIRST:
-        if max(map(len, lines)) <= WIDTH:
-            break
-        shown = [c for c in shown if c[0] != key]
-        lines = made(shown)
+    lines = asked_tables(grid, made) if grid.asked else usual_table(grid, made)
     left = int(np.prod(shape)) - len(places)
     return "\n".join([*lines, *([f"... {left} more points: write them with --out FILE.csv"] if left > 0 else [])])
 
 
-def grid_columns(grid: Any) -> list[tuple[str, str, Any]]:
-    """Columns of a grid's table: the usual ones that it has, else whatever outputs were asked for."""
-    for wanted in (GRID_COLUMNS, TRAIN_COLUMNS):
-        if all(key in grid.arrays for key, _, _ in wanted):
-            return list(wanted)
+def usual_table(grid: Any, made: Callable[[Sequence[Any]], list[str]]) -> list[str]:
+    """The usual columns of a grid, without those for which there is no room. made: columns to lines."""
+    known = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
+    shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
+    for key in DROPPED_FIRST:
+        if max(map(len, made(shown))) <= WIDTH:
+            break
+        shown = [c for c in shown if c[0] != key]
+    return made(shown)
+
+
+def asked_tables(grid: Any, made: Callable[[Sequence[Any]], list[str]]) -> list[str]:
+    """Every output that was asked for, in that order, in tables of at most 80 columns. made: columns to lines."""
+    keys = dict.fromkeys(k for name in grid.asked for k in grid.arrays if k == name or k.startswith(f"{name}."))
+    left = [column(k, grid.outputs) for k in keys]
+    lines: list[str] = []
+    while left:
+        most = len(left)
+        while most > 1 and max(map(len, made(left[:most]))) > WIDTH:
+            most -= 1
+        lines += ([""] if lines else []) + made(left[:most])
+        left = left[most:]
+    return lines
+
+
+def column(key: str, outputs: Any) -> tuple[str, str, Any]:
+    """Key, heading and writer of an output: the usual ones where it has them, else by its unit."""
     known = {c[0]: c for c in (*GRID_COLUMNS, *TRAIN_COLUMNS)}
-    return [known.get(k, (k, k, any_value)) for k in grid.arrays if k not in ("fits", "reason")]
+    row = outputs.get(key.split(".")[0])
+    return known.get(key) or (key, key, lambda v: written(v, row.unit if row else ""))
 
 
-def any_value(value: Any) -> str:
-    """A number or a word of any output."""
-    return str(value) if isinstance(value, str | bool | np.bool_) else f"{float(value):.4g}"
+def written(value: Any, unit: str) -> str:
+    """A number or a word of any output, for people.
+
+    >>> written(0.0108, "s"), written(2.0**30, "B"), written(True, ""), written(0.5, "1")
+    ('10.8 ms', '1.00 GiB', 'yes', '0.5')
+    """
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if unit == "B":
+        return gib(float(value))
+    return text(float(value), unit) if unit in ("s", "W", "J") else f"{float(value):.4g}"
 
 
 def grid_row(grid: Any, place: tuple[int, ...], shown: Sequence[tuple[str, str, Any]]) -> Sequence[str]:

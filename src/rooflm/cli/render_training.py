@@ -6,7 +6,6 @@ from typing import Any
 
 from rooflm.cli.render import banded, beside, columns, count, percent, seconds, shares, wrap
 from rooflm.estimate.training import TrainingEstimate
-from rooflm.estimate.training_results import error_band, train_values
 from rooflm.units import gib, text
 
 
@@ -24,7 +23,7 @@ def train_text(e: TrainingEstimate) -> str:
         f"recompute {again}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}; {s.engine.name}",
         *wrap("assumed", e.assumed),
         "",
-        f"A step takes {seconds(e.step_time)} {banded(e.step_time, error_band(e)['step_time_s'])}".rstrip(),
+        f"A step takes {seconds(e.step_time)} {banded(e.step_time, e.error_band['step_time_s'])}".rstrip(),
         "",
     ]
     speed = [
@@ -90,7 +89,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
         "zero": m.zero, "schedule": m.schedule,
         "optimizer": s.training.optimizer, "lora_rank": s.training.lora_rank,
     }  # fmt: skip
-    values = train_values(e)
+    values = e.values()
     values["reason"] = str(e.reason)
     return {
         **values,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from rooflm.cli import options, render
+from rooflm.cli import render
 from rooflm.cli.found import found_shown
-from rooflm.cli.values import assignments, efficiency_text, numbers, texts
+from rooflm.cli.options import command
 from rooflm.errors import RooflmError
-from rooflm.units import gib, parse
+from rooflm.scenario.arguments import arguments
+from rooflm.units import gib
 
 INFER = (
     ("ttft_s", "TTFT", render.seconds),
@@ -28,125 +27,34 @@ LOAD_NOTE = (
 )
 
 
-def infer(
-    model: options.OneModel,
-    gpu: options.SearchedGpu = None,
-    gpus: Annotated[str | None, typer.Option(help="Exactly so many GPUs, or a list.")] = None,
-    gpus_max: Annotated[int | None, typer.Option(help="Any number of GPUs up to this (default: one node).")] = None,
-    cluster: options.Cluster = None,
-    prompt: options.Prompt = "512",
-    output: options.Output = "128",
-    under_load: Annotated[
-        bool, typer.Option("--under-load", help="Requests come and go; the best number of clients is searched.")
-    ] = False,
-    concurrency: Annotated[
-        str | None, typer.Option(help="Under load: so many clients in all that wait for their answer, or a list.")
-    ] = None,
-    rate: Annotated[str | None, typer.Option(help="Under load: requests/s in all (Poisson), or a list.")] = None,
-    spread: Annotated[
-        str | None, typer.Option(help="Under load: lengths as shares LOW,HIGH of prompt and output (default 0.8,1.2).")
-    ] = None,
-    slo: Annotated[
-        str, typer.Option(help="Under load: limits such as ttft:p95=500ms,tpot:p95=50ms (simulated).")
-    ] = "",
-    confirm: Annotated[int | None, typer.Option(help="Under load: simulate so many of the best (default 3).")] = None,
-    token_budget: Annotated[
-        str | None,
-        typer.Option(help="New tokens a pass (chunked prefill), or a list; off: prompts go in whole. Default: the "
-                     "engine's own; under load also 512 to 16384 and off."),
-    ] = None,
-    ttft: Annotated[
-        str | None, typer.Option(help="Longest time to first token, such as 500ms: of a whole batch; under load: mean.")
-    ] = None,
-    tpot: Annotated[str | None, typer.Option(help="Longest time per output token (mean), such as 50ms.")] = None,
-    latency: Annotated[str | None, typer.Option(help="Longest request (under load: mean), such as 10s.")] = None,
-    cost: Annotated[float | None, typer.Option(help="Most USD per million output tokens.")] = None,
-    throughput: Annotated[float | None, typer.Option(help="Least output tokens/s in all.")] = None,
-    memory_margin: Annotated[str | None, typer.Option(help="Share of memory to keep free, such as 0.1 or 10%.")] = None,
-    objective: Annotated[
-        str, typer.Option(help="throughput (per GPU), total, cost, latency, ttft, tpot or energy.")
-    ] = "throughput",
-    tp: options.SearchedTp = None,
-    pp: options.SearchedPp = None,
-    dp: Annotated[str | None, typer.Option(help="Only these data parallel degrees.")] = None,
-    ep: options.SearchedEp = None,
-    batch: Annotated[str | None, typer.Option(help="Only these batches (default: 1 to 1024).")] = None,
-    quant: Annotated[str | None, typer.Option(help="Scheme, or a comma list.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Engine, or a comma list.")] = None,
-    efficiency: options.Efficiency = None,
-    sets: options.SearchedSets = None,
-    on: options.SearchedOn = "local",
-    json_: options.Json = False,
-) -> None:  # fmt: skip
-    """Search every legal way to serve a model for the best one under constraints.
-
-    Without load, a point is a batch whose prompts come at once. Under load (--under-load, --concurrency or --rate),
-    requests come and go: every point by its steady state, the best ones simulated as `rooflm serve` does.
-    """
+def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm search infer` does with its arguments."""
     from rooflm.search.inference import search_infer
+    from rooflm.search.under_load import search_serve
 
     start = time.perf_counter()
-    given = {k: v for k, v in {
-        "cluster": cluster, "prompt": numbers(prompt, "prompt"), "output": numbers(output, "output"),
-        "quant": texts(quant), "engine": texts(engine), "efficiency": efficiency_text(efficiency),
-    }.items() if v is not None}  # fmt: skip
-    load = {k: v for k, v in {
-        "concurrency": numbers(concurrency, "concurrency"), "rate": numbers(rate, "rate"), "slo": slo or None,
-        "spread": spread_of(spread), "confirm": confirm,
-    }.items() if v is not None}  # fmt: skip
-    found = search_infer(
-        model, gpu=texts(gpu), gpus=numbers(gpus, "gpus"), gpus_max=gpus_max, objective=objective,
-        ttft=seconds(ttft, "--ttft"), tpot=seconds(tpot, "--tpot"), latency=seconds(latency, "--latency"), cost=cost,
-        throughput=throughput, memory_margin=share(memory_margin), tp=numbers(tp, "tp"), pp=numbers(pp, "pp"),
-        dp=numbers(dp, "dp"), ep=numbers(ep, "ep"), batch=numbers(batch, "batch"),
-        token_budget=budgets(token_budget), on=on, sets=assignments(sets), under_load=under_load, **load, **given,
-    )  # fmt: skip
-    command = served(model, found, given, load.get("spread"))
-    note = LOAD_NOTE if under_load or load else BATCH_NOTE
-    print(found_shown(found, INFER, command, time.perf_counter() - start, json_, note))
+    under_load = shown["under_load"] or any(name in asked for name in LOAD_ALONE)
+    alone = BATCH_ALONE if under_load else LOAD_ALONE
+    if under_load and "batch" in asked:
+        raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
+    search = search_serve if under_load else search_infer
+    found = search(model, **{k: v for k, v in asked.items() if k not in alone})
+    command = served(model, found, asked, asked.get("spread"))
+    note = LOAD_NOTE if under_load else BATCH_NOTE
+    print(found_shown(found, INFER, command, time.perf_counter() - start, shown["json"], note))
 
 
-def seconds(value: str | None, name: str) -> float | None:
-    """Seconds of "500ms"."""
-    return None if value is None else parse(value, "s", name)
-
-
-def share(value: str | None) -> float | None:
-    """A share written as 0.1 or 10%.
-
-    >>> share("10%"), share("0.1")
-    (0.1, 0.1)
-    """
-    if value is None:
-        return None
-    number = numbers(value.strip().removesuffix("%"), "memory_margin")
-    if isinstance(number, list):
-        raise RooflmError(f"memory_margin is {value!r}, but it must be one share, such as 0.1 or 10%")
-    return float(number) / (100 if value.strip().endswith("%") else 1)
-
-
-def budgets(value: str | None) -> Any:
-    """Token budgets: numbers, a list or a range; off is infinity.
-
-    >>> budgets("512..2048*2,off"), budgets("8192")
-    ([512, 1024, 2048, inf], 8192)
-    """
-    if value is None:
-        return None
-    pieces = [p.strip() for p in value.split(",")]
-    sizes = numbers(",".join(p for p in pieces if p != "off"), "token_budget") if set(pieces) != {"off"} else []
-    listed = sizes if isinstance(sizes, list) else [sizes]
-    if any(not (n >= 1 and n == int(n)) for n in listed):
-        raise RooflmError(f"token_budget is {value!r}, but it must be whole numbers of tokens of at least 1, or off")
-    listed = [*listed, *([math.inf] if "off" in pieces else [])]
-    return listed if len(listed) > 1 else listed[0]
-
-
-def spread_of(value: str | None) -> tuple[float, float] | None:
-    """Shares of the lengths, as in `rooflm serve`."""
-    from rooflm.cli.serve import parse_spread
-
-    return None if value is None else parse_spread(value)
+LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())
+"""Options that only a search under load has: any of them asks for one."""
+BATCH_ALONE = tuple(arguments("search_infer").keys() - arguments("search_serve").keys())
+"""Options that only a search without load has."""
+infer_command = command(
+    "search infer", ["search_infer", "search_serve"], infer,
+    "Search every legal way to serve a model for the best one under constraints.\n\n"
+    "Without load, a point is a batch whose prompts come at once. Under load (--under-load, --concurrency or --rate), "
+    "requests come and go: every point by its steady state, the best ones simulated as `rooflm serve` does.",
+    unset=LOAD_ALONE,
+)  # fmt: skip
 
 
 def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> str:

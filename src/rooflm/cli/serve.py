@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from rooflm.cli import render
-from rooflm.cli.values import assignments
+from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.units import text
 
@@ -18,73 +16,14 @@ if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
     from rooflm.serving.highest import Found
 
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="Server option: budget=16384, prefix_caching=true, ..."),
-]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Any other input by its path.")]
-Find = Annotated[str | None, typer.Option(help="With --slo: highest rate or concurrency, fewest replicas.")]
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Queue, running, KV over time: png, svg, html.")]
-Trace = Annotated[str | None, typer.Option(metavar="FILE", help="Requests from a .csv, .jsonl or .json file.")]
 
+def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm serve` does with its arguments."""
+    from rooflm.api import serve as simulate
 
-def serve(
-    model: Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")],
-    gpu: Annotated[str | None, typer.Option(help="GPU name or .toml (see `rooflm list gpus`).")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of one replica; split into tp, then pp, unless given.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="Cluster (default: the GPU's own).")] = None,
-    tp: Annotated[int | None, typer.Option(help="Tensor parallel degree.")] = None,
-    pp: Annotated[int | None, typer.Option(help="Pipeline parallel degree.")] = None,
-    dp: Annotated[int | None, typer.Option(help="Attention data parallel degree (MoE), else replicas.")] = None,
-    ep: Annotated[int | None, typer.Option(help="Expert parallel degree (of tp x dp).")] = None,
-    quant: Annotated[str | None, typer.Option(help="Scheme, such as fp8, fp8kv8, int4, nvfp4.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Engine row (default vllm).")] = None,
-    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Closed loop: clients that wait for their answer.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Open loop: requests/s (of a trace: its mean rate).")] = None,
-    trace: Trace = None,
-    requests: Annotated[int | None, typer.Option(help="Requests in all (default 10 a client, or 1000).")] = None,
-    prompt: Annotated[int, typer.Option(help="Prompt tokens a request.")] = 512,
-    output: Annotated[int, typer.Option(help="Output tokens a request.")] = 128,
-    spread: Annotated[str, typer.Option(help="Lengths as shares LOW,HIGH of prompt and output, uniform.")] = "1,1",
-    seed: Annotated[int, typer.Option(help="Seed of all chance.")] = 0,
-    burstiness: Annotated[float, typer.Option(help="Gamma shape of the gaps: 1 Poisson, below 1 bursts.")] = 1.0,
-    peak: Annotated[float, typer.Option(help="Highest rate of the day over the mean, 1 to 2.")] = 1.0,
-    copies: Annotated[int, typer.Option(help="Requests that each row of the trace stands for.")] = 1,
-    limit: Annotated[int | None, typer.Option(help="Read at most so many rows of the trace.")] = None,
-    shared_prefix: Annotated[int, typer.Option(help="Prompt tokens that all requests share (prefix caching).")] = 0,
-    replicas: Annotated[int, typer.Option(help="Replicas behind a router.")] = 1,
-    router: Annotated[str, typer.Option(help="round-robin, least-loaded or prefix-aware.")] = "round-robin",
-    prefill_replicas: Annotated[int, typer.Option(help="Separate prefill replicas (disaggregated).")] = 0,
-    prefill_gpu: Annotated[str | None, typer.Option(help="Another GPU for the prefill replicas.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="continuous, prefill-first, in-flight, static.")] = None,
-    option: Options = None,
-    slo: Annotated[str, typer.Option(help="Limits such as ttft:p95=500ms,tpot:p95=50ms.")] = "",
-    find: Find = None,
-    definitions: Annotated[str, typer.Option(help="Of TPOT: vllm or guidellm.")] = "vllm",
-    horizon: Annotated[float | None, typer.Option(help="Stop after so many simulated seconds.")] = None,
-    sets: Sets = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Per-request table: csv, parquet or json.")] = None,
-    plot: Plot = None,
-) -> None:  # fmt: skip
-    """Simulate users on a deployment: TTFT, TPOT, latency, throughput, queue, KV memory, cost."""
-    from rooflm.serving.deploy import serve as simulate
-
-    given: dict[str, Any] = {
-        "gpu": gpu, "gpus": gpus, "cluster": cluster, "tp": tp, "pp": pp, "dp": dp, "ep": ep, "quant": quant,
-        "engine": engine, "efficiency": efficiency, "concurrency": concurrency, "rate": rate, "trace": trace,
-        "requests": requests, "limit": limit,
-    }  # fmt: skip
-    arguments = {k: v for k, v in given.items() if v is not None}
-    arguments |= {
-        "prompt": prompt, "output": output, "spread": parse_spread(spread), "seed": seed, "burstiness": burstiness,
-        "peak": peak, "copies": copies, "shared_prefix": shared_prefix, "replicas": replicas, "router": router,
-        "prefill_replicas": prefill_replicas, "prefill_gpu": prefill_gpu, "slo": slo, "definitions": definitions,
-        "horizon": math.inf if horizon is None else horizon, "sets": assignments(sets),
-        "options": server_options(option, scheduler),
-    }  # fmt: skip
-    check_files(out, plot)
+    arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
+    find, slo = shown["find"], asked.get("slo", "")
+    check_files(shown["out"], shown["plot"])
     if find is not None:
         found = search(model, arguments, find, slo)
         served = found.served
@@ -97,11 +36,15 @@ def serve(
     values = served.values()
     if found is not None:
         values["found"] = {find: found.load, "broken_above": list(found.broken)}
-    if out:
-        write_table(out, served)
-    if plot:
-        draw(plot, served)
-    print(render.dumps(clean(values)) if json_ else serve_text(model, served, values))
+    if shown["out"]:
+        write_table(shown["out"], served)
+    if shown["plot"]:
+        draw(shown["plot"], served)
+    print(render.dumps(clean(values)) if shown["json"] else serve_text(model, served, values))
+
+
+serve_command = command("serve", ["serve"], serve, "Simulate users on a deployment: TTFT, TPOT, latency, throughput, "
+                        "queue, KV memory, cost.")  # fmt: skip
 
 
 class Ticker:
@@ -115,18 +58,6 @@ class Ticker:
         if at - self.last > 0.5 and at - self.start > 1.0:
             self.last = at
             print(f"rooflm: {done} of {total} requests ended, {now:.0f} s simulated", file=sys.stderr)
-
-
-def parse_spread(value: str) -> tuple[float, float]:
-    """ "0.8,1" as (0.8, 1.0); one number is the low end."""
-    pieces = value.split(",")
-    try:
-        numbers = [float(p) for p in pieces]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
-        raise RooflmError(f"spread is {value!r}, but it must be LOW,HIGH such as 0.8,1")
-    return numbers[0], numbers[1] if len(numbers) == 2 else max(1.0, numbers[0])
 
 
 def server_options(pairs: list[str] | None, scheduler: str | None) -> dict[str, Any]:
@@ -150,7 +81,7 @@ def server_options(pairs: list[str] | None, scheduler: str | None) -> dict[str, 
 
 def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
     """The highest rate or concurrency, or the fewest replicas, within the limits."""
-    from rooflm.serving.deploy import serve as simulate
+    from rooflm.api import serve as simulate
     from rooflm.serving.highest import fewest, highest
 
     if what not in ("rate", "concurrency", "replicas"):

@@ -4,7 +4,7 @@ split."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,26 +12,12 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
+from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
 from rooflm.graph.forward import Style
 from rooflm.scenario.rules import INFERENCE, Rule, divisors, flags, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on the fullest device: parts sum to total; capacity is what the engine may use."""
-
-    parts: dict[str, Num]
-    total: Num
-    capacity: Num
-
-    @property
-    def margin(self) -> Num:
-        """Bytes left (negative: missing)."""
-        return self.capacity - self.total
-
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
@@ -177,15 +163,9 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     return Memory(parts, total, rest + e.free_fraction * (size - rest))
 
 
-SYSTEM = 2.0 * 2**30
-"""Bytes of a memory shared with the host that its system holds: published runs of llama.cpp fill 13 of 16 GiB and 6.0
-of 8, but not 6.1 of 8."""
-
-
 def usable(device: Device) -> Num:
-    """Bytes of a device's memory that programs may hold: all, but on Apple's chips, whose system lives in the same
-    memory, what that leaves."""
-    return device.dram.size - (SYSTEM if device.vendor == "apple" else 0.0)
+    """Bytes of a device's memory that programs may hold: all but what a system in the same memory holds."""
+    return device.dram.size - device.system_memory
 
 
 def sequence_bytes(s: Scenario) -> Num:

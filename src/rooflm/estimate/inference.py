@@ -4,7 +4,7 @@ cost."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,14 +13,15 @@ import numpy as np
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import (
     Limits,
-    Memory,
     Running,
     check,
     memory_use,
     running,
     style,
 )
+from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
+from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
@@ -32,8 +33,8 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 
 
-@dataclass(frozen=True)
-class InferenceEstimate:
+@dataclass(frozen=True, eq=False, repr=False)
+class InferenceEstimate(Result):
     """The answer; every number is SI and may be an array with one dimension an axis.
 
     ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
@@ -52,22 +53,35 @@ class InferenceEstimate:
     memory: Memory
     fits: Num
     max_batch: Num
-    limits: Limits = field(repr=False)
+    limits: Limits
     comm_bytes: dict[str, Num]
     comm_detail: dict[str, dict[str, Num]]
     prefill_parts: dict[str, Num]
     decode_parts: dict[str, Num]
-    passes: dict[str, Step] = field(repr=False)
+    passes: dict[str, Step]
     cost_per_million_tokens: Num
     gpus: Num
     waves: Num
-    running: Running = field(repr=False)
+    running: Running
     scenario: Scenario
-    timed: dict[str, tuple[Timed, ...]] = field(repr=False)
+    timed: dict[str, tuple[Timed, ...]]
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @cached_property
+    OUTPUTS = INFER_OUTPUTS
+
+    def lines(self) -> list[str]:
+        """Model, device and split; the work; times and rate; memory and the verdict."""
+        s, w = self.scenario, self.scenario.workload
+        return [
+            headline(s, self.gpus),
+            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}, output {shown(w.output)}",
+            f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
+            f"{shown(self.output_tokens_per_s)} tokens/s",
+            verdict(self.memory, self.fits, self.reason),
+        ]
+
+    @figure
     def reason(self) -> Num:
         """Why it cannot run: the first rule that a point breaks, or an empty text."""
         return self.limits.reason
@@ -101,50 +115,50 @@ class InferenceEstimate:
         device = s.cluster.device
         return s.mapping.pp * device.peak[rates(s).dtype["quant"]], s.mapping.pp * device.dram.bandwidth
 
-    @cached_property
+    @figure
     def mfu(self) -> Num:
         """Model FLOP/s over peak, whole request."""
         return self._whole("flops") / (self.latency * self._peaks[0])
 
-    @cached_property
+    @figure
     def mbu(self) -> Num:
         """Memory bandwidth over peak, whole request."""
         return self._whole("bytes") / (self.latency * self._peaks[1])
 
-    @cached_property
+    @figure
     def prefill_mfu(self) -> Num:
         """Model FLOP/s over peak, prefill."""
         return self.running.passes * self.passes["prefill"].flops / (self.ttft * self._peaks[0])
 
-    @cached_property
+    @figure
     def decode_mbu(self) -> Num:
         """Memory bandwidth over peak, decode."""
         return self.in_step("bytes") / (self.tpot * self._peaks[1])
 
-    @cached_property
+    @figure
     def busy(self) -> Num:
         """Share of time with a kernel running."""
         return self._whole("busy") / self.scenario.mapping.pp / self.latency
 
-    @cached_property
+    @figure
     def energy_per_token(self) -> Num:
         """Joules an output token, all GPUs."""
         s = self.scenario
         energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
         return energy / (s.workload.batch * s.workload.output)
 
-    @cached_property
+    @figure
     def power(self) -> Num:
         """Mean watts of one GPU."""
         w = self.scenario.workload
         return self.energy_per_token * (w.batch * w.output) / (self.latency * self.gpus)
 
-    @cached_property
+    @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         return {k: bound_of(self.timed[k], step_, self.scenario.axes) for k, step_ in self.passes.items()}
 
-    @property
+    @figure
     def parts(self) -> dict[str, Num]:
         """Seconds of the whole request by part; sums to latency."""
         steps = np.maximum(self.scenario.workload.output - 1, 0)
@@ -152,8 +166,8 @@ class InferenceEstimate:
         return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
 
-THIRDS = np.array([0.0, 0.5, 1.0])
-"""Where in the output the decode step is evaluated: its first, middle and last step."""
+OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
+"""Shares of the output after which the decode step is evaluated: its first, middle and last step."""
 
 
 def prefill_context(s: Scenario, run: Running) -> Context:
@@ -170,7 +184,7 @@ def decode_context(s: Scenario, run: Running) -> Context:
     w = s.workload
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
-    contexts = first + (last - first) * THIRDS.reshape((3,) + (1,) * s.axes)
+    contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     return Context(s.model.scaled(), Pass(None, Decode(run.micro, contexts), run.micro), s.mapping, s.quant, style(s))
 
 

@@ -95,7 +95,7 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
     for block in m.blocks:
         for kind, params in block_shard(m, block, mapping).items():
             total[kind] = total[kind] + block.count * params * share
-    total["plain"] = total["plain"] + norm_params(m)
+    total["plain"] = total["plain"] + norm_params(m) + m.tower_params / mapping.tp
     rows = np.ceil(m.vocab / mapping.tp)
     table = rows * m.hidden
     first = table + m.positions * m.hidden
@@ -121,17 +121,18 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
 def kv_values(mixer: Mixer | None) -> Num:
     """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key)."""
     if isinstance(mixer, Attention):
-        return mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
+        return 0 if mixer.shared_kv else mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
     if isinstance(mixer, MLA):
         return mixer.kv_rank + mixer.rope_dim
     return 0
 
 
 def index_bytes(mixer: Mixer | None) -> Num:
-    """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2)."""
+    """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits beside
+    plain attention (MiniMax-M3)."""
     if isinstance(mixer, MLA):
         return np.where(np.asarray(mixer.index_topk) > 0, mixer.index_dim + 4.0, 0.0)
-    return 0
+    return 2.0 * mixer.index_dim if isinstance(mixer, Attention) else 0
 
 
 def kv_bytes_per_token(model: Model, quant: Quant) -> Num:
@@ -159,7 +160,8 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
         mixer = local_mixer(b.mixer, mapping.tp)
         if isinstance(mixer, LinearAttention):
             inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
-            total = total + b.count * (inner * mixer.state * 4.0 + (inner + 2 * keys) * mixer.conv * 2.0)
+            state = 0 if mixer.kind == "conv" else inner * mixer.state * 4.0
+            total = total + b.count * (state + (inner + 2 * keys * (mixer.kind != "conv")) * mixer.conv * 2.0)
             continue
         kept = np.minimum(paged, mixer.window) if isinstance(mixer, Attention) else paged
         total = total + b.count * kept * (kv_values(mixer) * quant.kv_bytes + index_bytes(mixer))

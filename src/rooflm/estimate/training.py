@@ -6,15 +6,17 @@ timed together. A step is m micro-batches on the slowest stage, the bubble, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.capacity import Limits, Memory, check
+from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
+from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
+from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -36,8 +38,8 @@ from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num
 
 
-@dataclass(frozen=True)
-class TrainingEstimate:
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingEstimate(Result):
     """The answer; SI units, arrays with one dimension an axis.
 
     step_time: one optimiser step (s); parts: name -> s, summing to it; detail: phase -> (part of the model -> s) of the
@@ -57,12 +59,12 @@ class TrainingEstimate:
     hfu: Num
     memory: Memory
     fits: Num
-    limits: Limits = field(repr=False)
+    limits: Limits
     max_micro_batch: Num
     micro_batches: Num
     comm_bytes: dict[str, Num]
     parts: dict[str, Num]
-    detail: dict[str, dict[str, Num]] = field(repr=False)
+    detail: dict[str, dict[str, Num]]
     bubble_fraction: Num
     flops_time: Num
     layer_forward: Num
@@ -71,12 +73,25 @@ class TrainingEstimate:
     power: Num
     gpus: Num
     scenario: Scenario
-    timed: StepGraph[Timed] = field(repr=False)
+    timed: StepGraph[Timed]
     convention: str = "full"
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @cached_property
+    OUTPUTS = TRAIN_OUTPUTS
+
+    def lines(self) -> list[str]:
+        """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
+        s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
+        return [
+            headline(s, self.gpus),
+            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
+            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
+            f"MFU {shown(100 * self.mfu)} %",
+            verdict(self.memory, self.fits, self.reason),
+        ]
+
+    @figure
     def reason(self) -> Num:
         """Why a point cannot run, or an empty text."""
         return self.limits.reason
@@ -86,7 +101,7 @@ class TrainingEstimate:
         """The whole run: steps, GPU-hours, cost, energy, goodput."""
         s, w = self.scenario, self.scenario.workload
         state = self.memory.parts["weights"] + self.memory.parts["optimizer"]
-        return job(
+        found = job(
             s.training,
             w.tokens,
             w.batch,
@@ -97,28 +112,29 @@ class TrainingEstimate:
             self.step_energy,
             state,
         )
+        return Job(*map(self.plainly, found))
 
-    @property
+    @figure
     def energy(self) -> Num:
         """Joules of the run."""
         return self.job.energy
 
-    @property
+    @figure
     def steps(self) -> Num:
         """Optimiser steps of the run (1 where no tokens were given)."""
         return self.job.steps
 
-    @property
+    @figure
     def gpu_hours(self) -> Num:
         """GPU-hours of the run, undisturbed."""
         return self.job.gpu_hours
 
-    @property
+    @figure
     def days(self) -> Num:
         """Days of the run, undisturbed."""
         return self.job.days
 
-    @property
+    @figure
     def cost(self) -> Num:
         """USD of the run, undisturbed."""
         return self.job.cost

@@ -167,13 +167,6 @@ def fullest_layer(model: Model, m: Mapping, style: Style, quant: Quant, seq: Num
     return Layer(kept / layers, whole)
 
 
-class Trained(NamedTuple):
-    """Parameters on a device by kind, and those that are trained; `frozen_bytes`: of a frozen weight."""
-
-    total: dict[str, Num]
-    trained: dict[str, Num]
-
-
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
     """Layers of the end stages and of the fullest stage between them: where pp does not divide, ends have fewer.
 

@@ -72,11 +72,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
         if not c.style.training and not c.style.epilogue:
             shared += shared_join(c, count, f)
-        nodes += beside(c, shared)
+        nodes += overlapping(c, shared)
     return nodes
 
 
-def beside(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
+def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
     """The shared expert's ops, marked where a decoding pass of few tokens runs them beside the routed experts.
 
     Source: vLLM documentation, VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD 256; SGLang, qwen2_moe.py and deepseek_v2.py,
@@ -87,7 +87,7 @@ def beside(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
         return nodes
     few: Num = np.where(c.tokens <= c.style.shared_aside, 1.0, 0.0)
     few = few if np.ndim(few) else float(few)
-    return [node._replace(aside=few) if isinstance(node, Op) else node for node in nodes]
+    return [node._replace(overlapped=few) if isinstance(node, Op) else node for node in nodes]
 
 
 def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:

@@ -14,14 +14,17 @@ def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
     """The ops of one kind of mixer."""
     if isinstance(mixer, Attention):
         return attention_ops(c, count, mixer)
-    return mla_ops(c, count, mixer) if isinstance(mixer, MLA) else linear_ops(c, count, mixer)
+    if isinstance(mixer, MLA):
+        return mla_ops(c, count, mixer)
+    return conv_ops(c, count, mixer) if mixer.kind == "conv" else linear_ops(c, count, mixer)
 
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
     h, t, tokens, b = c.model.hidden, c.mapping.tp, c.tokens, c.style.half_bytes
     heads, kv = split(a.heads, t), split(a.kv_heads, t)
-    q_width, k_width, v_width = heads * a.head_dim, kv * a.head_dim, kv * a.v_dim
+    own = not a.shared_kv
+    q_width, k_width, v_width = heads * a.head_dim, own * kv * a.head_dim, own * kv * a.v_dim
     out_width = heads * a.v_dim
     widths, rate, part = c.widths("attention"), c.rate("attention"), "attention"
     q_gated = q_width * (1 + a.gate)
@@ -30,7 +33,8 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(gemm("qkv", part, count, tokens, q_gated + k_width + v_width, h, widths, rate))
     else:
         nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
-        nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
+        if own:
+            nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
     kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
     if c.style.training:
         if a.rope or a.qk_norm:
@@ -50,6 +54,8 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2))
     if a.qk_norm and not c.style.fused and not c.style.training:
         nodes.append(stream("qk_norm", part, "norm", count, 26.0 * tokens * (q_width + k_width), 12))
+    if _indexed(a):
+        nodes += block_indexer_ops(c, count, a)
     nodes += core_ops(c, count, heads, kv, a)
     if a.gate:
         nodes.append(stream("gate", part, "activation", count, 3 * tokens * out_width * b))
@@ -74,15 +80,16 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
     b, kv_b, part = c.style.half_bytes, c.quant.kv_bytes, "attention"
     per_key = heads * (a.head_dim + a.v_dim)
     kv_row = kv * (a.head_dim + a.v_dim) * kv_b
+    reach = a.index_topk if _indexed(a) else a.window  # tokens that a query reads
     nodes: list[Op | Comm] = []
     if c.work.prefill:
         p = c.work.prefill
-        keys = attended(p.new, p.past, a.window)
+        keys = attended(p.new, p.past, reach)
         rows = p.sequences * p.new / c.mapping.cp
         in_out = rows * heads * (a.head_dim + a.v_dim) * b
         seen = np.minimum(p.past + p.new, a.window + p.new)
         kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
-        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, a.window)
+        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach)
         nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
         if c.style.training and not c.style.flash:
             nodes += score_ops(c, count, p, heads, a)
@@ -103,13 +110,13 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
             nodes.append(stream("softmax", part, "softmax", count, scores * (4 * b + 2 * b + 8.0), 4, 5.0 * scores))
     if c.work.decode:
         d = c.work.decode
-        keys = np.minimum(d.context, a.window) / c.mapping.cp
+        keys = np.minimum(d.context, reach) / c.mapping.cp
         rows = d.sequences
         traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
         launches = 1 if c.style.decode_flash else 2
         nodes.append(
             Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
-               (rows, keys, heads, kv, a.head_dim, a.v_dim, a.window), (b, kv_b, b), launches=launches)
+               (rows, keys, heads, kv, a.head_dim, a.v_dim, reach), (b, kv_b, b), launches=launches)
         )  # fmt: skip
         if not c.style.decode_flash:
             scores = rows * keys * heads
@@ -213,6 +220,22 @@ def _batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Nu
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
 
 
+def _indexed(a: Attention) -> bool:
+    """True where a query reads only the tokens that an indexer picked."""
+    return not is_plain(a.index_topk, 0)
+
+
+def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
+    """The indexer beside plain attention, a head of it a KV head: queries and one key a token from the hidden state,
+    every past key scored in 16 bits and only the largest of each block kept, so that no scores are written
+    (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
+    heads = split(a.index_heads, c.mapping.tp)
+    width = (heads + 1) * a.index_dim
+    widths, rate = c.widths("attention"), c.rate("attention")
+    project = gemm("index_qk", "attention", count, c.tokens, width, c.model.hidden, widths, rate)
+    return [project, _scored(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
+
+
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """The light indexer of sparse attention: every query scores every past token in fp8 (arXiv 2512.02556)."""
     tokens, part = c.tokens, "attention"
@@ -230,6 +253,13 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
             c.rate("attention"),
         ),
     ]
+    nodes.append(_scored(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)))
+    return nodes
+
+
+def _scored(c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num]) -> Op:
+    """Every query against every past key of an indexer: `width` products and `score_bytes` a pair (written in fp32 and
+    read by the top-k: 8), `key_bytes` read a key."""
     scored: Num = 0.0
     keys_read: Num = 0.0
     if c.work.prefill:
@@ -239,10 +269,24 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     if c.work.decode:
         scored = scored + c.work.decode.sequences * c.work.decode.context
         keys_read = keys_read + c.work.decode.sequences * c.work.decode.context
-    # scores are written in fp32, then read by the top-k
-    traffic = keys_read * (a.index_dim + 4.0) + 2 * scored * 4.0
-    nodes.append(Op("index_scores", part, "scan", count, 2.0 * scored * width, traffic, (), (1.0, 1.0, 4.0), "half", 2))
-    return nodes
+    traffic = keys_read * key_bytes + scored * score_bytes
+    return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
+
+
+def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
+    """A gated short convolution (LFM2): one projection to two gates and a value, the convolution between them, out.
+
+    Source: transformers, modeling_lfm2.py, Lfm2ShortConv."""
+    h, tokens, b, part = c.model.hidden, c.tokens, c.style.half_bytes, "attention"
+    inner = split(a.heads, c.mapping.tp) * a.head_dim
+    sequences: Num = c.work.prefill.sequences if c.work.prefill else 0
+    if c.work.decode:
+        sequences = sequences + c.work.decode.sequences
+    return [
+        gemm("in_proj", part, count, tokens, 3 * inner, h, c.widths("attention"), c.rate("attention")),
+        stream("conv", part, "conv", count, (4 * tokens + 2 * sequences * a.conv) * inner * b, 3),
+        gemm("out", part, count, tokens, h, inner, c.widths("attention"), c.rate("attention")),
+    ]
 
 
 def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
@@ -266,7 +310,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
         sequences = sequences + c.work.decode.sequences
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = 2 * sequences * heads * a.head_dim * a.state * 4.0
-    gates = heads * (2 if delta else 1)
+    gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
     apart = a.kind == "gated-delta" and not c.style.training and not c.style.epilogue
     width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys

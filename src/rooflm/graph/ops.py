@@ -23,10 +23,10 @@ class Op(NamedTuple):
     ("norm", "rope", "activation", "add", "embedding", "kv_write", "sample", "softmax", "conv", "route"). flops, read
     and written bytes are of one execution. shape: what the kernel formula of that kind needs. widths: bytes a value of
     the operands. rate: "quant", "half" or "vector", which compute rate applies. launches: kernels issued by the host
-    for one execution. aside: 1 where its kernels run beside longer ones, on a second stream or as a part of the same
-    kernel: then only its roofline counts. of: the module of a layer that it belongs to, by which rules choose ("norm",
-    "core" of attention, "experts", or the product's own name). role: "forward", "dgrad" (gradients of inputs), "wgrad"
-    (of weights) or "update". A name is a label: it is compared whole and never parsed.
+    for one execution. overlapped: 1 where its kernels run beside longer ones, on a second stream or as a part of the
+    same kernel: then only its roofline counts. of: the module of a layer that it belongs to, by which rules choose
+    ("norm", "core" of attention, "experts", or the product's own name). role: "forward", "dgrad" (gradients of inputs),
+    "wgrad" (of weights) or "update". A name is a label: it is compared whole and never parsed.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Op(NamedTuple):
     widths: tuple[Num, ...] = (2.0, 2.0, 2.0)
     rate: str = "half"
     launches: Num = 1
-    aside: Num = 0.0
+    overlapped: Num = 0.0
     of: str = ""
     role: str = "forward"
 
@@ -153,13 +153,13 @@ def attended(new: Num, past: Num, window: Num) -> Num:
     return (grow_sum + np.where(capped > 0, capped * np.minimum(window, past + new), 0.0)) / new
 
 
-def distinct_experts(experts: Num, top_k: Num, tokens: Num, alike: Num = 0.0, skew: Num = 0.0) -> Num:
+def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Num = 0.0, skew: Num = 0.0) -> Num:
     """Expected number of different experts that `tokens` tokens reach together, each choosing top_k of them.
 
     Uniform: E (1 - (1 - k/E)^T), each token missing an expert with probability 1 - k/E. Unequal popularity, of
     coefficient of variation `skew` (gamma distributed): E (1 - (1 + m s^2)^(-1/s^2)) with m = -T ln(1 - k/E), one less
-    the share of zeros of a negative binomial; it tends to the former as s goes to 0. alike: share of the tokens that
-    repeat another's choice (benchmarks that send one prompt many times): T^(1 - alike) of them choose for themselves.
+    the share of zeros of a negative binomial; it tends to the former as s goes to 0. repeated_prompts: share r of the
+    tokens that repeat another's choice (benchmarks that send one prompt many times): T^(1 - r) choose for themselves.
     Source: occupancy problem (Feller, volume 1, IV.2) and its gamma mixture.
 
     >>> round(float(distinct_experts(8, 2, 1)), 6), round(float(distinct_experts(8, 2, 4)), 3)
@@ -167,7 +167,7 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, alike: Num = 0.0, sk
     >>> round(float(distinct_experts(256, 8, 32)), 1), round(float(distinct_experts(256, 8, 32, skew=1.5)), 1)
     (163.3, 105.1)
     """
-    free = tokens ** (1.0 - alike)
+    free = tokens ** (1.0 - repeated_prompts)
     mean = -free * np.log1p(-np.minimum(top_k / experts, 1.0 - 1e-12))
     variance = np.maximum(np.square(skew), 1e-9)
     found = experts * -np.expm1(-np.log1p(mean * variance) / variance)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.kernels.constants import lookup, typed
+from rooflm.kernels.blend import smooth_min
+from rooflm.kernels.constants import ANY, Match, lookup, measured_cards, typed
 from rooflm.units import Num
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
@@ -29,12 +30,6 @@ IN_SWITCH_KINDS = ("nvswitch",)
 """Kinds of link whose switch adds up by itself (SHARP, since Hopper): all_reduce then sends V, not 2(n-1)/n V."""
 MEASURED_RANKS = 8.0
 """The largest group measured in one tier: larger ones keep its efficiency."""
-PCIE_MEASURED = ("l40s", "rtx-pro-6000")
-"""GPUs whose rows in data/calibration/collective.toml are of PCIe, not NVLink."""
-ROOT_SHARED = ("l40s",)
-"""Those of them that were measured on a machine whose cards share a root port: its rate falls with the power -1.9 of
-the group, where a ring loads the slot of every card alike (docs/decisions/0017)."""
-
 
 SHARP = 12.0
 """Exponent of the smooth minimum of two regimes: a library switches at once, if not always at the best size."""
@@ -202,11 +197,11 @@ def _floor_and_body(
     wire = bytes_ * _share(op, n) / bandwidth
     wait = c.start + c.step * hops
     opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
-    empty = _smooth_minimum(wait, wait * c.wait, SHARP)
-    full = _smooth_minimum(
+    empty = smooth_min(SHARP, wait, wait * c.wait)
+    full = smooth_min(
+        SHARP,
         wait * (1.0 + opened) + wire / (c.eff_short * half**c.gain_short),
         wait * c.wait + wire / (c.eff_long * half**c.gain_long),
-        SHARP,
     )
     floor = empty + _steps(op, n) * (latency - c.latency)
     return np.where(many, floor, 0.0), np.where(many, full - empty, 0.0)
@@ -224,18 +219,6 @@ def library_hops(n: Num) -> Num:
     """
     some = np.maximum(n, 1.0)
     return np.minimum(some - 1.0, 2.0 * np.log2(some) + 1.0)
-
-
-def _smooth_minimum(a: Num, b: Num, sharp: Num) -> Num:
-    """`(a^-s + b^-s)^(-1/s)` of two positive numbers, without overflow; the minimum as s grows.
-
-    >>> round(float(_smooth_minimum(1.0, 1.0, 1.0)), 3), round(float(_smooth_minimum(1.0, 9.0, 8.0)), 3)
-    (0.5, 1.0)
-    """
-    low = np.minimum(a, b)
-    ratio = low / np.maximum(np.maximum(a, b), 1e-300)
-    result: Num = low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
-    return result
 
 
 def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, ...]:
@@ -336,20 +319,21 @@ def _combine(op: str, floors: list[Num], bodies: list[Num], volumes: list[Num], 
     return Cost(sum(parts[1:], parts[0]), sum(volumes[1:], volumes[0]), parts, tuple(volumes), bound)
 
 
-def fitted(op: str, *, gpu: str, architecture: str, library: str, kind: str) -> tuple[CollectiveConstants, float]:
-    """Constants of an operation on a kind of link, and the error in per cent to expect of them.
+def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:
+    """The row of an operation on a kind of link.
 
     library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
     NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe, InfiniBand and
-    Ethernet take rows of their own, unless the GPU was measured on PCIe itself; on PCIe the rate at two ranks holds
-    for all, unless a machine with slots of its own says otherwise. Broadcast, which nobody measured,
-    takes all_gather's.
+    Ethernet the common row of that link, unless the GPU was measured on it. Broadcast, which nobody measured, takes
+    all_gather's.
     """
     link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
-    own = not link or (link == "pcie" and gpu in PCIE_MEASURED)
+    own = gpu if not link or gpu in measured_cards("collective", link) else ""
     kernel = "all_gather" if op == "broadcast" else op
-    match = lookup("collective", gpu if own else "", link or architecture, library, "*", kernel)
-    found = typed(CollectiveConstants, match.row)
-    if link == "pcie" and (not own or gpu in ROOT_SHARED):
-        found = found._replace(gain_short=0.0, gain_long=0.0)
-    return found, match.mape
+    return lookup("collective", own, link or generation, library, ANY, kernel)
+
+
+def fitted(op: str, *, gpu: str, generation: str, library: str, kind: str) -> tuple[CollectiveConstants, float]:
+    """Constants of `nearest`, and the error in per cent to expect of them."""
+    match = nearest(op, gpu=gpu, generation=generation, library=library, kind=kind)
+    return typed(CollectiveConstants, match.row), match.mape

@@ -28,6 +28,7 @@ DTYPE_KIN: dict[str, tuple[str, ...]] = {
     "int8": ("fp8",),
     "nvfp4": ("mxfp4", "fp8"),
     "mxfp4": ("nvfp4", "fp8"),
+    "mxfp4_mxfp8": ("fp8", "int8"),
     "int4": ("int4_wo", "int8_wo", "bf16"),
     "int4_wo": ("int8_wo", "bf16"),
     "int8_wo": ("int4_wo", "bf16"),
@@ -128,14 +129,14 @@ def load_constants(family: str) -> tuple[FitRow, ...]:
 
 
 @cache
-def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, kernel: str = "") -> Match:
+def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kernel: str = "") -> Match:
     """The fit nearest to a question, in the order of LEVELS.
 
-    `gpu` is a catalogue name; a row's gpu may be the first part of it ("b300" for "b300-sxm-288gb"). RTX cards of the
-    Blackwell architecture form a generation of their own, "blackwell-rtx": other SMs and GDDR memory.
+    gpu: catalogue name of the card whose kernels are asked for (`Device.kernels_from`); generation: the architecture as
+    these tables know it (`Device.kernel_generation`), or a kind of link.
     1. exact: this GPU, engine and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. this GPU and
-    dtype with another engine (the one with the lowest error out of sample); 3. the set of the architecture's
-    generation, the engine's own before the common one; 4. the set of all GPUs; 5. the same four for the nearest dtype
+    dtype with another engine (the one with the lowest error out of sample); 3. the set of the generation, the engine's
+    own before the common one; 4. the set of all GPUs; 5. the same four for the nearest dtype
     of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of the row
     out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the error out of
     sample where transfer was not measured).
@@ -144,14 +145,13 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
     'exact'
     """
     rows = [r for r in _entries(family) if r.kernel == kernel]
-    generation = "blackwell-rtx" if architecture == "blackwell" and gpu.startswith("rtx") else architecture
     if not rows:
         raise UnknownNameError(f"{family} kernel", kernel, {r.kernel for r in _entries(family)})
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
         tiers = (
-            [r for r in same if _is(r.gpu, gpu) and r.engine == engine],
-            [r for r in same if _is(r.gpu, gpu)],
+            [r for r in same if r.gpu == gpu and r.engine == engine],
+            [r for r in same if r.gpu == gpu],
             [r for r in same if r.gpu == ANY and r.architecture == generation],
             [r for r in same if r.gpu == ANY and r.architecture == ANY],
         )
@@ -164,8 +164,14 @@ def lookup(family: str, gpu: str, architecture: str, engine: str, dtype: str, ke
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
 
 
-def _is(row_gpu: str, gpu: str) -> bool:
-    return gpu == row_gpu or gpu.startswith(row_gpu + "-")
+@cache
+def measured_cards(family: str, architecture: str = "") -> frozenset[str]:
+    """Cards with rows of their own in a family, of `architecture` alone where it is given.
+
+    >>> "h100-sxm-80gb" in measured_cards("gemm"), "h100-sxm-80gb" in measured_cards("collective", "pcie")
+    (True, False)
+    """
+    return frozenset(r.gpu for r in _entries(family) if r.gpu != ANY and architecture in ("", r.architecture))
 
 
 def typed(kind: type[T], row: FitRow) -> T:

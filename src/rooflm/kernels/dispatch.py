@@ -20,25 +20,27 @@ from rooflm.catalogue.engine import Engine
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct_experts, equal, popularity
 from rooflm.kernels import own_machine
-from rooflm.kernels.attention import DecodeConstants, PrefillConstants, decode_attention_time, prefill_attention_time
+from rooflm.kernels.attention import (
+    DecodeConstants,
+    PrefillConstants,
+    decode_attention_time,
+    decode_kernels,
+    prefill_attention_time,
+    prefill_kernels,
+)
 from rooflm.kernels.context_parallel import chunked
-from rooflm.kernels.derating import card
-from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
+from rooflm.kernels.derating import derating
+from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.lookup import Where, constants, first_of, where
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.products import products
+from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger
 
-STREAMS = {
-    "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
-    "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",
-    "optimizer": "add",
-}  # fmt: skip
-"""Elementwise kernel whose constants a streaming op takes."""
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
 ALIGNED = 16
@@ -51,14 +53,14 @@ FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
 
-def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Any) -> NDArray[Any]:
+def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Rates) -> NDArray[Any]:
     """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their
     roofline, which no kernel beats."""
     if s.cluster.device.measured is not None:
         return own_machine.times(ops, floor, s.cluster.device.measured, r)
     w = where(s, r)
-    reach = card(w.gpu, w.architecture, w.engine)
-    r = r._replace(peak={k: v * reach.compute for k, v in r.peak.items()}, dram=r.dram * reach.bandwidth)
+    reached = derating(s.cluster.device, w.engine)
+    r = r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=r.dram * reached.bandwidth)
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     together = math.prod(shape) <= FEW
@@ -70,8 +72,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
         times = EVALUATE[family](kept, shape, rate, w, s, r)
         for index, at in zip(members, which, strict=True):
-            aside = ops[index].aside
-            out[index] = times[at] * (1.0 - aside)
+            out[index] = times[at] * (1.0 - ops[index].overlapped)
     return np.asarray(np.maximum(out, floor))
 
 
@@ -104,7 +105,8 @@ def chosen_by(flag: NDArray[Any], here: Any, elsewhere: Any) -> Any:
         return here
     if not flag.any():
         return elsewhere
-    return type(here)(*(a if a == b else np.where(flag, a, b) for a, b in zip(here, elsewhere, strict=True)))
+    pairs = zip(here, elsewhere, strict=True)
+    return type(here)(*(a if is_plain(b, a) else np.where(flag, a, b) for a, b in pairs))
 
 
 FACTORS = {
@@ -124,18 +126,7 @@ def own_factor(kind: str, e: Engine) -> Num:
     return factor
 
 
-def _sized(kernel: str, size: Num) -> tuple[str, ...]:
-    """Kernel names to look for, most special first: that of the head size, then the plain one.
-
-    >>> _sized("prefill-kv8", 128)
-    ('prefill-kv8-hd128', 'prefill-kv8', 'prefill-hd128', 'prefill')
-    """
-    plain = kernel.removesuffix("-kv8")
-    names = (f"{kernel}-hd{int(np.max(size))}", kernel)
-    return names if plain == kernel else (*names, f"{plain}-hd{int(np.max(size))}", plain)
-
-
-def _unfused(op: Op, rate: str, s: Scenario, r: Any, peak: Num | None = None) -> Num:
+def _unfused(op: Op, rate: str, s: Scenario, r: Rates, peak: Num | None = None) -> Num:
     """Plain batched products: a share of the roofline (FLOP/s `peak`, else that of the rate) and a floor a kernel."""
     top = r.peak[rate] if peak is None else peak
     roof = np.maximum(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
@@ -143,7 +134,7 @@ def _unfused(op: Op, rate: str, s: Scenario, r: Any, peak: Num | None = None) ->
     return t
 
 
-def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     times: list[Num] = []
     for op in ops:
@@ -151,8 +142,8 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
         if op.kind == "attention" and not s.engine.flash:
             times.append(_unfused(op, rate, s, r) * s.engine.bmm_factor)
             continue
-        kernel = "prefill-kv8" if np.max(op.widths[1]) <= 1 else "prefill"
-        c = first_of("attention", PrefillConstants, w, w.half, _sized(kernel, qk))
+        names = prefill_kernels(bool(np.max(op.widths[1]) <= 1), np.max(qk))
+        c = first_of("attention", PrefillConstants, w, w.half, names)
         if s.engine.phase == "training":
             c = trained(c, op.role == "dgrad")
         call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
@@ -166,7 +157,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
     return times
 
 
-def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
@@ -188,14 +179,14 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
     return "fp8" if np.max(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
-def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
     that does not know the cache's 8-bit type converts every value on its vector units."""
     times: list[Num] = []
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        c = _decode_constants(group, _sized("decode", qk), _cache_width(op, w, s), w)
+        c = _decode_constants(group, np.max(qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
         own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
@@ -206,22 +197,17 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     return times
 
 
-def _decode_constants(group: Num, names: tuple[str, ...], width: str, w: Where) -> Any:
-    """Constants of a decode kernel for groups of so many query heads a KV head: TensorRT-LLM has kernels of their own
-    for groups of one and for wide ones."""
-
-    def found(special: str) -> Any:
-        return first_of("attention", DecodeConstants, w, width, (f"decode{special}", *names) if special else names)
-
-    if w.kernels != "trtllm":
-        return found("")
-    single, wide = np.asarray(group) <= 1, np.asarray(group) > WIDE_GROUP
-    usual = found("") if not np.all(single | wide) else found("-mha" if single.any() else "-wide")
-    usual = chosen_by(wide, found("-wide"), usual) if wide.any() else usual
-    return chosen_by(single, found("-mha"), usual) if single.any() else usual
+def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
+    """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
+    groups: Any = np.unique(group) if isinstance(group, np.ndarray) else (group,)
+    found = [first_of("attention", DecodeConstants, w, width, decode_kernels(each, size)) for each in groups]
+    chosen = found[0]
+    for each, own in zip(groups[1:], found[1:], strict=True):
+        chosen = chosen_by(np.asarray(group == each), own, chosen)
+    return chosen
 
 
-def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out."""
     times: list[Num] = []
     for op in ops:
@@ -234,23 +220,21 @@ def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, 
     return times
 
 
-WIDE_GROUP = 32
-"""Query heads a KV head beyond which TensorRT-LLM decodes with a kernel of its own."""
 GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 
 @lru_cache(maxsize=1024)
 def _moe_constants(w: Where, expert_parallel: bool) -> Any:
-    return moe_constants(gpu=w.gpu, architecture=w.architecture, engine=w.kernels, dtype=w.quant,
+    return moe_constants(gpu=w.gpu, generation=w.generation, engine=w.kernels, dtype=w.quant,
                          expert_parallel=expert_parallel)[0]  # fmt: skip
 
 
-def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Expert layers: sort, two grouped products, combine."""
     c = chosen_by(np.asarray(s.mapping.ep) > 1, _moe_constants(w, True), _moe_constants(w, False))
     d = s.cluster.device
-    hardware = Hardware(r.peak[rate], r.dram, d.sms, d.l2.size)
+    hardware = Hardware(r.peak[rate], r.dram, d.sms)
     times: list[Num] = []
     for op in ops:
         tokens, hidden, width, experts, local, top_k, _ = op.shape
@@ -279,11 +263,11 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
     return times
 
 
-def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes."""
     times: list[Num] = []
     for op in ops:
-        c = constants("elementwise", ElementwiseConstants, w, "fp16", STREAMS.get(op.kind, "add"))
+        c = constants("elementwise", ElementwiseConstants, w, "fp16", MEASURED_KERNEL.get(op.kind, "add"))
         traffic = op.bytes / larger(op.launches, 1)
         row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
         times.append(
@@ -292,7 +276,7 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     return times
 
 
-def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> list[Num]:
+def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Batched products of unfused attention in training."""
     return [_unfused(op, rate, s, r, batched_peak(op, r.peak[rate], r.peak["vector"])) for op in ops]
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.kernels.blend import filling
 from rooflm.units import Num, larger
 
 
@@ -30,27 +31,12 @@ class ElementwiseConstants(NamedTuple):
 IDEAL = ElementwiseConstants()
 """No overheads: bytes / bandwidth."""
 
-START = 5e-6
-"""s of DRAM time at which half of `ramp` is paid."""
-L2_SAVES = 0.8
-"""Share of the DRAM time that vanishes when the data are warm in L2."""
-
-MEASURED_AS = {
-    "norm": "norm",
-    "softmax": "norm",
-    "rope": "rope",
-    "activation": "activation",
-    "add": "add",
-    "residual": "add",
-    "copy": "add",
-    "scale": "add",
-    "embedding": "embedding",
-    "gather": "embedding",
-    "quantise": "quantise",
-    "quantise-dynamic": "quantise-dynamic",
-}
-"""Kind of operation -> kind in the calibration file whose constants it takes (softmax, copies and the like have no
-table of their own)."""
+MEASURED_KERNEL = {
+    "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
+    "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",
+    "optimizer": "add",
+}  # fmt: skip
+"""Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 
 
 def elementwise_time(
@@ -60,15 +46,14 @@ def elementwise_time(
     c: ElementwiseConstants = IDEAL,
     row_bytes: Num = 0.0,
     sms: Num = 1.0,
-    hot: Num = 0.0,
 ) -> Num:
     """Time in s of a kernel that moves `traffic` bytes (reads and writes together); all arguments broadcast.
 
     bandwidth: DRAM B/s of the datasheet; row_bytes: B that one token's row moves (0 leaves that term out); sms:
-    streaming multiprocessors; hot: share of the traffic that a warm L2 serves (0 in a model's step).
+    streaming multiprocessors.
 
       t = t0 + max(T, row_bytes sms / (row bandwidth)) + ramp T / (T + 5 us)
-      T = (1 - 0.8 hot) traffic / (eff bandwidth)
+      T = traffic / (eff bandwidth)
 
     Source: roofline (Williams et al. 2009) with a launch floor; constants fitted, see rooflm_fit.elementwise.
 
@@ -78,7 +63,7 @@ def elementwise_time(
     >>> round(float(elementwise_time(10e6, bandwidth=2e12, c=c)) * 1e6, 3)  # 2 + 10 + 3 * 10 / 15
     14.0
     """
-    t_dram = traffic * ((1.0 - L2_SAVES * hot) / (c.eff * bandwidth))
+    t_dram = traffic / (c.eff * bandwidth)
     t_row = row_bytes * (sms / (c.row * bandwidth))
-    t: Num = c.t0 + larger(t_dram, t_row) + c.ramp * t_dram / (t_dram + START)
+    t: Num = c.t0 + larger(t_dram, t_row) + filling(t_dram, c.ramp)
     return t

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.kernels.blend import filling, part_overlap
 from rooflm.units import Num
 
 
@@ -48,7 +49,7 @@ class GemmConstants(NamedTuple):
 
 
 IDEAL = GemmConstants()
-"""No overheads, efficiencies of 1. Tiles and waves stay; `ideal_gemm_time` is the physical bound without them."""
+"""No overheads, efficiencies of 1. Tiles and waves stay; the roofline is the physical bound without them."""
 
 TILES = ((16, 64), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128))
 """Candidate tiles (bm, bn). More of them changed the error by under 0.1 points."""
@@ -56,28 +57,10 @@ FULL_TILE = 128 * 256
 MAX_SPLIT = 64.0
 LONG = 400e-6
 """s of ideal time at which half of `thr` is lost."""
-START = 5e-6
-"""s of DRAM time at which half of `ramp` is paid."""
-L2_SAVES = 0.8
-"""Share of the DRAM time that vanishes when all operands are warm in L2 (about five times faster)."""
 PARTIAL_BYTES = 8.0
 """Bytes an output element and part of k: one fp32 write and one read."""
 BLOCK = 1 << 13
 """Points evaluated with all tiles at once; above it fewer tiles at a time, to stay in cache and save memory."""
-
-
-def ideal_gemm_time(
-    m: Num, n: Num, k: Num, *, weight_bytes: Num, act_bytes: Num, out_bytes: Num, peak: Num, bandwidth: Num
-) -> Num:
-    """The roofline of a GEMM in s: t = max(2 m n k / peak, (n k w + m k a + m n o) / bandwidth). Williams et al. 2009.
-
-    >>> float(ideal_gemm_time(8192, 8192, 8192, weight_bytes=2, act_bytes=2, out_bytes=2, peak=1e15, bandwidth=1e12))
-    0.001099511627776
-    """
-    m, n, k = m * 1.0, n * 1.0, k * 1.0  # integer products overflow 32 bits
-    traffic = n * k * weight_bytes + m * k * act_bytes + m * n * out_bytes
-    t: Num = np.maximum(2.0 * m * n * k / peak, traffic / bandwidth)
-    return t
 
 
 def gemm_time(
@@ -92,19 +75,16 @@ def gemm_time(
     bandwidth: Num,
     sms: Num,
     c: GemmConstants,
-    hot: Num = 0.0,
-    hot_act: Num = 0.0,
 ) -> Num:
     """Time in s of C[m, n] = A[m, k] B[n, k]ᵀ; every argument and constant may be an array, all broadcast.
 
     weight_bytes, act_bytes, out_bytes: B an element of B, A and C; peak: dense FLOP/s and bandwidth: B/s of the
-    datasheet; sms: streaming multiprocessors; hot, hot_act: share of B and C, and of A, that a warm L2 serves (0 in a
-    model's step, see `warm_share`).
+    datasheet; sms: streaming multiprocessors.
 
-      t = t0 + smooth_max(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + t_quantise
+      t = t0 + part_overlap(t_sm / (1 - thr x / (1 + x)), t_mem + ramp t_mem / (t_mem + 5 us)) + t_quantise
       x = (2 m n k / peak / 400 us)²,  t_sm from `_sm_time`
-      t_mem = ((n k w + m n o) (1 - 0.8 hot) + m k a (1 - 0.8 hot_act)) / (eff_m bandwidth)
-      t_quantise = 3 q_pass m (k + q_row) (1 - 0.8 hot_act) / bandwidth
+      t_mem = (n k w + m n o + m k a) / (eff_m bandwidth)
+      t_quantise = 3 q_pass m (k + q_row) / bandwidth
 
     Source: tile and wave quantisation, NVIDIA "Matrix Multiplication Background User's Guide" (DU-09799-001);
     constants fitted to measured kernels (see rooflm_fit.gemm for data and errors).
@@ -119,10 +99,9 @@ def gemm_time(
     mnk = mn * k
     x = (mnk * (2.0 / (LONG * peak))) ** 2
     t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c) / (1.0 - c.thr * x / (1.0 + x))
-    cold, cold_act = (1.0 - L2_SAVES * hot) / bandwidth, (1.0 - L2_SAVES * hot_act) / bandwidth
-    t_mem = ((n * k * weight_bytes + mn * out_bytes) * cold + m * k * (act_bytes * cold_act)) / c.eff_m
-    t_mem = t_mem + c.ramp * t_mem / (t_mem + START)
-    t: Num = c.t0 + smooth_max(t_sm, t_mem, c.mix) + m * (k + c.q_row) * (3.0 * c.q_pass * cold_act)
+    t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
+    t_mem = t_mem + filling(t_mem, c.ramp)
+    t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix) + m * (k + c.q_row) * (3.0 * c.q_pass / bandwidth)
     return t
 
 
@@ -167,31 +146,3 @@ def _sm_time(
 
 
 _TILE_AXIS = np.array(TILES, dtype=np.float64).T
-
-
-def smooth_max(a: Num, b: Num, mix: Num) -> Num:
-    """Between max(a, b) at mix 0 and a + b at mix 1: (a + b + sqrt((a - b)² + 4 mix a b)) / 2, any one unit.
-
-    >>> float(smooth_max(3.0, 4.0, 0.0)), float(smooth_max(3.0, 4.0, 1.0))
-    (4.0, 7.0)
-    """
-    d = a - b
-    t: Num = 0.5 * (a + b + np.sqrt(d * d + (4.0 * mix) * a * b))
-    return t
-
-
-def warm_share(footprint: Num, copies: Num, l2: Num) -> Num:
-    """Share of a benchmark loop's traffic that L2 serves; benchmarks only, a model's step has none of it.
-
-    footprint: B touched before the loop comes back to the same buffers; copies: weight buffers it cycles through;
-    l2: B of cache that it can fill (about half of L2 where that is two partitions holding duplicates). All is warm
-    well under footprint = l2 and none well over it, as measured on L40S (times jump threefold between footprints of
-    0.90 and 0.97 of L2), but for loops over one or two buffers, of which up to a quarter of the cache survives.
-
-    >>> [round(float(warm_share(f, 6, 100e6)), 3) for f in (50e6, 100e6, 200e6)]
-    [1.0, 0.5, 0.0]
-    """
-    r = footprint / l2
-    fits = 1.0 / (1.0 + r**16)
-    t: Num = fits + (1.0 - fits) * np.where(np.asarray(copies) <= 2, 0.25, 0.0) / np.maximum(r, 1.0)
-    return t

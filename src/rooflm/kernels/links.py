@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import CollectiveConstants, fitted, hierarchical
-from rooflm.kernels.derating import card
+from rooflm.kernels.derating import derating
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain
 
@@ -18,19 +18,17 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
         return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce" and s.engine.all_reduce == "custom":
         library = s.engine.kernels
-    return [
-        fitted(comm.op, gpu=device.name, architecture=device.architecture, library=library, kind=tier.kind)[0]
-        for tier in s.cluster.tiers
-    ]
+    card = {"gpu": device.kernels_from, "generation": device.kernel_generation}
+    return [fitted(comm.op, **card, library=library, kind=tier.kind)[0] for tier in s.cluster.tiers]
 
 
 def in_engine(
     time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario
 ) -> Num:  # fmt: skip
     """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
-    a network that reaches more or less than the one measured (`kernels.cards`)."""
+    a network that reaches more or less than the one measured (`kernels.derating`)."""
     device, e = s.cluster.device, s.engine
     if not is_plain(e.collective_floor, 1.0):
         empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride).time
         time = time + (e.collective_floor - 1.0) * empty
-    return time * (e.collective_factor / card(device.name, device.architecture, e.runs).network)
+    return time * (e.collective_factor / derating(device, e.runs).network)

@@ -9,22 +9,26 @@ import numpy as np
 
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import lookup, typed
-from rooflm.kernels.training_factors import sibling
+from rooflm.kernels.constants import LEVELS, Match, lookup, typed
+from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 
 
 class Where(NamedTuple):
-    """What picks constants: the device, its generation, whose kernels, the data types of products and cache, and the
-    engine's row."""
+    """What picks constants."""
 
     gpu: str
-    architecture: str
+    """The card whose kernels these are (`Device.kernels_from`)."""
+    generation: str
+    """The generation whose sets stand in for a card without any."""
     kernels: str
+    """Whose kernels: a key of the calibration tables."""
     quant: str
+    """Data type of quantised products as the tables know it."""
     half: str
-    kv: str
+    """Data type of the rest."""
     engine: str = ""
+    """The engine's row."""
 
 
 def weight_dtype(q: Quant, computed: str) -> str:
@@ -48,36 +52,46 @@ def weight_dtype(q: Quant, computed: str) -> str:
     return computed if computed in ("fp8", "int8") else "int8_wo"
 
 
-def where(s: Scenario, r: Any) -> Where:
+def where(s: Scenario, r: Rates) -> Where:
     """What picks the constants of a scenario."""
     device = s.cluster.device
-    kv = "fp8" if float(np.max(s.quant.kv_bits)) <= 8 else r.dtype["half"]
-    name = sibling(device.name) if s.engine.phase == "training" else device.name
-    return Where(name, device.architecture, s.engine.kernels, weight_dtype(s.quant, r.dtype["quant"]),
-                 r.dtype["half"], kv, s.engine.runs)  # fmt: skip
+    quant = weight_dtype(s.quant, r.dtype["quant"])
+    return Where(device.kernels_from, device.kernel_generation, s.engine.kernels, quant, r.dtype["half"], s.engine.runs)
 
 
 @lru_cache(maxsize=4096)
 def constants(family: str, kind: type[Any], w: Where, dtype: str, kernel: str = "") -> Any:
     """The typed constants of a kernel family, by the documented fall-backs of `kernels.constants.lookup`."""
-    return typed(kind, lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel).row)
+    return typed(kind, lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel).row)
+
+
+def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> Match:
+    """The row of the first of these kernels (most special first) that this engine gives the work to.
+
+    A special kernel counts where this very engine was measured with it, at a level no farther than the plain kernel's
+    (the last one); but a kernel for an 8-bit cache (prefill-kv8) also where another engine's stands in.
+
+    >>> w = Where("h200-sxm-141gb", "hopper", "trtllm", "bf16", "bf16")
+    >>> nearest_of("attention", w, "fp8", ("decode-mha", "decode")).row.kernel
+    'decode-mha'
+    """
+    plain = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernels[-1])
+    for kernel in kernels[:-1]:
+        try:
+            found = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel)
+        except UnknownNameError:
+            continue
+        own = found.row.engine == w.kernels and LEVELS.index(found.level) <= LEVELS.index(plain.level)
+        if own or kernel in COMMON:
+            return found
+    return plain
 
 
 @lru_cache(maxsize=4096)
 def first_of(family: str, kind: type[Any], w: Where, dtype: str, kernels: tuple[str, ...]) -> Any:
-    """Constants of the first of these kernels that the calibration file has at all, most special first.
-
-    A name with a suffix that only some engines or GPUs have ("-mha", "-hd512") counts where this very engine has it.
-    """
-    for kernel in kernels[:-1]:
-        try:
-            found = lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernel)
-        except UnknownNameError:
-            continue
-        if found.row.engine == w.kernels or not any(mark in kernel for mark in SPECIAL):
-            return typed(kind, found.row)
-    return typed(kind, lookup(family, w.gpu, w.architecture, w.kernels, dtype, kernels[-1]).row)
+    """The typed constants of `nearest_of`."""
+    return typed(kind, nearest_of(family, w, dtype, kernels).row)
 
 
-SPECIAL = ("-hd", "-mha", "-wide")
-"""Marks of kernels that serve some head sizes or query groups of one engine only."""
+COMMON = ("prefill-kv8",)
+"""Kernels that every engine has, and that differ more from the plain one than between engines."""

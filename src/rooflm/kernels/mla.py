@@ -7,11 +7,14 @@ up-projects K and V to heads of 192 and 128 (most engines), or attends over the 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.kernels.attention import HOT_GAIN, RAMP_S, THROTTLE_S, Number, causal_mean, smooth_max, split_kv_time
+from rooflm.graph.ops import attended
+from rooflm.kernels.attention import THROTTLE_S, Number, split_kv_time
+from rooflm.kernels.blend import filling_soon, smooth_max
 
 
 class MlaPrefillConstants(NamedTuple):
@@ -49,7 +52,6 @@ class MlaDecodeConstants(NamedTuple):
     cta_s: float
     split_s: float
     eff_c: float
-    l2_frac: float
     floor_s: float
     block: float
     max_splits: float
@@ -57,7 +59,7 @@ class MlaDecodeConstants(NamedTuple):
 
 
 IDEAL_MLA_PREFILL = MlaPrefillConstants(0, 1, 0, 0, 64, 0, 0, 0, tile=1, absorbed=0, eff_m=1)
-IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, 0, block=1, max_splits=128, group_tile=1)
+IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max_splits=128, group_tile=1)
 
 
 def mla_prefill_time(
@@ -77,7 +79,7 @@ def mla_prefill_time(
     85.92
     """
     dims = np.where(c.absorbed > 0, 2 * latent + rope, qk_head + v_head)
-    mean, scores = causal_mean(new, past), 2 * dims * heads * batch * new
+    mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
     ideal = scores * mean / peak
     rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
     tiles = batch * np.where(c.absorbed > 0, np.ceil(new * heads / c.tile), heads * np.ceil(new / c.tile))
@@ -94,23 +96,23 @@ def mla_prefill_time(
 def mla_decode_time(
     batch: Number, kv_len: Number, heads: Number,
     *, latent: Number = 512, rope: Number = 64, kv_bytes: Number, peak: Number, bandwidth: Number, sms: Number,
-    c: MlaDecodeConstants, hot: Number = 0.0,
+    c: MlaDecodeConstants,
 ) -> Number:  # fmt: skip
     """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
 
     read = batch kv_len (latent + rope) kv_bytes / bandwidth; a token costs a block 2 group_tile (2 latent + rope)
     FLOPs; groups of more than group_tile heads take several blocks. Otherwise as decode_attention_time. The query's and
-    output's projections (W_UK, W_UV) are GEMMs of the graph, not counted here. `hot`: share of KV in L2 (benchmarks).
+    output's projections (W_UK, W_UV) are GEMMs of the graph, not counted here.
 
     >>> t = mla_decode_time(64, 8192, 16, kv_bytes=2, peak=1e15, bandwidth=4e12, sms=132, c=IDEAL_MLA_DECODE)
     >>> round(float(t) * 1e6, 2)  # 64 x 8192 x 576 x 2 B at 4 TB/s; us
     150.99
     """
     token_bytes = (latent + rope) * kv_bytes
-    read = batch * kv_len * token_bytes * (1 - HOT_GAIN * hot) / (c.eff_m * bandwidth)
+    read = batch * kv_len * token_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(
         batch * np.ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
         c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms, c.max_splits, c.block, c.cta_s, c.split_s,
     )  # fmt: skip
-    kernels = c.launch_s + c.ramp_s * (1 - np.exp(-read / RAMP_S)) + smooth_max(c.sharp, read, worked)
+    kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)
     return smooth_max(4.0, kernels, c.floor_s)

@@ -14,27 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.graph.ops import distinct_experts
-from rooflm.kernels.constants import LEVELS, lookup, typed
+from rooflm.kernels.blend import filling_soon, smooth_max
+from rooflm.kernels.constants import LEVELS, Match, lookup, typed
 from rooflm.units import Num
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
 TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
 """Tile candidates of the grouped GEMMs; finer lists fit no better."""
-RAMP_SCALE = 5e-6
-"""s of transfer over which the memory pipeline fills (as for plain GEMMs)."""
-HOT = 0.8
-"""Share of a weight's DRAM time that an L2 holding it saves (as for plain GEMMs)."""
+JOINED = 3.0
+"""Exponent that joins the SMs' work with device memory's traffic (fitted once; see `blend.smooth_max`)."""
 
 
 class MoEConstants(NamedTuple):
-    """What a kernel reaches on one GPU and dtype: ten numbers, each a number or an array. Times in s.
+    """What a kernel reaches on one GPU and dtype: nine numbers, each a number or an array. Times in s.
 
     start: fixed time of the launches, sort and routing; expert: time for each expert that the rank holds (s);
     eff_c, eff_m: share of peak compute and of DRAM bandwidth; c_sm: bandwidth that one SM can draw, as a multiple of
     its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
     eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
-    stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
-    l2: share of the L2 below which weights stay in it when a benchmark repeats (no part in a model's step).
+    stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop).
     """
 
     start: Num
@@ -46,16 +44,14 @@ class MoEConstants(NamedTuple):
     wave: Num
     eff_pass: Num
     stray: Num
-    l2: Num
 
 
 class Hardware(NamedTuple):
-    """A device as these kernels see it: dense FLOP/s of the dtype, DRAM B/s, SMs, L2 bytes."""
+    """A device as these kernels see it: dense FLOP/s of the dtype, DRAM B/s, SMs."""
 
     peak: Num
     bandwidth: Num
     sms: Num
-    l2: Num
 
 
 class Routing(NamedTuple):
@@ -97,17 +93,6 @@ def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) 
     return Routing(rows, np.minimum(np.minimum(touched, local), rows), 1.0)
 
 
-def balanced(tokens: Num, top_k: Num, experts: Num, ep: Num = 1) -> Routing:
-    """Routing of the balanced benchmark: rows dealt out in turn, so min(T k, E) experts, equally many rows each.
-
-    >>> [float(x) for x in balanced(4, 8, 128, ep=8)]
-    [4.0, 4.0, 0.0]
-    """
-    pairs = tokens * top_k
-    touched = np.maximum(np.minimum(pairs, experts) / ep, 1.0)
-    return Routing(np.maximum(pairs / ep, touched), touched, 0.0)
-
-
 def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
     """Tiles of height `tile` that an expert with `rows` rows takes: ceil(m/b), or its mean where m scatters.
 
@@ -123,29 +108,38 @@ def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
 
 
 def grouped_gemm_time(
-    routing: Routing, n: Num, k: Num, *, hot: Num, weight_bytes: Num, act_bytes: Num, device: Hardware, c: MoEConstants
+    routing: Routing,
+    n: Num,
+    k: Num,
+    *,
+    weight_bytes: Num,
+    act_bytes: Num,
+    device: Hardware,
+    c: MoEConstants,
+    fetched: Num = 1.0,
 ) -> NDArray[Any]:
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
         tiles = experts · tiles(m, bm) · ceil(n/bn),  m = rows / experts
         T_sm = ceil(tiles/SMs) (max(2 bm bn k / (eff_c peak/SMs), (bm a + bn w) k / (c_sm BW/SMs)) + wave)
-        T_dram = bytes (1 - 0.8 hot) / (eff_m BW) + ramp (1 - e^(-T/5us));  t = (T_sm³ + T_dram³)^(1/3)
+        T_dram = T + ramp (1 - e^(-T/5us)), T = bytes / (eff_m BW);  t = (T_sm³ + T_dram³)^(1/3)
 
-    with a, w bytes an element of activations and weights; `hot` is the share of weights that the L2 holds.
+    with a, w bytes an element of activations and weights; `fetched` the share of the weights' bytes that
+    device memory serves (1 but in a benchmark that repeats, whose weights stay in L2 in part).
     Source: tile and wave quantisation as in NVIDIA's "Matrix multiplication background" user guide; one SM's limited
     bandwidth is what few, wide experts meet (down projection: 32 tiles on 132 SMs).
     """
-    rank = _rank((*routing, n, k, hot, weight_bytes, act_bytes, *device, *c))
+    rank = _rank((*routing, n, k, fetched, weight_bytes, act_bytes, *device, *c))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
     each = routing.rows / np.maximum(routing.experts, 1e-12)
     tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
     compute = bm * bn * (2.0 * device.sms * k / (c.eff_c * device.peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * device.sms / (c.c_sm * device.bandwidth))
     on_sm = np.min(np.ceil(tiles / device.sms) * (np.maximum(compute, memory) + c.wave), axis=0)
-    moved = routing.experts * n * k * weight_bytes * (1.0 - HOT * hot) + routing.rows * (k * act_bytes + n * 2.0)
+    moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
     dram = moved / (c.eff_m * device.bandwidth)
-    dram = dram - c.ramp * np.expm1(-dram / RAMP_SCALE)
-    return np.asarray(np.cbrt(on_sm * on_sm * on_sm + dram * dram * dram))
+    dram = dram + filling_soon(dram, c.ramp)
+    return np.asarray(smooth_max(JOINED, on_sm, dram))
 
 
 def _rank(values: Iterable[Num]) -> int:
@@ -175,14 +169,14 @@ def moe_time(
     weight_bytes: Num = 2.0,
     act_bytes: Num = 2.0,
     gathered: Num = 1.0,
-    warm: Num = 0.0,
+    fetched: Num = 1.0,
 ) -> Num:
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: an expert's, before tp; gated: 1 for gate and up projections, 0 for one;
     weight_bytes, act_bytes: bytes an element in the GEMMs, scales included; gathered: 1 where each rank sees all
-    tokens (all-gather or replicated), 0 where an all-to-all brings it only its own; warm: 1 for a benchmark that
-    repeats with the weights in L2, 0 for a step of a model.
+    tokens (all-gather or replicated), 0 where an all-to-all brings it only its own; fetched: share of the weights'
+    bytes that device memory serves (an argument only fits of warm benchmarks give: both products' traffic has it).
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
@@ -190,21 +184,19 @@ def moe_time(
     (permute writes and finalise reads h a row; the activation reads 1 + gated and writes 1 times w.)
     Fitted by `rooflm_fit.moe`.
 
-    >>> h200 = Hardware(989e12, 4.8e12, 132, 50e6)
-    >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01, 0.5)
-    >>> routing = balanced(16, 8, 128)   # 128 experts of 3 · 2048 · 768 weights: 252 us at full bandwidth, measured 301
+    >>> h200 = Hardware(989e12, 4.8e12, 132)
+    >>> fused = MoEConstants(18e-6, 3e-8, 0.9, 0.97, 2.0, 7e-6, 1e-6, 0.45, 0.01)
+    >>> routing = Routing(128.0, 128.0, 0.0)   # 128 experts of 3 · 2048 · 768 weights: 252 us at full bandwidth
     >>> seconds = moe_time(16, 2048, 768, routing, top_k=8, experts=128, device=h200, c=fused)
-    >>> round(float(seconds) * 1e6)
+    >>> round(float(seconds) * 1e6)   # measured: 301
     311
     """
     w = width / tp
     matrices = 2.0 + gated
-    held = routing.experts * hidden * w * matrices * weight_bytes
-    hot = warm / (1.0 + (held / (c.l2 * device.l2)) ** 4)
-    rank = _rank((*routing, w, hidden, matrices, hot, weight_bytes, act_bytes, *device, *c))
+    rank = _rank((*routing, w, hidden, matrices, fetched, weight_bytes, act_bytes, *device, *c))
     n, k = _stack((1.0 + gated) * w, hidden, rank), _stack(hidden, w, rank)
     gemms = grouped_gemm_time(
-        routing, n, k, hot=hot, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
+        routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
     ).sum(axis=0)
     rows = routing.rows + c.stray * gathered * np.maximum(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * w) * 2.0 + tokens * hidden * 4.0
@@ -212,15 +204,20 @@ def moe_time(
     return np.where(np.asarray(tokens) > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
 
 
-def fitted(
-    *, gpu: str, architecture: str, engine: str, dtype: str, expert_parallel: bool = False
-) -> tuple[MoEConstants, float]:
-    """Constants of an engine's usual kernels, and the error in per cent to expect of them.
+def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> Match:
+    """The row of an engine's usual kernels.
 
     Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
     and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one.
     """
     kernels = ("",) if expert_parallel else ("tp", "")
-    matches = [lookup("moe", gpu, architecture, engine, dtype, kernel) for kernel in kernels]
-    best = min(matches, key=lambda match: LEVELS.index(match.level))
+    matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
+    return min(matches, key=lambda match: LEVELS.index(match.level))
+
+
+def fitted(
+    *, gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False
+) -> tuple[MoEConstants, float]:
+    """Constants of `usual` kernels, and the error in per cent to expect of them."""
+    best = usual(gpu, generation, engine, dtype, expert_parallel)
     return typed(MoEConstants, best.row), best.mape

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Measured
 from rooflm.graph.ops import Op
+from rooflm.kernels.blend import smooth_max
+from rooflm.kernels.rates import Rates
 from rooflm.units import Num
 
 FEW_ROWS = 16
@@ -33,9 +35,7 @@ def product_time(flops: Num, bytes_: Num, rows: Num, *, peak: Num, bandwidth: Nu
     """
     compute = flops * (1 + c.half_rows / np.maximum(rows, 1)) / peak
     traffic = bytes_ / (bandwidth * np.where(np.asarray(rows) <= 1, c.vector, c.matrix))
-    longest = np.maximum(np.maximum(compute, traffic), 1e-30)
-    joined: Num = longest * ((compute / longest) ** c.sharp + (traffic / longest) ** c.sharp) ** (1 / c.sharp)
-    return joined
+    return smooth_max(c.sharp, compute, traffic)
 
 
 def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share: Num, c: Measured) -> Num:
@@ -48,7 +48,7 @@ def attention_time(flops: Num, bytes_: Num, *, peak: Num, bandwidth: Num, share:
     return np.maximum(flops / (peak * c.attention), bytes_ / (bandwidth * share))
 
 
-def op_time(op: Op, c: Measured, r: Any) -> Num:
+def op_time(op: Op, c: Measured, r: Rates) -> Num:
     """Seconds of one execution of an op, its launches included."""
     time: Num
     if op.kind in ("gemm", "moe"):
@@ -66,7 +66,7 @@ def op_time(op: Op, c: Measured, r: Any) -> Num:
     return time + c.launch * op.launches
 
 
-def times(ops: Sequence[Op], floor: NDArray[Any], c: Measured, r: Any) -> NDArray[Any]:
+def times(ops: Sequence[Op], floor: NDArray[Any], c: Measured, r: Rates) -> NDArray[Any]:
     """Seconds of ops in the shape of their roofline `floor`, (ops, ...), with the constants of the data type in which
     the rest of the model works. The rates are reached ones, so that the floor does not bind: streams may stay in a
     cache."""

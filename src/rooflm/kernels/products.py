@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.graph.ops import Op, stacked
-from rooflm.kernels.derating import card, few_rows_time
+from rooflm.kernels.blend import filling
+from rooflm.kernels.derating import derating, few_rows_time
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
+from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain
 
 
-def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Any) -> NDArray[Any]:
+def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
     chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
     c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
@@ -32,8 +34,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     if s.engine.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
         time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
-    reach = card(w.gpu, w.architecture, w.engine)
-    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reach.compute), m, reach.few))
+    reached = derating(s.cluster.device, w.engine)
+    return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reached.compute), m, reached.few))
 
 
 def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
@@ -46,23 +48,23 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     return c
 
 
-def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Any) -> Num:
+def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Rates) -> Num:
     """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
     share of the bandwidth as in a product, and the vector units do the arithmetic."""
     stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
     ramp = np.minimum(c.ramp, VECTOR_RAMP)
-    t: Num = c.t0 + np.maximum(stream + ramp * stream / (stream + 5e-6), 2.0 * m * n * k / r.peak["vector"])
+    t: Num = c.t0 + np.maximum(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
     return t
 
 
-def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Any) -> Num:
+def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
     narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
     t: Num = s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
     return t
 
 
-def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Any) -> Num:
+def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
     """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
     in engines that hold activations in fp32."""
     if is_plain(s.engine.convert, 0):

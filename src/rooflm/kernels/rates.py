@@ -14,7 +14,6 @@ class Rates(NamedTuple):
 
     peak: dict[str, Num]
     dtype: dict[str, str]
-    exact: bool
     dram: Num
     l2: Num
     l1: Num
@@ -31,13 +30,13 @@ def rates(s: Scenario) -> Rates:
     wide = q.weight_bits if isinstance(q.weight_bits, int | float) else 16
     act = q.act_bits if isinstance(q.act_bits, int | float) else 16
     half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)
-    quant, exact = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
+    quant, _ = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
     vector = "fp32" if "fp32" in d.peak else half
     names = {"quant": quant, "half": half, "vector": vector}
     flat = e.mode == "flat"
     compute, memory = (e.compute, e.memory) if flat else (1.0, 1.0)
     peak = {k: d.peak[v] * compute for k, v in names.items()}
     return Rates(
-        peak, names, exact, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,
+        peak, names, d.dram.bandwidth * memory, d.l2.bandwidth * memory, d.l1.bandwidth * memory, d.l2.size,
         d.l1.size,
     )  # fmt: skip

@@ -83,7 +83,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
 
 def _shape(op: Op) -> tuple[int, ...]:
     """Broadcast shape of all that an op's time depends on."""
-    arrays = [x for x in (op.flops, op.bytes, op.aside, op.launches, *op.shape) if isinstance(x, np.ndarray)]
+    arrays = [x for x in (op.flops, op.bytes, op.overlapped, op.launches, *op.shape) if isinstance(x, np.ndarray)]
     return np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
 
 

@@ -26,16 +26,6 @@ def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, flo
     return {**rows.get(architecture, {}), **rows.get(device, {})}
 
 
-def sibling(device: str) -> str:
-    """The measured card with the die of a card that has no kernel data of its own, else the card itself: cards of one
-    die differ in memory and power, which the formulas take from the datasheet.
-
-    >>> sibling("a100-sxm-40gb"), sibling("h100-sxm-80gb")
-    ('a100-sxm-80gb', 'h100-sxm-80gb')
-    """
-    return str(table()["die"].get(device, device))
-
-
 def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4; or of a scheme by name
     (mxfp8, whose scales the matrix units apply themselves); times that of a scheme with kernels of its own

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.api import InferGrid
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row
 from rooflm.sweep.axes import Axis
+from rooflm.sweep.grid import Grid
 
 NUMERIC = ("batch", "prompt", "output")
 
@@ -44,7 +44,7 @@ def coordinates(case: Case) -> dict[str, Any]:
     return numbers | texts | {"optimisation": optimisation_of(case)}
 
 
-def as_grid(rows: Sequence[Row], task: str = "infer") -> InferGrid:
+def as_grid(rows: Sequence[Row], task: str = "infer") -> Grid:
     """Medians over the axes that vary; a cell without a value says why (out of memory, failed, not measured).
 
     Bytes and memory are those of the rank with the most. Raises RooflmError when nothing of the task was measured.
@@ -72,4 +72,4 @@ def as_grid(rows: Sequence[Row], task: str = "infer") -> InferGrid:
         arrays["fits"][place], arrays["reason"][place] = True, ""
         cells = arrays.setdefault(r.metric, np.full(shape, np.nan))
         cells[place] = np.fmax(cells[place], r.stat.value)
-    return InferGrid(axes, fixed, arrays)
+    return Grid(axes, fixed, arrays)

@@ -20,7 +20,6 @@ from rooflm.sweep.files import check_target, table, write_whole
 from rooflm.version import __version__
 
 FORMATS = ("csv", "parquet")
-STATUS = ("ok", "oom", "failed")
 
 
 class Stat(NamedTuple):

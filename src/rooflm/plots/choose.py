@@ -214,7 +214,7 @@ def heatmap(grid: Any, key: str) -> HeatMap:
     values, why = _masked(grid, key)
     order = _order(axes, pair)
     values, why = np.transpose(values, order), np.transpose(why, order)
-    scale = scale_of(key, values, grid.keys)
+    scale = scale_of(key, values, grid.outputs)
     y, x = pair
     panels = tuple(Panel(name, values[place] * scale.factor, why[place]) for place, name in others)
     title = f"{scale.heading}\n{subject(grid)}"
@@ -237,7 +237,7 @@ def lines(grid: Any, key: str) -> Lines:
     if count > MOST_PANELS:
         raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
     values, why = _masked(grid, key)
-    scale = scale_of(key, values, grid.keys)
+    scale = scale_of(key, values, grid.outputs)
     drawn = [a for a in rest if a not in pages]
     order = [axes.index(a) for a in (*pages, *drawn, x)]
     values, why = np.transpose(values, order) * scale.factor, np.transpose(why, order)
@@ -271,7 +271,7 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
         raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
     labels = tuple("\n".join(words(a, i) for a, i in zip(axes, p, strict=True)) for p in np.ndindex(*shape))
     _, why = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")
-    scale = scale_of(group, np.asarray(sum(parts.values())), grid.keys)
+    scale = scale_of(group, np.asarray(sum(parts.values())), grid.outputs)
     limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else None
     title = f"{scale.heading}\n{subject(grid)}"
     return Bars(
@@ -288,7 +288,7 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
 def pareto(grid: Any) -> Front:
     """Throughput per GPU against tokens a second for a user, over legal points; a front for each structural point."""
     axes: list[Axis] = list(grid.axes)
-    if "step_time_s" in grid.keys:
+    if "step_time_s" in grid.outputs:
         raise RooflmError("a Pareto front is of inference: draw training as lines, heatmap, parts or memory")
     for need in ("tpot_s", "output_tokens_per_s_per_gpu"):
         check_value(need, grid.arrays)

@@ -5,7 +5,6 @@ plots.py chooses the picture from the shape of the answer; plots_mpl.py and plot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.inference_results import INFER_KEYS
+from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.results import Output, Outputs
 
 Array = NDArray[Any]
 
@@ -191,14 +191,15 @@ SHARES = ("mfu", "mfu_causal", "hfu", "mbu", "prefill_mfu", "decode_mbu", "busy"
 """Outputs that people read in per cent."""
 
 
-def scale_of(key: str, values: Array, keys: Mapping[str, tuple[str, str]] = INFER_KEYS) -> Scale:
+def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale:
     """How to write the values of an output: milliseconds, GiB, per cent, and a logarithmic axis where they span much.
 
     >>> scale_of("tpot_s", np.array([0.01, 0.02])).label
     'time per output token, mean over the output (ms)'
     """
     root = key.split(".")[0]
-    meaning, unit = keys.get(root, (key.replace("_", " "), ""))
+    row = outputs.get(root) or Output(root, key.replace("_", " "), "", str)
+    meaning, unit = row.meaning, row.unit
     if "." in key:
         meaning = f"{meaning}: {key.split('.', 1)[1].replace('_', ' ')}"
     real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)

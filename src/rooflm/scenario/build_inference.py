@@ -6,21 +6,26 @@ Bad input raises RooflmError with one sentence: the field, the value, the rule, 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping as Dict
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.fields import shown
-from rooflm.catalogue.hardware import Cluster
+from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
-from rooflm.catalogue.quant import parse_quant
+from rooflm.catalogue.quant import Quant, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.bounds import allowed, effective
+from rooflm.scenario.checks import whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
@@ -35,40 +40,28 @@ class Request(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def whole(name: str, value: Any, least: int = 1) -> Num:
-    """A whole number of at least `least` (or an array of them); RooflmError otherwise.
-
-    >>> whole("tp", 8)
-    8
-    """
-    if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float | np.number)):
-        raise RooflmError(f"{name} is {value!r}, but it must be a whole number of at least {least}")
-    flat = np.asarray(value, dtype=float)
-    bad = flat[~(np.isfinite(flat) & (flat == np.floor(flat)) & (flat >= least))] if flat.ndim else None
-    if bad is None:
-        number = float(flat)
-        if not (math.isfinite(number) and number == math.floor(number) and number >= least):
-            raise RooflmError(f"{name} is {shown(value)}, but it must be a whole number of at least {least}")
-        return int(number)
-    if bad.size:
-        raise RooflmError(f"{name} is {shown(bad.flat[0])}, but it must be a whole number of at least {least}")
-    return flat
-
-
-def find_cluster(gpu: str | None, cluster: str | None) -> tuple[Cluster, list[str]]:
-    """The cluster of a device, or a named cluster with its own or the given device; and what was assumed."""
+def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tuple[Cluster, list[str]]:
+    """The cluster of a device, or a given cluster with its own or the given device; and what was assumed."""
     if cluster:
-        device = catalogue.load_device(gpu) if gpu else None
+        device = catalogue.load_device(gpu) if isinstance(gpu, str) else gpu
+        if isinstance(cluster, Cluster):
+            return cluster if device is None else replace(cluster, device=device), []
         return catalogue.load_cluster(cluster, device), []
     if not gpu:
         raise RooflmError("gpu is missing: name one with --gpu (see `rooflm list gpus`) or a cluster with --cluster")
-    name = catalogue.default_cluster(gpu)
-    return catalogue.load_cluster(name, catalogue.load_device(gpu)), [f"cluster {name}"]
+    name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    found = catalogue.load_cluster(name, gpu)
+    own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
+    return found, [f"cluster {name}", *own]
 
 
 def find_model(model: str | Model) -> Model:
     """A model given by name or path, or a Model as it is."""
-    return model if isinstance(model, Model) else load_model(model)
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, str | os.PathLike):
+        raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
+    return load_model(str(model))
 
 
 def node_size(cluster: Cluster) -> int:
@@ -115,8 +108,17 @@ def tensor_degree(model: Model, rest: Num, node: int) -> Num:
     return tp if is_array(rest) else int(tp)
 
 
-def quant_for(model: Model, name: str | None, assumed: list[str]) -> Any:
+def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
+    """An engine by the name of its row, on the card of a cluster where one is given, or as it is."""
+    if isinstance(engine, Engine):
+        return engine
+    return load_engine(engine, "" if cluster is None else cluster.device.name)
+
+
+def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type."""
+    if isinstance(name, Quant):
+        return name
     if name:
         return parse_quant(name)
     chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
@@ -137,41 +139,33 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
-def build_inference(
-    *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
-    ep: Any = None, cp: Any = None, batch: Any = 1, prompt: Any = 512, output: Any = 128, cached: Any = 0,
-    logits: str = "last", quant: str | None = None, engine: str | None = None,
-    efficiency: str | Efficiency | None = None,
-    cluster: str | None = None, sets: Dict[str, Any] | None = None, alone: bool = True,
-) -> Request:  # fmt: skip
-    """A Scenario for inference. Numbers may be arrays. Raises RooflmError for bad input.
+def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Request:
+    """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
+    Raises RooflmError for bad input.
     """
+    given = filled("infer", arguments)
     assumed: list[str] = []
     warnings: list[str] = []
     found = find_model(model)
-    machine, said = find_cluster(gpu, cluster)
+    machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
+    efficiency, engine = given["efficiency"], given["engine"]
     mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
     if efficiency is None:
         assumed.append("efficiency calibrated")
     if engine is None:
-        own = catalogue.own_row("engine", gpu)
+        own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
-    runner = load_engine(engine, machine.device.name)
-    degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
-    scheme = quant_for(found, quant, assumed)
-    work = Workload(
-        batch=whole("batch", batch), prompt=whole("prompt", prompt), output=whole("output", output),
-        cached=whole("cached", cached, 0), logits=logits,
-    )  # fmt: skip
-    if logits not in ("last", "all"):
-        raise RooflmError(f"logits is {logits!r}, but it must be 'last' or 'all'")
-    mapping = Mapping(**degrees)
-    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), sets or {})
-    effective(scenario, sets or {}, training=False)
+    runner = find_engine(engine, machine)
+    degrees = split_degrees(found, machine, given, assumed)
+    scheme = quant_for(found, given["quant"], assumed)
+    work = Workload(**fields_at("workload", "infer", given))
+    mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
+    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})
+    effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))

@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import PRESETS, Quant
+from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.bounds import effective
 from rooflm.scenario.build_inference import (
     Request,
     apply_sets,
     find_cluster,
+    find_engine,
     find_model,
     split_degrees,
-    whole,
 )
-from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES, Mapping
+from rooflm.scenario.checks import whole
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING, refuse
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
-from rooflm.scenario.training import OPTIMIZERS, Training
+from rooflm.scenario.training import Training
 from rooflm.units import is_array
 
 DTYPES: dict[str, Quant] = {
@@ -86,117 +87,100 @@ def group_order(text: str | None) -> tuple[str, ...]:
 
 def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Engine, assumed: list[str]) -> Mapping:
     """The Mapping from what was given, the degrees, and the framework's habits where nothing was."""
-    sp = given["sp"]
-    tp = degrees.get("tp", 1)
-    if sp is None:
-        sp = runner.sequence_parallel and (is_array(tp) or tp > 1)
-        if sp:
+    asked = fields_at("mapping", "train", given) | dict(degrees)
+    tp, vp = asked.get("tp", 1), asked["vp"]
+    if "sp" not in asked:
+        asked["sp"] = bool(runner.sequence_parallel and (is_array(tp) or tp > 1))
+        if asked["sp"]:
             assumed.append("sp on")
-    zero = given["zero"]
-    if zero is None:
-        zero = runner.zero
-        assumed.append(f"zero {shown(zero)}")
-    vp = whole("vp", given["vp"])
-    name = given["schedule"] or ("interleaved" if is_array(vp) or vp > 1 else "1f1b")
-    if given["recompute"] is None and not given["recompute_modules"]:
+    if "zero" not in asked:
+        assumed.append(f"zero {shown(runner.zero)}")
+    asked["zero"] = zero_stage(asked.get("zero", runner.zero))
+    asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
+    again = asked.setdefault("recompute_modules", ())
+    if "recompute" not in asked and not again:
         assumed.append("recompute none")
-    policy = one_of("recompute", given["recompute"] or "none", RECOMPUTE)
-    again = _names("recompute_modules", given["recompute_modules"] or (), MODULES)
+    policy = asked.get("recompute", "none")
     if "core_attn" in again and policy == "none":
         policy = "selective"
     if again and policy not in ("none", "selective"):
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
     if policy == "selective" and runner.selective == "ops" and not again:
         policy = "ops"
-    return Mapping(
-        **degrees, vp=vp, sp=bool(sp), micro_batch=whole("micro_batch", given["micro_batch"]),
-        recompute=policy, recompute_modules=again,
-        recompute_layers=whole("recompute_layers", given["recompute_layers"], 0), zero=zero_stage(zero),
-        fsdp_group=whole("fsdp_group", given["fsdp_group"], 0), schedule=one_of("schedule", name, SCHEDULES),
-        order=group_order(given["order"]),
-    )  # fmt: skip
+    return Mapping(**asked | {"recompute": policy, "order": group_order(given["order"])})
 
 
-def build_training(
-    *, model: str | Model, gpu: str | None = None, gpus: Any = None, tp: Any = None, pp: Any = None, dp: Any = None,
-    cp: Any = None, ep: Any = None, vp: Any = 1, sp: bool | None = None, batch: Any = None, seq: Any = 2048,
-    micro_batch: Any = 1, recompute: str | None = None, recompute_layers: Any = 0, recompute_modules: Any = None,
-    zero: Any = None, fsdp_group: Any = 0, schedule: str | None = None, order: str | None = None,
-    tokens: Any = 0, dtype: str = "bf16", optimizer: str = "adam",
-    dropout: bool | None = None, lora_rank: Any = 0, lora_modules: Any = None, base_bits: Any = 16,
-    options: Training | None = None,
-    engine: str | None = None, efficiency: str | Efficiency | None = None, cluster: str | None = None,
-    sets: Dict[str, Any] | None = None, alone: bool = True,
-) -> Request:  # fmt: skip
-    """A Scenario for training. Numbers may be arrays. Raises RooflmError for bad input.
-
-    batch: sequences a step in all; tokens: of the whole run; options: any other field of `Training` ready made;
-    alone: as in `build_inference`.
-    """
-    assumed: list[str] = []
-    warnings: list[str] = []
-    found = find_model(model)
-    machine, said = find_cluster(gpu, cluster)
-    assumed += said
-    mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
-    if efficiency is None:
-        assumed.append("efficiency calibrated")
-    if engine is None:
-        own = own_row("engine", gpu)
-        engine = "ideal" if mode.mode == "ideal" else own or "megatron"
-        assumed.append(f"engine {engine}")
-    runner = load_engine(engine)
-    if tp is None and pp is None:
-        tp = pp = 1
-    degrees = split_degrees(found, machine, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep}, assumed)
-    if batch is None:
-        raise RooflmError("batch is missing: give the sequences of one step with --batch")
-    given = {
-        "sp": sp, "vp": vp, "zero": zero, "schedule": schedule, "micro_batch": micro_batch, "recompute": recompute,
-        "recompute_layers": recompute_layers, "recompute_modules": recompute_modules, "fsdp_group": fsdp_group,
-        "order": order,
-    }  # fmt: skip
-    mapping = training_mapping(given, degrees, runner, assumed)
-    if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
-        many = shown(np.max(mapping.vp))
-        warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
-    quant = training_quant(dtype, machine, warnings)
+def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
+    """The Training options from what was given (those of `options` stay), and the framework's habits."""
+    asked = {"dropout": runner.dropout} | fields_at("training", "train", given)
+    if options is not None:
+        asked = {k: v for k, v in asked.items() if k in ("dropout", "lora_modules")}
     start = options or Training()
-    modules = (
-        start.lora_modules if lora_modules is None else _names("lora_modules", lora_modules, Training.lora_modules)
-    )
-    chosen = replace(
-        start, optimizer=one_of("optimizer", optimizer, OPTIMIZERS) if options is None else start.optimizer,
-        loss_scaling=start.loss_scaling or dtype.strip().lower() == "fp16",
-        dropout=runner.dropout if dropout is None else dropout, lora_modules=modules,
-        lora_rank=whole("lora_rank", lora_rank, 0) if options is None else start.lora_rank,
-        base_bits=whole("base_bits", base_bits, 2) if options is None else start.base_bits,
-    )  # fmt: skip
+    chosen = replace(start, **asked)
+    if given["dtype"].strip().lower() == "fp16":
+        chosen = replace(chosen, loss_scaling=True)
     if float(np.min(chosen.base_bits)) < 16 and not chosen.adapters:
         raise RooflmError(
             f"base_bits is {shown(np.min(chosen.base_bits))}, but only a frozen base may be narrow: give lora_rank"
         )
-    work = Workload(batch=whole("batch", batch), seq=whole("seq", seq), tokens=_amount("tokens", tokens))
+    return chosen
+
+
+def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
+    """Fill in the rank, modules and base of a model that was given as a PEFT adapter's folder; what was assumed."""
+    if not model.lora_rank or is_array(given["lora_rank"]) or given["lora_rank"]:
+        return []
+    given |= {"lora_rank": model.lora_rank, "lora_modules": given["lora_modules"] or ",".join(model.lora_modules)}
+    assumed = [f"lora_rank {model.lora_rank}"]
+    if model.quant and not is_array(given["base_bits"]) and given["base_bits"] == 16:
+        given["base_bits"] = max(int(parse_quant(model.quant).weight_bits), 2)
+        assumed.append(f"base_bits {given['base_bits']}")
+    return assumed
+
+
+def build_training(
+    model: str | Model, *, options: Training | None = None, alone: bool = True, **arguments: Any
+) -> Request:
+    """A Scenario for training from the arguments of `train` (see `scenario.arguments`). Numbers may be arrays.
+
+    options: `Training` ready made, which its own arguments then leave as it is; alone: as in `build_inference`. Raises
+    RooflmError for bad input.
+    """
+    given = filled("train", arguments)
+    assumed: list[str] = []
+    warnings: list[str] = []
+    found = find_model(model)
+    machine, said = find_cluster(given["gpu"], given["cluster"])
+    assumed += said
+    efficiency, engine = given["efficiency"], given["engine"]
+    mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
+    if efficiency is None:
+        assumed.append("efficiency calibrated")
+    if engine is None:
+        own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
+        engine = "ideal" if mode.mode == "ideal" else own or "megatron"
+        assumed.append(f"engine {engine}")
+    runner = find_engine(engine)
+    if given["tp"] is None and given["pp"] is None:
+        given |= {"tp": 1, "pp": 1}
+    degrees = split_degrees(found, machine, given, assumed)
+    if given["batch"] is None:
+        raise RooflmError("batch is missing: give the sequences of one step with --batch")
+    mapping = training_mapping(given, degrees, runner, assumed)
+    if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
+        many = shown(np.max(mapping.vp))
+        warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
+    quant = training_quant(given["dtype"], machine, warnings)
+    if options is None:
+        assumed += adapter_of(found, given)
+    chosen = training_options(given, runner, options)
+    work = Workload(**fields_at("workload", "train", given))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
-    scenario = apply_sets(scenario, sets or {})
-    effective(scenario, sets or {}, training=True)
+    scenario = apply_sets(scenario, given["sets"] or {})
+    effective(scenario, given["sets"] or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):
         limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
         warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
     return Request(scenario, tuple(assumed), tuple(warnings))
-
-
-def _names(field: str, given: Any, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Names out of a list of known ones, from a list or a comma list."""
-    names = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
-    return tuple(one_of(field, n, known) for n in names)
-
-
-def _amount(name: str, value: Any) -> Any:
-    """A finite number of at least 0 (or an array of them)."""
-    flat = np.asarray(value, dtype=float)
-    if not np.all(np.isfinite(flat)) or np.any(flat < 0):
-        raise RooflmError(f"{name} is {shown(np.min(flat))}, but it must be a number of at least 0")
-    return value

@@ -196,15 +196,21 @@ def _chosen(s: Scenario) -> str:
     return f"top_k is {shown(one.top_k)}, but there are only {shown(one.experts)} experts: use at most as many"
 
 
+def _blind(mixer: Any) -> Num:
+    """True where a mixer picks tokens by an indexer without a width."""
+    if not isinstance(mixer, Attention | MLA):
+        return False
+    width = mixer.index_heads * mixer.index_dim * (mixer.q_rank if isinstance(mixer, MLA) else 1)
+    return (np.asarray(mixer.index_topk) > 0) & (np.asarray(width) == 0)
+
+
 SHAPES = (
     Rule("kv_heads does not divide the heads",
          lambda s: any_of([a.heads % a.kv_heads != 0 for a in _mixers(s, Attention)]), _grouped),
     Rule("top_k exceeds the experts",
          lambda s: any_of([b.ffn.top_k > b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)]), _chosen),
-    Rule("the indexer has no heads", lambda s: any_of([
-             (a.index_topk > 0) & (a.index_heads * a.index_dim * a.q_rank == 0) for a in _mixers(s, MLA)
-         ]),
-         lambda s: "index_topk is above 0, but then index_heads, index_dim and q_rank must be at least 1"),
+    Rule("the indexer has no heads", lambda s: any_of([_blind(b.mixer) for b in s.model.blocks]),
+         lambda s: "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
 )  # fmt: skip
 """Rules of a model's shapes, as they are before scales and prunings round them."""
 SPLIT = (

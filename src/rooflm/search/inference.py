@@ -2,69 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from rooflm.api import infer_over
+from rooflm.api import INFER, named
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference_results import chosen, flatten, infer_values
+from rooflm.estimate.results import chosen, flatten
 from rooflm.scenario import paths
+from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
-from rooflm.search.search import Room, SearchResult, Task, search
-from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, split_axes, totals
+from rooflm.search.search import Grid, SearchResult, SearchTask, search
+from rooflm.search.splits import (
+    GOALS,
+    SHOWN,
+    SINGLE,
+    TWIN_OUTPUTS,
+    degrees,
+    goal_of,
+    limits_of,
+    listed,
+    split_axes,
+    totals,
+)  # fmt: skip
 from rooflm.sweep.axes import Axis, find_axes, is_list
+
+if TYPE_CHECKING:
+    from rooflm.api import Devices, Engines, Names, Numbers, Schemes
+    from rooflm.catalogue.hardware import Cluster
+    from rooflm.scenario.scenario import Efficiency
 
 BATCHES = (*range(1, 257), *range(264, 1025, 8))
 """Batches of a search that names none: each up to 256, then every eighth up to 1024."""
 
 
-UNDER_LOAD = ("concurrency", "rate", "slo", "spread", "confirm")
-"""Arguments that ask for a search under load."""
-
-
 def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a point or grid: the outputs named, the share of memory in use, and whether the split is
     legal apart from memory."""
-    e = infer_over(axes, **arguments)
+    e = INFER.over(axes, **arguments)
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
-    found = chosen(flatten(infer_values(e, names)), outputs)
+    found = chosen(flatten(e.values(names)), outputs)
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
+@named
 def search_infer(
-    model: str | Model,
-    *,
-    gpu: Any = None,
-    gpus: Any = None,
-    gpus_max: int | None = None,
-    objective: str = "throughput",
-    ttft: float | None = None,
-    tpot: float | None = None,
-    latency: float | None = None,
-    cost: float | None = None,
-    throughput: float | None = None,
-    memory_margin: float | None = None,
-    tp: Any = None,
-    pp: Any = None,
-    dp: Any = None,
-    ep: Any = None,
-    batch: Any = None,
-    token_budget: Any = None,
-    on: str = "local",
-    **more: Any,
-) -> SearchResult:
+    model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None, prompt: int = 512,
+    output: int = 128, cached: int | None = None, logits: str | None = None, token_budget: Numbers | None = None,
+    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
+    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, on: str = "local",
+) -> SearchResult:  # fmt: skip
     """The best way to serve a model under constraints, over every legal split, batch and scheme.
 
-    model, gpu (a list: which is best), quant and engine (lists too), prompt, output and the rest: as `infer` has them.
-    gpus: exactly so many (or a list); gpus_max: any number up to it (default: one node). tp, pp, dp, ep, batch: values
-    allowed (default: all legal ones; batches up to 1024). token_budget: new tokens in a prefill pass, or a list
-    (infinity: prompts go in whole; default: the engine's). `sets` with lists adds variables.
-    Constraints: ttft, tpot, latency (s), cost (USD a million tokens), throughput (least tokens/s), memory_margin
-    (share kept free). objective: throughput (per GPU), total, cost, latency, ttft, tpot or energy.
+    Arguments (tp, pp, dp, ep, batch: values allowed, by default all legal ones; lists in `sets` are searched too):
+      gpu: GPU, or a list of which the best is chosen.
+      gpus: Exactly so many GPUs, or a list.
+      gpus_max: Any number of GPUs up to this (default: one node).
+      cluster: Cluster (default: the GPU's own).
+      tp: Only these tensor parallel degrees.
+      pp: Only these pipeline parallel degrees.
+      dp: Only these data parallel degrees.
+      ep: Only these expert parallel degrees.
+      batch: Only these batches (default: 1 to 1024).
+      prompt: Prompt tokens a request.
+      output: Output tokens a request.
+      cached: Prompt tokens already in the cache (prefix caching).
+      logits: Logits of the 'last' prompt token or of 'all'.
+      token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
+        under load also 512 to 16384 and off.
+      ttft (s): Longest time to first token: of a whole batch; under load: mean.
+      tpot (s): Longest time per output token (mean).
+      latency (s): Longest request (under load: mean).
+      cost: Most USD per million output tokens.
+      throughput (1/s): Least output tokens/s in all.
+      memory_margin: Share of memory to keep free, such as 0.1.
+      objective: throughput (per GPU), total, cost, latency, ttft, tpot or energy.
+      quant: Scheme, or a list.
+      engine: Engine, or a list.
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path; lists are searched.
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
     A point is a batch that comes at once: ttft is that of all its prompts, prefilled together. For users who come and
-    go (continuous batching) see `rooflm.search.under_load.search_load`: under_load, concurrency, rate or slo lead
-    there.
+    go (continuous batching) see `search_serve`.
 
     Exact: every point is evaluated. Raises RooflmError for bad input; no legal point is no error (see `nearest`).
 
@@ -72,16 +96,10 @@ def search_infer(
     >>> found.best.inputs["batch"], found.points
     (8, 2)
     """
-    if more.pop("under_load", False) or any(more.get(k) is not None for k in UNDER_LOAD):
-        from rooflm.search.under_load import search_load
-
-        if batch is not None:
-            raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
-        return search_load(
-            model, gpu=gpu, gpus=gpus, gpus_max=gpus_max, objective=objective, ttft=ttft, tpot=tpot, latency=latency,
-            cost=cost, throughput=throughput, memory_margin=memory_margin, tp=tp, pp=pp, dp=dp, ep=ep,
-            token_budget=token_budget, on=on, **{k: v for k, v in more.items() if k not in UNDER_LOAD or v is not None},
-        )  # fmt: skip
+    asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
+             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}  # fmt: skip
+    more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
+    refuse_kind("search_infer", {"gpu": gpu, **more})
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)
@@ -92,17 +110,16 @@ def search_infer(
         if is_list(more.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
     found = find_model(model)
-    cluster, _ = find_cluster(gpu[0] if is_list(gpu) else gpu, more.get("cluster"))
-    counts = totals(gpus, gpus_max, node_size(cluster))
+    first = next(iter(listed(gpu)), None)
+    machine, _ = find_cluster(first, cluster)
+    counts = totals(gpus, gpus_max, node_size(machine))
     splits = list(degrees(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep}))
     if not splits:
         raise RooflmError(
             f"no split of {found.name} over {', '.join(map(str, counts))} GPUs is legal with these degrees"
         )
-    sizes = batch if is_list(batch) else ([batch] if batch is not None else BATCHES)
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
     one = {k: v for k, v in more.items() if not is_list(v) and k not in ("sets", "zip")}
-    first = gpu[0] if is_list(gpu) else gpu
     for axis in free:  # a bad name or path is found before the sweep
         if axis.name not in one and "." not in axis.name and axis.name not in ("gpu",):
             one[axis.name] = axis.values[0]
@@ -110,6 +127,7 @@ def search_infer(
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
-    task = Task(evaluate, (Room((*free, *split_axes(splits), Axis("batch", tuple(sizes))), fixed),), goal, limits,
-                (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), ALIKE)  # fmt: skip
+    grid = Grid((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
+    task = SearchTask(evaluate, (grid,), goal, limits,
+                      (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), TWIN_OUTPUTS)  # fmt: skip
     return search(task, on, assumed=request.assumed)

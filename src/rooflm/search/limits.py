@@ -1,4 +1,4 @@
-"""Constraints of a search: an output, its bound, and how a broken one is told."""
+"""Constraints of a search: an output, its bound, and how a broken one is described."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Limit(NamedTuple):
         with np.errstate(divide="ignore", invalid="ignore"):
             return value / self.bound - 1 if self.at_most else self.bound / value - 1
 
-    def told(self, value: float) -> str:
+    def described(self, value: float) -> str:
         """A broken bound in words.
 
-        >>> Limit("tpot_s", 0.05, "TPOT", "s").told(0.06)
+        >>> Limit("tpot_s", 0.05, "TPOT", "s").described(0.06)
         'TPOT is 60.0 ms, 20 % above 50.0 ms'
         """
         if value == np.inf:

@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.estimate.results import Answer as Shown
+from rooflm.estimate.results import frame, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
 from rooflm.sweep.workers import spread
+
+if TYPE_CHECKING:
+    import pandas
 
 Array = NDArray[Any]
 KEPT = 10
@@ -41,12 +46,12 @@ class Goal(NamedTuple):
         return values[self.key] if self.less else -values[self.key]
 
 
-class Room(NamedTuple):
-    """One grid of a space: its axes and what does not vary. told: fixed inputs that an answer names."""
+class Grid(NamedTuple):
+    """One grid of a space: its axes and what does not vary. named: fixed inputs that an answer states."""
 
     axes: tuple[Axis, ...]
     fixed: Point
-    told: tuple[str, ...] = ("gpu", "engine", "quant", "schedule", "recompute")
+    named: tuple[str, ...] = ("gpu", "engine", "quant", "schedule", "recompute")
 
 
 class Candidate(NamedTuple):
@@ -63,8 +68,8 @@ class Blocked(NamedTuple):
     why: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SearchResult:
+@dataclass(frozen=True, repr=False)
+class SearchResult(Shown):
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
     blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
     options without effect on the best points, which count once, in words."""
@@ -85,26 +90,58 @@ class SearchResult:
         """The best point, None where no point is legal."""
         return self.top[0] if self.top else None
 
+    def lines(self) -> list[str]:
+        """What was searched, and the best point with what it gives; without one, the nearest and why."""
+        lines = [f"best {self.goal.name} of {self.points} points, {self.feasible} of them legal"]
+        if self.best is not None:
+            return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
+        return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """The best points and the trade-off, in plain Python values."""
+        top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
+        told: dict[str, Any] = plain({"objective": self.goal.name, "points": self.points, "feasible": self.feasible,
+                                      "top": top, "front": front, "assumed": self.assumed})  # fmt: skip
+        return told
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The best points: one a row, inputs then outputs."""
+        rows = [{**c.inputs, **c.outputs} for c in self.top]
+        return frame({k: [r[k] for r in rows] for k in (rows[0] if rows else ())})
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    """Names and values in one line of at most 100 characters, whole pairs only."""
+    line = ""
+    for k, v in values.items():
+        pair = f"{', ' if line else ''}{k} {v}"
+        if len(line) + len(pair) > 100:
+            break
+        line += pair
+    return line
+
 
 Answer = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""A point but for the axes that do not make another answer: its room, its names, its places on the other axes."""
+"""What makes a point another answer than its neighbours: its grid and its places on the axes, less those that an answer
+is the best of (of several batches, say)."""
 
 
-class Spot(NamedTuple):
-    """Where a point is: its room, its block, its flat index inside the block."""
+class Location(NamedTuple):
+    """Where a point is: the number of its grid, its block, its flat index inside the block."""
 
-    room: int
+    grid: int
     block: Block
     at: int
 
 
 class Ranked(NamedTuple):
-    """A legal point: its score, where it is, the answer that it belongs to, what makes answers alike, its outputs."""
+    """A legal point: its score, where it is, the answer that it belongs to, its outputs. signature: score and outputs
+    as text, the same for twins."""
 
     score: float
-    spot: Spot
+    spot: Location
     answer: Answer
-    alike: tuple[str, ...]
+    signature: tuple[str, ...]
     outputs: dict[str, float]
 
 
@@ -114,29 +151,30 @@ class Digest(NamedTuple):
     points: int
     feasible: int
     top: list[Ranked]
-    front: list[tuple[float, float, Spot, dict[str, float]]]
+    front: list[tuple[float, float, Location, dict[str, float]]]
     blocked: Array
     blocked_at: Array
-    nearest: tuple[float, Spot] | None
+    nearest: tuple[float, Location] | None
     least: tuple[float, ...]
-    where: Spot
+    where: Location
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a worker needs to digest any block of any room.
+class SearchTask:
+    """What a worker needs to digest any block of any grid.
 
-    apart: axes along which points are one answer (of several batches, the best); alike: outputs that make two answers
-    of the same score one, the first of the space's order (an option without effect, replicas beside each other).
+    best_of: axes along which points are one answer (of several batches, the best). twin_outputs: answers with the same
+    score and the same of these outputs are twins, of which the first in the space's order stands (an option without
+    effect, replicas beside each other).
     """
 
     evaluate: Evaluate
-    rooms: tuple[Room, ...]
+    grids: tuple[Grid, ...]
     goal: Goal
     limits: tuple[Limit, ...]
     outputs: tuple[str, ...]
-    apart: tuple[str, ...] = ()
-    alike: tuple[str, ...] = ()
+    best_of: tuple[str, ...] = ()
+    twin_outputs: tuple[str, ...] = ()
 
     @cached_property
     def rules(self) -> tuple[Limit, ...]:
@@ -145,21 +183,21 @@ class Task:
         return self.limits if own else (MEMORY, *self.limits)
 
     @cached_property
-    def grids(self) -> tuple[tuple[list[Axis], list[Axis]], ...]:
-        """Structural and numeric axes of each room."""
-        return tuple(grids(room.axes) for room in self.rooms)
+    def axes(self) -> tuple[tuple[list[Axis], list[Axis]], ...]:
+        """Structural and numeric axes of each grid."""
+        return tuple(grids(grid.axes) for grid in self.grids)
 
-    def values(self, room: int, block: Block) -> tuple[Values, tuple[int, ...]]:
+    def values(self, grid: int, block: Block) -> tuple[Values, tuple[int, ...]]:
         """Every output that goal and limits need, over one block, broadcast and flat."""
-        axes, fixed, _ = self.rooms[room]
+        axes, fixed, _ = self.grids[grid]
         count, arguments = block_point(axes, fixed, block)
         shape = tuple(e - b for b, e in block.slices)
         got = self.evaluate(axes=count, outputs=self.outputs, **arguments)
         return {k: np.broadcast_to(np.asarray(v), shape).reshape(-1) for k, v in got.items()}, shape
 
     def __call__(self, part: tuple[int, Block]) -> Digest:
-        room, block = part
-        values, _ = self.values(room, block)
+        grid, block = part
+        values, _ = self.values(grid, block)
         score = np.asarray(self.goal.score(values), dtype=float)
         legal = np.asarray(values["legal"], dtype=bool) & np.isfinite(score)
         excess = [np.asarray(limit.excess(values[limit.key]), dtype=float) for limit in self.rules]
@@ -167,10 +205,10 @@ class Task:
         met = legal & (worst <= 0)
         at = np.flatnonzero(met)
 
-        def spot(i: Any) -> Spot:
-            return Spot(room, block, int(i))
+        def spot(i: Any) -> Location:
+            return Location(grid, block, int(i))
 
-        top = self.distinct(room, block, at[np.argsort(score[at], kind="stable")], score, values)
+        top = self.distinct(grid, block, at[np.argsort(score[at], kind="stable")], score, values)
         (x, less_x), (y, less_y) = self.goal.trade
         trade = [np.asarray(values[k], dtype=float) * (-1 if less else 1) for k, less in ((x, less_x), (y, less_y))]
         edge = at[front(trade[0][at], trade[1][at])] if at.size else at
@@ -183,60 +221,60 @@ class Task:
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
 
-    def answers(self, room: int, block: Block, at: Array) -> Array:
+    def answers(self, grid: int, block: Block, at: Array) -> Array:
         """A number for each point of a block, the same for points of one answer."""
-        _, numeric = self.grids[room]
-        if not any(a.name in self.apart for a in numeric):
+        _, numeric = self.axes[grid]
+        if not any(a.name in self.best_of for a in numeric):
             return at
         shape = tuple(e - b for b, e in block.slices)
         places = np.unravel_index(at, shape)
-        kept = tuple(np.zeros_like(i) if a.name in self.apart else i for a, i in zip(numeric, places, strict=True))
+        kept = tuple(np.zeros_like(i) if a.name in self.best_of else i for a, i in zip(numeric, places, strict=True))
         return np.asarray(np.ravel_multi_index(kept, shape))
 
-    def answer(self, spot: Spot) -> Answer:
+    def answer(self, spot: Location) -> Answer:
         """The answer that a point belongs to."""
-        _, numeric = self.grids[spot.room]
+        _, numeric = self.axes[spot.grid]
         places = np.unravel_index(spot.at, tuple(e - b for b, e in spot.block.slices)) if numeric else ()
         cells = zip(numeric, spot.block.slices, places, strict=True)
-        return spot.room, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.apart)
+        return spot.grid, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.best_of)
 
-    def distinct(self, room: int, block: Block, order: Array, score: Array, values: Values) -> list[Ranked]:
-        """The best points of a block's answers, those alike too. order: its legal points, the best first."""
-        numbers = self.answers(room, block, order)
-        first = np.sort(np.unique(numbers, return_index=True)[1]) if self.apart else range(len(order))
+    def distinct(self, grid: int, block: Block, order: Array, score: Array, values: Values) -> list[Ranked]:
+        """The best points of a block's answers, twins too. order: its legal points, the best first."""
+        numbers = self.answers(grid, block, order)
+        first = np.sort(np.unique(numbers, return_index=True)[1]) if self.best_of else range(len(order))
         kept: list[Ranked] = []
         seen: set[tuple[str, ...]] = set()
         for i in first:
             at = int(order[i])
-            alike = tuple(f"{float(v):.9g}" for v in (score[at], *(values[k][at] for k in self.alike)))
-            seen.add(alike if self.alike else (str(at),))
-            spot = Spot(room, block, at)
-            kept.append(Ranked(float(score[at]), spot, self.answer(spot), alike, outputs_at(values, at)))
+            signature = tuple(f"{float(v):.9g}" for v in (score[at], *(values[k][at] for k in self.twin_outputs)))
+            seen.add(signature if self.twin_outputs else (str(at),))
+            spot = Location(grid, block, at)
+            kept.append(Ranked(float(score[at]), spot, self.answer(spot), signature, outputs_at(values, at)))
             if len(seen) == KEPT:
                 break
         return kept
 
-    def cell(self, spot: Spot) -> Block:
+    def cell(self, spot: Location) -> Block:
         """The block of a point alone."""
         shape = tuple(e - b for b, e in spot.block.slices)
         place = np.unravel_index(spot.at, shape) if shape else ()
         cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
         return Block(spot.block.place, cells)
 
-    def inputs(self, spot: Spot) -> dict[str, Any]:
+    def inputs(self, spot: Location) -> dict[str, Any]:
         """What was chosen at a point."""
-        axes, fixed, names = self.rooms[spot.room]
-        structural, numeric = self.grids[spot.room]
+        axes, fixed, names = self.grids[spot.grid]
+        structural, numeric = self.axes[spot.grid]
         place, cells = self.cell(spot)
         at = {a.name: i for a, i in zip(structural, place, strict=True)}
         at |= {a.name: first for a, (first, _) in zip(numeric, cells, strict=True)}
-        told = {k: v for k, v in fixed.items() if k in names and v is not None}
-        return told | {member.name: member.values[at[axis.name]] for axis in axes for member in axis.members}
+        stated = {k: v for k, v in fixed.items() if k in names and v is not None}
+        return stated | {member.name: member.values[at[axis.name]] for axis in axes for member in axis.members}
 
-    def candidate(self, spot: Spot, outputs: dict[str, float] | None = None) -> Candidate:
+    def candidate(self, spot: Location, outputs: dict[str, float] | None = None) -> Candidate:
         """A point: its inputs and outputs, worked out by itself where they are not known."""
         if outputs is None:
-            outputs = outputs_at(self.values(spot.room, self.cell(spot))[0], 0)
+            outputs = outputs_at(self.values(spot.grid, self.cell(spot))[0], 0)
         inputs = self.inputs(spot)
         if "dp" in outputs and "dp" not in inputs:
             inputs["dp"] = int(outputs["dp"])
@@ -248,26 +286,26 @@ def outputs_at(values: Values, at: int) -> dict[str, float]:
     return {k: float(v[at]) for k, v in values.items() if k != "legal"}
 
 
-def search(task: Task, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
-    """Evaluate every point of the rooms; the best, the front, what rules better points out."""
-    parts = [(i, b) for i, room in enumerate(task.rooms) for b in blocks(room.axes, block)]
+def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
+    """Evaluate every point of the grids; the best, the front, what rules better points out."""
+    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, block)]
     order = {part: i for i, part in enumerate(parts)}
     digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
     limits = task.rules
-    top, alike = merged(task, digests)
+    top, twins = merged(task, digests)
     edges = [e for d in digests for e in d.front]
     kept: Any = front(np.array([e[0] for e in edges]), np.array([e[1] for e in edges])) if edges else []
-    apart = [i for n, i in enumerate(kept) if n == 0 or not near_equal(edges[int(kept[n - 1])], edges[int(i)])]
-    chosen = [task.candidate(*edges[int(i)][2:]) for i in thinned(apart, 4 * KEPT)]
+    different = [i for n, i in enumerate(kept) if n == 0 or not near_equal(edges[int(kept[n - 1])], edges[int(i)])]
+    chosen = [task.candidate(*edges[int(i)][2:]) for i in thinned(different, 4 * KEPT)]
     near = min((d.nearest for d in digests if d.nearest), key=lambda n: n[0], default=None)
     feasible = sum(d.feasible for d in digests)
     best = tuple(task.candidate(t.spot, t.outputs) for t in top)
     return SearchResult(
-        task.goal, sum(size_of(r.axes) for r in task.rooms), feasible, best, tuple(chosen),
+        task.goal, sum(size_of(r.axes) for r in task.grids), feasible, best, tuple(chosen),
         tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
-        without_effect([(task.inputs(t.spot), [task.inputs(s) for s in alike[i]]) for i, t in enumerate(top)]),
+        without_effect([(task.inputs(t.spot), [task.inputs(s) for s in twins[i]]) for i, t in enumerate(top)]),
     )  # fmt: skip
 
 
@@ -288,13 +326,13 @@ def near_equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return bool(np.allclose(one[:2], other[:2], rtol=1e-9, atol=0.0))
 
 
-def merged(task: Task, digests: Sequence[Digest]) -> tuple[list[Ranked], list[list[Spot]]]:
-    """The best answers of all blocks, and the points that are alike to each; of these the first of the space stands."""
+def merged(task: SearchTask, digests: Sequence[Digest]) -> tuple[list[Ranked], list[list[Location]]]:
+    """The best answers of all blocks, and the twins of each; of these the first of the space stands."""
     kept: list[Ranked] = []
-    others: list[list[Spot]] = []
+    others: list[list[Location]] = []
     seen: set[Answer] = set()
     for one in sorted((t for d in digests for t in d.top), key=lambda t: (float(f"{t.score:.12g}"), t.spot)):
-        twin = next((i for i, k in enumerate(kept) if task.alike and one.alike == k.alike), None)
+        twin = next((i for i, k in enumerate(kept) if task.twin_outputs and one.signature == k.signature), None)
         if twin is not None and one.answer not in seen:
             others[twin].append(one.spot)
         elif one.answer not in seen:
@@ -307,46 +345,46 @@ def merged(task: Task, digests: Sequence[Digest]) -> tuple[list[Ranked], list[li
 
 
 def without_effect(points: Sequence[tuple[dict[str, Any], Sequence[dict[str, Any]]]]) -> tuple[str, ...]:
-    """Options in which points of one answer differ, in words. points: the inputs of each, and of those alike to it.
+    """Options in which points of one answer differ, in words. points: the inputs of each, and of its twins.
 
     >>> without_effect([({"tp": 8, "zero": 0}, [{"tp": 8, "zero": 1}]), ({"tp": 4, "zero": 0}, [])])
     ('zero 1 is as 0 in 1 of 2',)
     """
     times: dict[str, int] = {}
     for own, twins in points:
-        told = [(k, t[k], own[k]) for t in twins for k in own if [n for n in own if t.get(n) != own[n]] == [k]]
-        for name, other, value in told:
+        single = [(k, t[k], own[k]) for t in twins for k in own if [n for n in own if t.get(n) != own[n]] == [k]]
+        for name, other, value in single:
             words = f"{name} {other} is as {value}"
             times[words] = times.get(words, 0) + 1
     return tuple(f"{w} in all" if n == len(points) else f"{w} in {n} of {len(points)}" for w, n in times.items())
 
 
-def _blocked(task: Task, digests: Sequence[Digest], best: Ranked, limits: Sequence[Limit]) -> list[Blocked]:
+def _blocked(task: SearchTask, digests: Sequence[Digest], best: Ranked, limits: Sequence[Limit]) -> list[Blocked]:
     """Points better than the best that a limit rules out: the next one of the best's own answer, then those of other
     answers, nearest in score to the best first."""
-    near: list[tuple[bool, float, Spot, Answer]] = []
+    near: list[tuple[bool, float, Location, Answer]] = []
     for d in digests:
         better = np.flatnonzero(d.blocked < best.score)
         closest = better[np.argsort(-d.blocked[better], kind="stable")]
-        numbers = task.answers(d.where.room, d.where.block, d.blocked_at[closest])
-        first = np.sort(np.unique(numbers, return_index=True)[1]) if task.apart else np.arange(len(closest))
+        numbers = task.answers(d.where.grid, d.where.block, d.blocked_at[closest])
+        first = np.sort(np.unique(numbers, return_index=True)[1]) if task.best_of else np.arange(len(closest))
         for at, i in enumerate(closest[first]):
             spot = d.where._replace(at=int(d.blocked_at[i]))
             answer = task.answer(spot)
             if at < BLOCKED or answer == best.answer:
                 near.append((answer != best.answer, -float(d.blocked[i]), spot, answer))
-            elif not task.apart:
+            elif not task.best_of:
                 break
-    found: dict[Any, Spot] = {}
+    found: dict[Any, Location] = {}
     for _, score, spot, answer in sorted(near, key=lambda n: n[:2]):
-        found.setdefault(answer if task.apart or not task.alike else f"{score:.9g}", spot)
+        found.setdefault(answer if task.best_of or not task.twin_outputs else f"{score:.9g}", spot)
     return [_explained(task, spot, limits) for spot in list(found.values())[:BLOCKED]]
 
 
-def _explained(task: Task, spot: Spot, limits: Sequence[Limit]) -> Blocked:
+def _explained(task: SearchTask, spot: Location, limits: Sequence[Limit]) -> Blocked:
     found = task.candidate(spot)
     broken = [(limit, found.outputs[limit.key]) for limit in limits]
-    return Blocked(found, tuple(limit.told(value) for limit, value in broken if limit.excess(value) > 0))
+    return Blocked(found, tuple(limit.described(value) for limit, value in broken if limit.excess(value) > 0))
 
 
 def _alone(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
@@ -355,6 +393,6 @@ def _alone(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
     for i, limit in enumerate(limits):
         least = min((d.least[i] for d in digests), default=np.inf)
         if 0 < least < np.inf:
-            reach = f"the nearest is {percent(least)} off"
-            out.append(f"no point at all meets {limit.label} ({limit.written(limit.bound)}): {reach}")
+            nearest = f"the nearest is {percent(least)} off"
+            out.append(f"no point at all meets {limit.label} ({limit.written(limit.bound)}): {nearest}")
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rooflm.catalogue.model import Model
@@ -32,12 +32,23 @@ SHOWN = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_
          "cost_usd_per_million_tokens")  # fmt: skip
 
 
-ALIKE = ("ttft_s", "tpot_s")
+TWIN_OUTPUTS = ("ttft_s", "tpot_s")
 """Two answers of one score that users cannot tell apart are one: that with the fewest GPUs."""
 
 
 SINGLE = ("model", "prompt", "output", "cached", "logits", "efficiency", "cluster")
 """Inputs that say what is asked: one value each."""
+
+
+def listed(value: Any, usual: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """The values of an argument that may be a list, one value, or not given.
+
+    >>> listed([1, 2]), listed(8), listed(None, (1, 2))
+    ((1, 2), (8,), (1, 2))
+    """
+    if value is None:
+        return tuple(usual)
+    return tuple(value) if is_list(value) else (value,)
 
 
 def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> Iterator[tuple[int, int, int, int]]:

@@ -7,20 +7,27 @@ axis of legal combinations; (pp, virtual stages) is another; ZeRO a third; dp is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rooflm.api import train_over
+from rooflm.api import TRAIN, named
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import find_model, whole
+from rooflm.scenario.arguments import refuse_kind
+from rooflm.scenario.build_inference import find_model
+from rooflm.scenario.checks import whole
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
-from rooflm.search.search import Goal, Room, SearchResult, Task, search
-from rooflm.search.splits import goal_of
+from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
+from rooflm.search.splits import goal_of, listed
 from rooflm.sweep.axes import Axis, find_axes, is_list
+
+if TYPE_CHECKING:
+    from rooflm.api import Devices, Engines, Names, Numbers
+    from rooflm.catalogue.hardware import Cluster
+    from rooflm.scenario.scenario import Efficiency
 
 TRADE: tuple[tuple[str, bool], tuple[str, bool]] = (("step_time_s", True), ("memory_bytes", True))
 GOALS = {
@@ -36,7 +43,9 @@ GOALS = {
 SHOWN = ("step_time_s", "mfu", "tokens_per_s_per_gpu", "memory_bytes", "dp", "gpus")
 OF_RUN = ("gpu_hours", "cost_usd", "energy_j", "days")
 """Outputs of the whole run, worked out where a budget of tokens is given."""
-ALIKE = ("step_time_s", "memory_bytes", "gpus")
+SEARCHED = (*SHOWN, *OF_RUN)
+"""All that a search of training may read."""
+TWIN_OUTPUTS = ("step_time_s", "memory_bytes", "gpus")
 """Two answers of one score that also agree in these are one: the option in which they differ is without effect."""
 RECOMPUTE = ("none", "selective", "full")
 ZERO = (0, 1, 2, 3)
@@ -106,65 +115,73 @@ def _kept(name: str, values: Sequence[int], given: Mapping[str, Any]) -> list[in
 
 def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a training grid. A split whose dp is not whole is not legal."""
-    e = train_over(axes, **{k: v for k, v in arguments.items() if v is not None})
+    e = TRAIN.over(axes, **arguments)
     dp, m = np.asarray(e.scenario.mapping.dp), e.scenario.mapping
     broken: Any = e.limits.illegal
     if e.scenario.engine.name in SHARDS_STATES_ONLY:
         broken = broken | ((np.asarray(m.zero) > 1) & (np.asarray(m.pp) > 1))
     if e.scenario.engine.name in WHOLE_SHARDING:
         broken = broken | (np.asarray(m.zero) == 1)
-    read: dict[str, Callable[[], Any]] = {
-        "step_time_s": lambda: e.step_time, "mfu": lambda: e.mfu,
-        "tokens_per_s_per_gpu": lambda: e.tokens_per_s_per_gpu,
-        "memory_bytes": lambda: e.memory.total, "dp": lambda: dp, "gpus": lambda: e.gpus,
-        "energy_j": lambda: e.energy, "cost_usd": lambda: e.cost, "gpu_hours": lambda: e.gpu_hours,
-        "days": lambda: e.days,
-    }  # fmt: skip
-    found = {k: make() for k, make in read.items() if outputs is None or k in outputs}
+    asked = SEARCHED if outputs is None else outputs
+    found = {k: dp if k == "dp" else TRAIN.outputs[k].read(e) for k in asked}
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
 
 
 MARGIN = 0.05
-"""Share of memory that a training search keeps free unless told otherwise: predictions of memory are off by about as
+"""Share of memory that a training search keeps free unless named otherwise: predictions of memory are off by about as
 much, and an answer that fills the last bytes runs out of memory on the first longer step."""
 
 
+@named
 def search_train(
-    model: str | Model,
-    *,
-    gpu: Any = None,
-    gpus: Any = None,
-    gpus_max: int | None = None,
-    batch: int | None = None,
-    seq: int = 2048,
-    tokens: float = 0,
-    objective: str = "time",
-    memory_margin: float | None = None,
-    step_time: float | None = None,
-    days: float | None = None,
-    gpu_hours: float | None = None,
-    cost: float | None = None,
-    energy: float | None = None,
-    tp: Any = None,
-    pp: Any = None,
-    vp: Any = None,
-    cp: Any = None,
-    ep: Any = None,
-    micro_batch: Any = None,
-    recompute: Any = None,
-    zero: Any = None,
-    schedule: Any = None,
-    on: str = "local",
-    **more: Any,
-) -> SearchResult:
+    model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, batch: int | None = None,
+    seq: int = 2048, micro_batch: Numbers | None = None, tokens: float = 0, recompute: Names | None = None,
+    zero: Numbers | None = None, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
+    optimizer: Names | None = None, lora_rank: Numbers | None = None, lora_modules: Names | None = None,
+    base_bits: Numbers | None = None, step_time: float | None = None, days: float | None = None,
+    gpu_hours: float | None = None, cost: float | None = None, energy: float | None = None,
+    memory_margin: float | None = None, objective: str = "time", engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None, on: str = "local",
+) -> SearchResult:  # fmt: skip
     """The best way to train a model on so many GPUs, over every legal TP x PP x VP x DP x CP x EP x micro-batch x
     recomputation x ZeRO stage x schedule.
 
-    gpus: how many, or a list; gpus_max: instead, 1, 2, 4, ... up to this; batch: sequences a step (default: see
-    `usual_batch`); tokens: of the whole run; the rest of `train`'s arguments pass through. tp ... schedule: values
-    allowed (default: all legal ones;
-    schedules 1f1b and interleaved). Constraints: memory_margin (share kept free, 0.05), step_time (s), and of the run,
-    which need tokens: days, gpu_hours, cost (USD), energy (J). objective: a name of GOALS.
+    Arguments (tp ... schedule: values allowed, by default all legal ones, schedules 1f1b and interleaved; bounds of
+      gpu: GPU, or a list of which the best is chosen.
+      gpus: Exactly so many GPUs, or a list.
+      gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
+      cluster: Cluster (default: the GPU's own).
+      tp: Only these tensor parallel degrees.
+      pp: Only these pipeline parallel degrees.
+      vp: Only these numbers of virtual stages.
+      cp: Only these context parallel degrees.
+      ep: Only these expert parallel degrees.
+      batch: Sequences a step in all (default: 4 Mi tokens).
+      seq: Tokens a sequence.
+      micro_batch: Only these micro-batches.
+      tokens: Tokens of the whole run, such as 15T.
+      recompute: Only these of none, selective, full.
+      zero: Only these ZeRO stages.
+      schedule: 1f1b, interleaved, gpipe, zb-h1, or a list.
+      order: Groups by nearness, such as tp-cp-dp-pp (default), or a list.
+      dtype: bf16, fp16, fp8 or fp32.
+      optimizer: adam (default), adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
+      lora_rank: Train adapters of this rank, everything else frozen.
+      lora_modules: Products with adapters, such as qkv,out.
+      base_bits (bit): Stored bits of a frozen weight (4: QLoRA).
+      step_time (s): Longest step.
+      days (d): Longest run.
+      gpu_hours (h): Most GPU-hours of the run, such as 2M.
+      cost: Most USD of the run, such as 5M.
+      energy (J): Most energy of the run, such as 20GWh or 70TJ.
+      memory_margin: Share of memory to keep free (default: 0.05).
+      objective: time, throughput, mfu, cost, gpu-hours, energy or memory.
+      engine: Engine, or a list.
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path; lists are searched.
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
     Exact: every point is evaluated. The ten best are ten different answers: an option that changes neither the score
     nor time, memory and GPUs counts once, and `same` of the result says which. Raises RooflmError for bad input; no
@@ -174,6 +191,11 @@ def search_train(
     >>> found.best.inputs["recompute"], found.feasible > 10
     ('full', True)
     """
+    asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
+             "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
+             "sets": sets}  # fmt: skip
+    more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
+    refuse_kind("search_train", {"gpu": gpu, **more})
     goal = goal_of(objective, GOALS)
     counts = gpu_counts(gpus, gpus_max)
     if not counts:
@@ -185,18 +207,17 @@ def search_train(
     if not more.get("engine"):
         assumed.append(f"engine {'ideal' if more.get('efficiency') == 'ideal' else 'megatron'}")
     batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
-    bounds = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
+    bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)
     given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "micro_batch": micro_batch}
     found = find_model(model)
     free, fixed = find_axes({"model": model, "gpu": gpu, "batch": batch, "seq": seq, "tokens": tokens} | more)
-    names = Axis("recompute", tuple(recompute if is_list(recompute) else [recompute] if recompute else RECOMPUTE))
-    stages = Axis("zero", tuple(zero if is_list(zero) else ZERO if zero is None else [zero]))
-    kinds = schedule if is_list(schedule) else [schedule] if schedule else SCHEDULES
-    rooms = []
+    names = Axis("recompute", listed(recompute, RECOMPUTE))
+    stages = Axis("zero", listed(zero, ZERO))
+    grids = []
     for count in counts:
         inner = list(layer_splits(found, count, batch, seq, given))
-        for kind in kinds:
+        for kind in listed(schedule, SCHEDULES):
             outer = stage_splits(found, count, kind, given)
             if inner and outer:
                 axes = (
@@ -206,14 +227,14 @@ def search_train(
                     stages,
                     _joined(inner, ("tp", "cp", "ep", "micro_batch")),
                 )
-                told = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
-                rooms.append(Room(axes, {**fixed, "gpus": count, "schedule": kind}, told))
-    if not rooms:
+                named = ("gpu", "engine", "batch", "schedule", *(["gpus"] if len(counts) > 1 else []))
+                grids.append(Grid(axes, {**fixed, "gpus": count, "schedule": kind}, named))
+    if not grids:
         many = counts[0] if len(counts) == 1 else f"up to {max(counts)}"
         raise RooflmError(f"no split of {found.name} over {many} GPUs is legal with these degrees")
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
-    task = Task(evaluate, tuple(rooms), goal, tuple(limits), outputs, (), ALIKE)
+    task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
     return search(task, on, assumed=assumed)
 
 

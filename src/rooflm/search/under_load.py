@@ -12,18 +12,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.api import named
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import capacity, half_bytes, memory_use, token_bytes
+from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search.limits import Limit
-from rooflm.search.search import Candidate, Goal, Room, SearchResult, Task, search
-from rooflm.search.splits import ALIKE, GOALS, SHOWN, SINGLE, degrees, goal_of, limits_of, totals
+from rooflm.search.search import Candidate, Goal, Grid, SearchResult, SearchTask, search
+from rooflm.search.splits import GOALS, SHOWN, SINGLE, TWIN_OUTPUTS, degrees, goal_of, limits_of, listed, totals
 from rooflm.serving import metrics, workload
 from rooflm.serving.deploy import Served, agrees, attention_dp, make_pool, serve, server_for
 from rooflm.serving.highest import broken
@@ -32,6 +34,11 @@ from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load, Steady, states
 from rooflm.serving.steps import energy_fit
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
+
+if TYPE_CHECKING:
+    from rooflm.api import Devices, Engines, Names, Numbers, Schemes
+    from rooflm.catalogue.hardware import Cluster
+    from rooflm.scenario.scenario import Efficiency
 
 Array = NDArray[Any]
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384, math.inf)
@@ -64,7 +71,7 @@ class Confirmed(NamedTuple):
         return agrees(self.served)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadResult(SearchResult):
     """The answer of a search under load. kind: "concurrency" or "rate"; confirmed: its best answers, simulated."""
 
@@ -189,10 +196,10 @@ def joules(pool: Pool, found: Steady, load: Load, x: Array) -> Array:
     return np.asarray(float(m.tp * m.cp) * (steps * a_step + a_prompt) / load.output + 0.0 * x)
 
 
-def rooms_of(
+def grids_of(
     model: Model, splits: Sequence[tuple[int, int, int, int]], free: Sequence[Axis], fixed: Point, load: Axis,
     budget: Any,
-) -> Iterator[Room]:  # fmt: skip
+) -> Iterator[Grid]:  # fmt: skip
     """A grid for each split and each combination of names: over replicas, token budgets and loads."""
     shares = attention_dp(model)
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -209,30 +216,67 @@ def rooms_of(
         own = [b for b in (server.budget,) if budget is None]
         passes = Axis("token_budget", tuple(dict.fromkeys(float(b) for b in (*own, *listed))))
         for split, replicas in groups.items():
-            told = dict(zip(("tp", "pp", "ep", "dp"), split, strict=False))
+            split_degrees = dict(zip(("tp", "pp", "ep", "dp"), split, strict=False))
             inner = () if shares else (Axis("dp", tuple(sorted(set(replicas)))),)
-            given = {k: v for k, v in (fixed | names | told).items() if v is not None}
-            yield Room((*inner, passes, load), given, ("gpu", "engine", "quant", *names, "tp", "pp", "ep", "dp"))
+            given = {k: v for k, v in (fixed | names | split_degrees).items() if v is not None}
+            yield Grid((*inner, passes, load), given, ("gpu", "engine", "quant", *names, "tp", "pp", "ep", "dp"))
 
 
-def search_load(
-    model: str | Model, *, gpu: Any = None, gpus: Any = None, gpus_max: int | None = None,
-    objective: str = "throughput", concurrency: Any = None, rate: Any = None, token_budget: Any = None, slo: str = "",
-    spread: tuple[float, float] = SPREAD, confirm: int = 3, ttft: float | None = None, tpot: float | None = None,
-    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, tp: Any = None, pp: Any = None, dp: Any = None, ep: Any = None,
-    on: str = "local", **more: Any,
+@named
+def search_serve(
+    model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512, output: int = 128,
+    concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
+    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
+    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    on: str = "local",
 ) -> LoadResult:  # fmt: skip
-    """The best deployment for users: as `search_infer`, but requests come and go (continuous batching).
+    """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
+    its steady state, the best ones simulated as `serve` does.
 
-    concurrency: clients in all that wait for their answer (default: a ladder, of which the best is chosen), or rate:
-    requests/s in all; each may be a list. token_budget: new tokens a pass (a list; infinity: prompts go in whole).
-    ttft, tpot, latency: means; slo: limits such as "ttft:p95=500ms". confirm: how many of the best are simulated.
+    Arguments (concurrency or rate, by default a ladder of clients of which the best is chosen):
+      gpu: GPU, or a list of which the best is chosen.
+      gpus: Exactly so many GPUs, or a list.
+      gpus_max: Any number of GPUs up to this (default: one node).
+      cluster: Cluster (default: the GPU's own).
+      tp: Only these tensor parallel degrees.
+      pp: Only these pipeline parallel degrees.
+      dp: Only these data parallel degrees.
+      ep: Only these expert parallel degrees.
+      prompt: Prompt tokens a request.
+      output: Output tokens a request.
+      concurrency: So many clients in all that wait for their answer, or a list.
+      rate (1/s): Requests/s in all (Poisson), or a list.
+      spread: Lengths as shares LOW,HIGH of prompt and output.
+      slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
+      confirm: Simulate so many of the best.
+      token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
+        under load also 512 to 16384 and off.
+      ttft (s): Longest time to first token: of a whole batch; under load: mean.
+      tpot (s): Longest time per output token (mean).
+      latency (s): Longest request (under load: mean).
+      cost: Most USD per million output tokens.
+      throughput (1/s): Least output tokens/s in all.
+      memory_margin: Share of memory to keep free, such as 0.1.
+      objective: throughput (per GPU), total, cost, latency, ttft, tpot or energy.
+      quant: Scheme, or a list.
+      engine: Engine, or a list.
+      efficiency: calibrated, ideal, or factors such as 0.7,0.9.
+      sets: Any other input by its path; lists are searched.
+      on: Where blocks of a grid run: local, ray or ray://host:port.
 
-    >>> found = search_load("llama-7b", gpu="a100-sxm-80gb", gpus=1, concurrency=[1, 8], confirm=1)
+    ttft, tpot, latency limit means; slo percentiles too. Raises RooflmError for bad input; no legal point is no error.
+
+    >>> found = search_serve("llama-7b", gpu="a100-sxm-80gb", gpus=1, concurrency=[1, 8], confirm=1)
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
+    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}
+    more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
+    refuse_kind("search_serve", {"gpu": gpu, **more})
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
@@ -240,14 +284,17 @@ def search_load(
         if is_list(more.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}")
     found = find_model(model)
-    lengths: dict[str, Any] = {k: int(more.pop(k, v)) for k, v in (("prompt", 512), ("output", 128))}
+    for name, length in (("prompt", prompt), ("output", output)):
+        if is_list(length):
+            raise RooflmError(f"{name} is a list, but a search answers for one {name}")
+    lengths: dict[str, Any] = {"prompt": int(prompt), "output": int(output)}
     for k, v in lengths.items():
         workload.lengths(v, spread, 1, 0, k)  # checks the spread
     longest = sum(_reach(v, spread) for v in lengths.values())
     if longest > float(np.max(found.max_context)):
         raise RooflmError(f"prompt + output reach {longest} tokens, beyond the {found.max_context:g} of {found.name}")
-    cluster, _ = find_cluster(gpu[0] if is_list(gpu) else gpu, more.get("cluster"))
-    counts = totals(gpus, gpus_max, node_size(cluster))
+    machine, _ = find_cluster(next(iter(listed(gpu)), None), cluster)
+    counts = totals(gpus, gpus_max, node_size(machine))
     splits = list(degrees(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep}))
     if not splits:
         raise RooflmError(
@@ -259,14 +306,14 @@ def search_load(
               "memory_margin": memory_margin}  # fmt: skip
     limits = (*limits_of(bounds), *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
-    rooms = tuple(rooms_of(found, splits, free, fixed, load, token_budget))
+    grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
     outputs = (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN))
-    apart = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
-    task = Task(partial(evaluate, spread=spread, **lengths), rooms, goal, limits, outputs, apart, ALIKE)
-    first = {k: v for k, v in rooms[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
+    best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
+    task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
+    first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
     assumed = (*build_inference(batch=1, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
     answer = search(task, on, assumed=assumed)
-    averages = [metrics.Limit(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
+    averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
     confirmed = tuple(confirmation(c, load, run) for c in answer.top[: max(int(confirm), 0)])
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
@@ -285,14 +332,14 @@ def load_axis(concurrency: Any, rate: Any, gpus: int) -> Axis:
     return Axis(name, tuple(sorted(set(listed))))
 
 
-def mean_limit(m: metrics.Limit) -> Limit:
+def mean_limit(m: metrics.Slo) -> Limit:
     """A service-level limit as the estimate screens it: by the mean."""
     key = "tpot_s" if m.measure == "itl" else f"{m.measure}_s"
     return Limit(key, m.seconds, f"mean {m.measure.upper()} (for {m.name})", "s")
 
 
 def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], kind: str,
-              limits: tuple[metrics.Limit, ...], spread: tuple[float, float]) -> Served:  # fmt: skip
+              limits: tuple[metrics.Slo, ...], spread: tuple[float, float]) -> Served:  # fmt: skip
     """A run of an answer at a load. Token budgets go to the server as the search understands them."""
     chosen = {
         k: v for k, v in (dict(fixed) | candidate.inputs).items() if k not in (*LOADS, "token_budget") and v is not None
@@ -328,4 +375,4 @@ def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:
     return Confirmed(candidate, load.values[low if low >= 0 else at], kept, low >= 0, why)
 
 
-__all__ = ["Confirmed", "Goal", "LoadResult", "search_load"]
+__all__ = ["Confirmed", "Goal", "LoadResult", "search_serve"]

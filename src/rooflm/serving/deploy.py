@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
-from rooflm.estimate.inference_results import bands_around
+from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -25,9 +25,12 @@ from rooflm.serving.schedulers import POLICIES, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steady import Steady, steady
-from rooflm.serving.steps import Reach, StepTable, components
+from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+
+if TYPE_CHECKING:
+    import pandas
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit")  # fmt: skip
@@ -94,7 +97,7 @@ def make_pool(
     fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
     local = max(fit, 1)
     tokens = int(min(server.budget, context * local)) + local
-    build = components(s, Reach(tokens, local, context), server.speculative, server.draft)
+    build = components(s, TableSize(tokens, local, context), server.speculative, server.draft)
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(
@@ -108,15 +111,36 @@ def make_pool(
     )
 
 
-@dataclass(frozen=True)
-class Served:
+@dataclass(frozen=True, eq=False, repr=False)
+class Served(Answer):
     """A simulated deployment: summary (numbers of --json), per-request table, timeline, steady-state estimate."""
 
     run: Run
-    limits: tuple[metrics.Limit, ...]
+    limits: tuple[metrics.Slo, ...]
     definitions: str
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """What runs on what; the load; times; rates and memory."""
+        s, v = self.run.pools[-1].table.components.scenario, self.values()
+        return [
+            f"{headline(s, v['gpus'])}, replicas {v['replicas']}",
+            f"{v['load']}: {v['requests']} requests in {timespan(v['duration_s'])}, {v['finished']} finished",
+            f"TTFT mean {timespan(v['ttft_s']['mean'])}, p95 {timespan(v['ttft_s']['p95'])}; "
+            f"TPOT mean {timespan(v['tpot_s']['mean'])}, p95 {timespan(v['tpot_s']['p95'])}",
+            f"{shown(v['requests_per_s'])} requests/s, {shown(v['output_tokens_per_s'])} output tokens/s; "
+            f"KV memory {shown(100 * v['kv_occupancy'])} %",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of --json in plain Python values."""
+        told: dict[str, Any] = plain(self.values())
+        return told
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The requests: one a row, times in s."""
+        return frame(self.table._asdict())
 
     @cached_property
     def summary(self) -> metrics.Summary:
@@ -124,7 +148,7 @@ class Served:
         return metrics.summarise(self.run, self.limits, self.definitions)
 
     @cached_property
-    def table(self) -> metrics.Table:
+    def table(self) -> metrics.RequestTable:
         """One row a request."""
         return metrics.table(self.run, self.definitions)
 
@@ -194,7 +218,7 @@ def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
-    limit: int | None = None, cache_block: int = 512,
+    limit: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
     at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
@@ -211,13 +235,13 @@ def make_requests(
                 raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
             speed = rate / (own * copies)
         found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
-        return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+        return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
     if rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
-    return workload.shared_prefix(found, shared_prefix, cache_block) if shared_prefix else found
+    return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 
 
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
@@ -284,8 +308,7 @@ def serve(
     (40, 40)
     """
     load_arguments = {k: arguments.pop(k) for k in LOAD if k in arguments}
-    block = (options or {}).get("cache_block", 512)
-    load = make_requests(prompt, output, **load_arguments, cache_block=block)
+    load = make_requests(prompt, output, **load_arguments)
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}

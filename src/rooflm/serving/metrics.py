@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.serving.replica import BUCKETS, FINISHED, ORIGIN, REJECTED, RUNNING
+from rooflm.serving.meter import BUCKETS, ORIGIN
+from rooflm.serving.replica import FINISHED
 from rooflm.serving.simulate import Run
 from rooflm.serving.steps import energy_fit
 
@@ -26,7 +27,7 @@ DEFINITIONS = ("vllm", "guidellm")
 MEASURES = ("ttft", "tpot", "itl", "latency")
 
 
-class Table(NamedTuple):
+class RequestTable(NamedTuple):
     """One row a request; times in s. status: finished, rejected, running or waiting."""
 
     arrival: Array
@@ -41,7 +42,7 @@ class Table(NamedTuple):
     latency: Array
 
 
-def table(run: Run, definitions: str = "vllm") -> Table:
+def table(run: Run, definitions: str = "vllm") -> RequestTable:
     """The per-request table of a run."""
     if definitions not in DEFINITIONS:
         raise RooflmError(f"definitions is {definitions!r}, but it must be one of {', '.join(DEFINITIONS)}")
@@ -55,7 +56,7 @@ def table(run: Run, definitions: str = "vllm") -> Table:
     steps = np.where(output > 1, output - 1, 1)
     tpot = latency / output if definitions == "guidellm" else np.where(output > 1, (latency - ttft) / steps, np.nan)
     names = np.array(["waiting", "running", "finished", "rejected"])
-    return Table(
+    return RequestTable(
         arrival + 0.0, np.asarray(r.prompt, dtype=np.int64), output, np.array(r.cached, dtype=np.int64), names[status],
         np.array(r.replica, dtype=np.int64), np.array(r.preempted, dtype=np.int64), ttft, tpot, latency,
     )  # fmt: skip
@@ -88,7 +89,7 @@ def gap_spread(gaps: dict[int, float]) -> dict[str, float]:
             **{f"p{p}": float(c) for p, c in zip(PERCENTILES, cuts, strict=True)}, "max": float(value[-1])}  # fmt: skip
 
 
-class Limit(NamedTuple):
+class Slo(NamedTuple):
     """One service-level limit: a measure's percentile (0: mean) at most `seconds`."""
 
     measure: str
@@ -101,11 +102,11 @@ class Limit(NamedTuple):
         return f"{self.measure}:{'mean' if not self.percentile else f'p{self.percentile}'}"
 
 
-def parse_limits(text: str) -> tuple[Limit, ...]:
+def parse_limits(text: str) -> tuple[Slo, ...]:
     """Limits such as "ttft:p95=500ms,tpot:p95=50ms" (or mean, p50, p90, p99).
 
     >>> parse_limits("ttft:p95=500ms")[0]
-    Limit(measure='ttft', percentile=95, seconds=0.5)
+    Slo(measure='ttft', percentile=95, seconds=0.5)
     """
     from rooflm.units import parse
 
@@ -123,7 +124,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
         seconds = parse(value.strip(), "s", f"slo {measure}")
         if not seconds > 0:
             raise RooflmError(f"slo {name.strip()} is {value.strip()}, but it must be above 0")
-        limits.append(Limit(measure, known[which], seconds))
+        limits.append(Slo(measure, known[which], seconds))
     return tuple(limits)
 
 
@@ -139,18 +140,18 @@ class Summary:
         except KeyError:
             raise AttributeError(name) from None
 
-    def meets(self, limits: tuple[Limit, ...]) -> bool:
+    def meets(self, limits: tuple[Slo, ...]) -> bool:
         """True when every limit holds, nothing was rejected or left, and no queue grows without bound."""
         if self.values["finished"] < self.values["requests"] or self.values["queue_grows"]:
             return False
         return all(self.measure(m) <= m.seconds for m in limits)
 
-    def measure(self, limit: Limit) -> float:
+    def measure(self, limit: Slo) -> float:
         """The value that a limit is about."""
         return float(self.values[f"{limit.measure}_s"]["mean" if not limit.percentile else f"p{limit.percentile}"])
 
 
-def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm") -> Summary:
+def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm") -> Summary:
     """Everything about a run, as `--json` prints it.
 
     goodput_per_s: finished requests a second that meet every limit by themselves. busy: share of the time with a pass
@@ -168,13 +169,13 @@ def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm
     device = run.pools[0].table.components.scenario.cluster.device
     finished = int(done.sum())
     tokens = float(t.output[done].sum())
-    active = sum(r.active for r in run.replicas) / (len(run.replicas) * seconds)
-    kv = sum(r.used_time / r.capacity for r in run.replicas) / (len(run.replicas) * seconds)
+    active = sum(r.meter.active for r in run.replicas) / (len(run.replicas) * seconds)
+    kv = sum(r.meter.kv_time / r.kv.capacity for r in run.replicas) / (len(run.replicas) * seconds)
     joules = energy(run)
     price = float(device.price) / 3600 * gpus * seconds
     count = {name: int((t.status == name).sum()) for name in ("finished", "rejected", "running", "waiting")}
     growth = queue_growth(run)
-    steps = sum(r.steps for r in run.replicas)
+    steps = sum(r.decoding.steps for r in run.replicas)
     values: dict[str, Any] = {
         "requests": len(t.arrival), **count, "duration_s": run.duration, "interrupted": run.interrupted,
         "ttft_s": spread(t.ttft[done]), "tpot_s": spread(t.tpot[done]), "itl_s": gap_spread(run.records.gaps),
@@ -183,11 +184,11 @@ def summarise(run: Run, limits: tuple[Limit, ...] = (), definitions: str = "vllm
         "output_tokens_per_s_per_gpu": tokens / seconds / gpus,
         "prompt_tokens_per_s": float(t.prompt[done].sum()) / seconds,
         "goodput_per_s": float(good.sum()) / seconds, "good_share": float(good.sum()) / max(len(t.arrival), 1),
-        "busy": active, "kv_occupancy": kv, "kv_peak": max(r.peak / r.capacity for r in run.replicas),
-        "kv_capacity_tokens": sum(r.capacity for r in run.replicas),
-        "queue": sum(r.queue_time for r in run.replicas) / seconds,
-        "running_mean": sum(r.sequence_steps for r in run.replicas) / steps if steps else 0.0,
-        "preemptions": sum(r.preemptions for r in run.replicas),
+        "busy": active, "kv_occupancy": kv, "kv_peak": max(r.kv.peak / r.kv.capacity for r in run.replicas),
+        "kv_capacity_tokens": sum(r.kv.capacity for r in run.replicas),
+        "queue": sum(r.meter.queue_time for r in run.replicas) / seconds,
+        "running_mean": sum(r.meter.sequence_steps for r in run.replicas) / steps if steps else 0.0,
+        "preemptions": sum(r.meter.preemptions for r in run.replicas),
         "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
         "gpus": gpus, "replicas": len(run.replicas),
         "cost_usd_per_request": price / max(finished, 1), "cost_usd_per_million_tokens": price / max(tokens, 1) * 1e6,
@@ -212,15 +213,15 @@ def energy(run: Run) -> float:
             if r.table is not pool.table or r.role != pool.role:
                 continue
             share = pool.table.ranks
-            steps = r.steps * share
-            joules += ranks * float(decode @ np.array([steps, r.sequence_steps, r.context_steps]))
-            joules += ranks * float(prefill @ np.array([r.prefill_passes, r.prefill_tokens, r.prefill_pairs]))
+            steps, did = r.decoding.steps * share, r.meter
+            joules += ranks * float(decode @ np.array([steps, did.sequence_steps, did.context_steps]))
+            joules += ranks * float(prefill @ np.array([did.prefill_passes, did.prefill_tokens, did.prefill_pairs]))
     return joules
 
 
 def timeline(run: Run) -> dict[str, Array]:
     """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas."""
-    lists = [np.array(r.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
+    lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
     times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
     if times.size > 2000:
         times = times[np.linspace(0, times.size - 1, 2000).astype(int)]
@@ -236,7 +237,7 @@ def timeline(run: Run) -> dict[str, Array]:
         at = np.maximum(np.searchsorted(samples[:, 0], times, side="right") - 1, 0)
         out["waiting"] += samples[at, 1]
         out["running"] += samples[at, 2]
-        out["kv"] += samples[at, 3] / r.capacity / len(run.replicas)
+        out["kv"] += samples[at, 3] / r.kv.capacity / len(run.replicas)
     return out
 
 
@@ -262,12 +263,3 @@ def queue_growth(run: Run) -> tuple[float, float] | None:
         return None
     empty = time[(line["waiting"] <= 0) & (time <= last)]
     return (float(empty[-1]) if empty.size else 0.0), slope
-
-
-def accounted(run: Run) -> bool:
-    """True when every request is finished, rejected, running or waiting, and finished ones have all their times."""
-    r = run.records
-    good = all(s in (0, RUNNING, FINISHED, REJECTED) for s in r.status)
-    return good and all(
-        r.first[i] <= r.end[i] and r.arrival[i] <= r.first[i] for i in range(len(r.status)) if r.status[i] == FINISHED
-    )

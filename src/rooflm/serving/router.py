@@ -34,8 +34,7 @@ class Router:
             return pool[loads.index(least)]
         best, hit = pool[loads.index(least)], 0
         for r, load in zip(pool, loads, strict=True):
-            hashes = r.records.hashes
-            found = r.cache.match(hashes[request]) if r.cache is not None and hashes is not None else 0
+            found = r.kv.hit(request)
             if found > hit and load <= self.slack * least + 4:
                 best, hit = r, found
         return best

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from rooflm.errors import RooflmError, near_matches
+from rooflm.serving.decoding import Decoding
+from rooflm.serving.kv import Kv
 from rooflm.serving.server import Server
 
 Chunk = tuple[list[Any], int]
@@ -70,26 +72,23 @@ class Instance(Protocol):
     """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number."""
 
     server: Server
-    capacity: float
-    used: float
-    each: float
+    kv: Kv
+    decoding: Decoding
     growth: float
     budget: int
     most: int
-    steps: int
     hold: int
     waiting: Queue | PriorityQueue
     prefilling: list[list[Any]]
-    heap: list[tuple[int, int, int]]
 
     def length(self, request: int) -> int:
         """Tokens to have in the cache before the next token of a request."""
 
+    def need(self, request: int) -> float:
+        """Memory that a request takes when it is admitted: its tokens, less what others share with it."""
+
     def left(self, request: int) -> int:
         """Tokens still to be made after the next prefill."""
-
-    def remaining(self) -> float:
-        """Tokens still to be made by all that decode."""
 
     def admit(self, request: int) -> list[Any] | None:
         """Reserve the prompt's memory; the entry to prefill, or None where nothing is left to prefill."""
@@ -108,13 +107,14 @@ class Continuous:
 
     def room(self, r: Instance, request: int) -> bool:
         """True when the request fits, and a step of all that decode then (one that was swapped out does at once)."""
-        tokens = r.length(request) + r.each + (len(r.heap) + 1) * r.growth
-        return r.used + tokens <= r.capacity * (1 - self.watermark) or (not r.heap and not r.prefilling)
+        running = r.decoding.heap
+        tokens = r.need(request) + (len(running) + 1) * r.growth
+        return r.kv.used + tokens <= r.kv.capacity * (1 - self.watermark) or (not running and not r.prefilling)
 
     def select(self, r: Instance) -> Chosen:
         """Chunks of the next pass, unfinished prompts first."""
         chunks: list[Chunk] = []
-        running = len(r.heap)
+        running = len(r.decoding.heap)
         budget = r.budget - running if self.mixes else r.budget
         for entry in r.prefilling:
             if budget <= 0:
@@ -123,7 +123,7 @@ class Continuous:
             chunks.append((entry, new))
             budget -= new
         waiting = r.waiting
-        while waiting and budget > 0 and len(r.heap) + len(r.prefilling) < r.most:
+        while waiting and budget > 0 and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
             if not self.room(r, request):
                 break
@@ -151,9 +151,9 @@ class PrefillFirst(Continuous):
 
     def room(self, r: Instance, request: int) -> bool:
         """True when the prompt and a share of all outputs still to come fit."""
-        tokens = r.length(request) + r.each
-        future = max(self.future * (r.remaining() + r.left(request)), (len(r.heap) + 1) * r.growth)
-        return r.used + tokens + future <= r.capacity or (not r.heap and not r.prefilling)
+        running = r.decoding.heap
+        future = max(self.future * (r.decoding.remaining() + r.left(request)), (len(running) + 1) * r.growth)
+        return r.kv.used + r.need(request) + future <= r.kv.capacity or (not running and not r.prefilling)
 
 
 class InFlight(Continuous):
@@ -172,15 +172,15 @@ class InFlight(Continuous):
             return super().select(r)
         chunks: list[Chunk] = []
         if r.server.wait_steps:
-            if r.heap and self.waits(r):
+            if r.decoding.heap and self.waits(r):
                 return chunks, True
             r.hold = -1
-        budget = r.budget - len(r.heap)
+        budget = r.budget - len(r.decoding.heap)
         waiting = r.waiting
-        while waiting and len(r.heap) + len(r.prefilling) < r.most:
+        while waiting and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
             whole = r.length(request)
-            full = (budget <= 0 and chunks) or (whole > budget and (chunks or r.heap) and whole <= r.budget)
+            full = (budget <= 0 and chunks) or (whole > budget and (chunks or r.decoding.heap) and whole <= r.budget)
             if full or not self.room(r, request):
                 break
             waiting.take()
@@ -193,20 +193,20 @@ class InFlight(Continuous):
 
     def waits(self, r: Instance) -> bool:
         """True while prompts are held back for more to come with them (wait_steps, wait_share)."""
-        tokens, enough = len(r.heap), r.server.wait_share * r.budget
+        tokens, enough = len(r.decoding.heap), r.server.wait_share * r.budget
         for request in r.waiting:
             tokens += r.length(request)
             if tokens >= enough:
                 return False
         if r.hold < 0:
-            r.hold = r.steps + r.server.wait_steps
-        return r.hold > r.steps
+            r.hold = r.decoding.steps + r.server.wait_steps
+        return r.hold > r.decoding.steps
 
 
 def all_fits(r: Instance, request: int) -> bool:
     """True when the whole prompt and output of a request fit beside those of all that run."""
-    ahead = r.remaining() + sum(r.left(e[0]) for e in r.prefilling)
-    return r.used + ahead + r.length(request) + r.left(request) + r.each <= r.capacity
+    to_come = r.decoding.remaining() + sum(r.left(e[0]) for e in r.prefilling)
+    return r.kv.used + to_come + r.need(request) + r.left(request) <= r.kv.capacity
 
 
 class NoEviction(InFlight):
@@ -226,11 +226,11 @@ class Static(Continuous):
 
     def select(self, r: Instance) -> Chosen:
         """The next batch when none runs; the rest of its prompts; nothing otherwise."""
-        if r.heap and not r.prefilling:
+        if r.decoding.heap and not r.prefilling:
             return [], False
         chunks: list[Chunk] = []
         budget = r.budget
-        assembling = not r.heap and not r.prefilling
+        assembling = not r.decoding.heap and not r.prefilling
         while assembling and r.waiting and len(r.prefilling) < r.most and all_fits(r, r.waiting.first()):
             r.admit(r.waiting.take())
         for entry in r.prefilling:

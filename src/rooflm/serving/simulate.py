@@ -8,7 +8,6 @@ table look-ups a request.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -89,7 +88,7 @@ def simulate(
         raise RooflmError("a deployment is made of pools of role both, or of prefill and decode pools")
     records = Records(
         requests.arrival if not requests.concurrency else np.zeros(requests.count), requests.prompt.tolist(),
-        requests.output.tolist(), requests.hashes, requests.priority,
+        requests.output.tolist(), requests.hashes, requests.priority, requests.hash_tokens,
     )  # fmt: skip
     replicas: list[Replica] = []
     for pool in pools:
@@ -179,7 +178,7 @@ class Loop:
         """What follows from requests that ended on a replica: a transfer, or the client's next request."""
         for request in r.done:
             if r.role == "prefill" and self.records.status[request] != FINISHED:
-                sent = self.records.prompt[request] * r.bytes_per_token
+                sent = self.records.prompt[request] * r.kv.bytes_per_token
                 self._push(r.clock + self.transfer.latency + sent / self.transfer.bandwidth, request, 1)
                 continue
             self.ended += 1
@@ -236,7 +235,7 @@ class Loop:
         pool = self.second if stage else self.first
         r = pool[0] if len(pool) == 1 else self.routers[stage].pick(pool, request)
         self.records.replica[request] = r.number
-        if r.server.lookahead and (r.heap or r.prefilling or r.waiting):
+        if r.server.lookahead and not r.idle():
             r.late.append((now, request))
             if not r.dirty and r.kind <= 0:
                 if r.kind < 0 or now <= r.clock:
@@ -256,14 +255,14 @@ class Loop:
                     self._completed(r)
             elif r.kind == 0 and now <= r.clock:
                 r.dirty = True
-        elif not r.heap and not r.prefilling and not r.waiting:
+        elif r.idle():
             r.clock = max(r.clock, now)
         r.waiting.append(request)
 
     def _blocked(self, r: Replica) -> bool:
         """True when a newcomer could not start before the planned steps end anyway."""
-        queued = bool(r.waiting) and r.server.policy == "fcfs" and r.hold <= r.steps
-        return queued or len(r.heap) >= r.most
+        queued = bool(r.waiting) and r.server.policy == "fcfs" and r.hold <= r.decoding.steps
+        return queued or len(r.decoding.heap) >= r.most
 
 
 def visible(
@@ -281,9 +280,3 @@ def visible(
         np.maximum.accumulate(arrival - index * front) + (index + 1) * front
     )
     return out
-
-
-def share_waiting(run: Run) -> float:
-    """Share of requests that had not ended when the run stopped."""
-    left = sum(1 for s in run.records.status if s not in (FINISHED, REJECTED))
-    return left / max(run.requests.count, 1) if not math.isnan(run.duration) else 0.0

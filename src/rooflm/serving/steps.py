@@ -37,7 +37,7 @@ RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
 
-class Reach(NamedTuple):
+class TableSize(NamedTuple):
     """How far the tables go: tokens in a pass, decoding sequences of a rank, tokens of a sequence."""
 
     tokens: int
@@ -110,22 +110,22 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
     return {k: v[:, 0] for k, v in first.items()}, second
 
 
-def components(s: Scenario, reach: Reach, speculative: int = 0, draft: float = 0.0) -> Components:
+def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
     """Evaluate the passes of a scenario over tokens, past, sequences and context, once.
 
     speculative: tokens guessed a step (each sequence then verifies 1 + that many tokens in a pass while its cache is
     read once); draft: cost of guessing one of them over that of a step.
     """
-    tokens, sequences = ladder(reach.tokens), ladder(reach.sequences)
-    pasts = reach.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
-    contexts: Array = np.arange(CELLS + 1, dtype=float) * (reach.context / CELLS)
+    tokens, sequences = ladder(size.tokens), ladder(size.sequences)
+    pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
+    contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
     contexts[0] = 1.0
     model, st, m = s.model.scaled(), style(s), s.mapping
     column = tokens[:, None]
     rows = sequences[:, None]
     prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
     decode = Pass(None, Decode(rows, contexts[None, :]), rows)
-    wide = Pass(None, Decode(rows * (1 + speculative), np.ones((1, 2)) * reach.context), rows * (1 + speculative))
+    wide = Pass(None, Decode(rows * (1 + speculative), np.ones((1, 2)) * size.context), rows * (1 + speculative))
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
     nodes = [build(Context(model, work, m, s.quant, st)) for work in (prefill, decode, wide)]
     flat = time_nodes([n for group in nodes for n in group], s)
@@ -171,7 +171,7 @@ class StepTable:
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
         self.flight = int(np.max(most_in_flight(s)))
-        self.reach = Reach(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
+        self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
         self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
         scale = (1.0 + c.draft) * speed
         shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
@@ -180,9 +180,9 @@ class StepTable:
         attend = total(p.prefill, e, s.engine, fitted, shape_p) * speed
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
-        every = np.arange(self.reach.tokens + 1, dtype=float)
+        every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
-        each = np.arange(self.reach.sequences + 1, dtype=float)
+        each = np.arange(self.size.sequences + 1, dtype=float)
         over = np.interp(each, c.sequences, decode) - np.interp(each, c.tokens, dense)
         over[0] = 0.0
         self._over: list[float] = over.tolist()
@@ -219,8 +219,8 @@ class StepTable:
         row = self._rows.get(sequences)
         if row is None:
             here = self.local(sequences)
-            if here > self.reach.sequences:
-                raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.reach.sequences}")
+            if here > self.size.sequences:
+                raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
             device = self._spread(self._decode, here) + self._spread(self._attention, here) + self._gaps[1]
             times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
             cell = self._cell
@@ -286,8 +286,8 @@ class StepTable:
         if ranks > 1:
             new, attention = max(-(-new // ranks), largest), max(attention / ranks, longest)
         every = new + here
-        if every > self.reach.tokens:
-            every = self.reach.tokens
+        if every > self.size.tokens:
+            every = self.size.tokens
         dense = self._dense
         before = dense[here] if here else 0.0
         device = before + self._over[here] + (dense[every] - before + attention + floor) * self._prompt
@@ -320,7 +320,7 @@ class StepTable:
     def decode_times(self, sequences: Array, context: float) -> Array:
         """`decode_time` of many whole numbers of sequences at once."""
         points = self.components.sequences
-        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.reach.sequences)
+        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.size.sequences)
         i, share = self._at(context)
         fixed = self._step + self._sequence * here
         low, high = (
@@ -336,15 +336,15 @@ class StepTable:
         """`mixed` of many passes at once: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
         decoding ones (whole numbers but for the past)."""
         dense, attend, over = self.tables
-        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.reach.sequences).astype(int)
-        chunk = np.minimum(each, self.reach.tokens).astype(int)
+        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.size.sequences).astype(int)
+        chunk = np.minimum(each, self.size.tokens).astype(int)
         pasts = np.array(self._pasts)
         at = np.clip(np.searchsorted(pasts, past, side="right") - 1, 0, len(pasts) - 2)
         before = attend[at, chunk]
         one = before + (attend[at + 1, chunk] - before) * (past - pasts[at]) / (pasts[at + 1] - pasts[at]) - self._floor
         new = np.where(self.ranks > 1, np.maximum(np.ceil(prompts * chunk / self.ranks), chunk), prompts * chunk)
         attention = np.where(self.ranks > 1, np.maximum(prompts * one / self.ranks, one), prompts * one)
-        every = np.minimum(new + here, self.reach.tokens).astype(int)
+        every = np.minimum(new + here, self.size.tokens).astype(int)
         before = np.where(here > 0, dense[here], 0.0)
         device = before + over[here] + (dense[every] - before + attention + self._floor) * self._prompt
         i, share = self._at(context)

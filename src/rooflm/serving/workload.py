@@ -24,7 +24,8 @@ class Requests:
     """Requests in the order of their arrival. arrival: s from the start (open loop); concurrency: clients of a closed
     loop (0: open loop), each of which sends its next request when one ends, the first wave all at once.
 
-    prompt, output: tokens; hashes: prefix block hashes of each request, or None; priority: small first, or None.
+    prompt, output: tokens; priority: small first, or None. hashes: of each request, from its start, or None: equal
+    hashes are equal tokens up to there. hash_tokens: tokens that a hash covers, one number for all or one each.
     """
 
     prompt: Ints
@@ -32,6 +33,7 @@ class Requests:
     arrival: Array = field(default_factory=lambda: np.zeros(0))
     concurrency: int = 0
     hashes: Sequence[Sequence[int]] | None = None
+    hash_tokens: int | Sequence[Sequence[int]] = 512
     priority: Array | None = None
     name: str = ""
 
@@ -143,22 +145,26 @@ def scaled(r: Requests, rate: float = 1.0, copies: int = 1, seed: int = 0) -> Re
         arrival = arrival + np.random.default_rng([seed, 4]).random(len(arrival)) * gap
     order = np.argsort(arrival, kind="stable")
     hashes = None if r.hashes is None else [r.hashes[i // copies] for i in order]
+    sizes = r.hash_tokens if isinstance(r.hash_tokens, int) else [r.hash_tokens[i // copies] for i in order]
     priority = None if r.priority is None else np.repeat(r.priority, copies)[order]
     return replace(
         r, prompt=np.repeat(r.prompt, copies)[order], output=np.repeat(r.output, copies)[order], arrival=arrival[order],
-        hashes=hashes, priority=priority,
+        hashes=hashes, hash_tokens=sizes, priority=priority,
     )  # fmt: skip
 
 
-def shared_prefix(r: Requests, tokens: int, block: int = 512) -> Requests:
-    """The same requests with a common system prompt of `tokens` tokens, as block hashes; the rest is each one's own."""
-    common = list(range(tokens // block))
-    hashes = []
-    for i, prompt in enumerate(r.prompt.tolist()):
-        full = prompt // block
-        own = [-(i + 1) * 100_000 - b for b in range(max(full - len(common), 0))]
-        hashes.append(common[:full] + own)
-    return replace(r, hashes=hashes)
+def shared_prefix(r: Requests, tokens: int) -> Requests:
+    """The same requests with a common system prompt of `tokens` tokens; the rest is each one's own.
+
+    >>> load = shared_prefix(closed_loop(2, 2, 2048, 8), 400)
+    >>> load.hashes, load.hash_tokens
+    ([(0, 1), (0, 2)], [(400, 1648), (400, 1648)])
+    """
+    prompts = r.prompt.tolist()
+    return replace(
+        r, hashes=[(0, i + 1) for i in range(len(prompts))],
+        hash_tokens=[(min(tokens, p), max(p - tokens, 0)) for p in prompts],
+    )  # fmt: skip
 
 
 def _count(requests: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference_results import flatten, plain
+from rooflm.estimate.results import flatten, plain
 from rooflm.sweep.axes import column_name
 
 FORMATS = ("csv", "parquet", "nc", "json")

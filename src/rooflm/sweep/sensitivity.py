@@ -6,22 +6,24 @@ elasticities to all rates less those to all overheads sum to -1, up to the fixed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference_results import INFER_KEYS, check_outputs, chosen, flatten, infer_values
+from rooflm.estimate.results import Result, check_outputs, chosen, flatten
 from rooflm.scenario import paths
-from rooflm.scenario.build_inference import Request, apply_sets, build_inference
+from rooflm.scenario.build_inference import apply_sets
 from rooflm.scenario.scenario import Scenario
 
 STEP = 0.01
 """Relative change of a knob: one per cent more."""
-INFER_OUTPUTS = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "max_batch", "energy_j_per_token")
-TRAIN_OUTPUTS = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
+REQUEST = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "max_batch", "energy_j_per_token")
+"""Outputs of inference that are looked at unless others are named."""
+TRAINING_STEP = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
+"""Those of training."""
 OVERHEADS = ("issue_prefill", "eager", "issue_decode", "step", "sequence", "request", "gap")
 
 
@@ -83,39 +85,33 @@ def elasticities(
     return listed, table
 
 
-def sensitivity(
-    model: Any, *, outputs: tuple[str, ...] = INFER_OUTPUTS, **arguments: Any
-) -> dict[str, dict[str, float]]:
-    """Elasticities of inference: output -> knob -> per cent a per cent. Arguments as `infer` takes them, no lists.
+def sensitivity(estimate: Result, outputs: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+    """Elasticities of a prediction of inference or training: output -> knob -> per cent more of the output a per cent
+    more of the knob (a rate of the device, or an overhead).
 
-    >>> found = sensitivity("llama-7b", gpu="a100-sxm-80gb", efficiency="ideal")
+    estimate: of one scenario; outputs: keys of its outputs (default: its times, rates and what people pay).
+    Raises RooflmError for an estimate over lists.
+
+    >>> import rooflm
+    >>> found = sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb", efficiency="ideal"))
     >>> round(found["tpot_s"]["memory bandwidth"], 2), round(found["ttft_s"]["compute"], 2)
     (-0.99, -0.94)
     """
-    request: Request = build_inference(model=model, **arguments)
-    return of_scenario(request.scenario, outputs)
-
-
-def of_scenario(s: Scenario, outputs: tuple[str, ...] = INFER_OUTPUTS) -> dict[str, dict[str, float]]:
-    """Elasticities of the inference of a scenario."""
-    if s.axes:
+    if estimate.scenario.axes:
         raise RooflmError("sensitivities are of one prediction: leave out the lists")
-    from rooflm.estimate.inference import infer_scenario
+    predict: Callable[[Scenario], Result]
+    if "step_time_s" in estimate.OUTPUTS:
+        from rooflm.estimate.training import train_scenario
 
-    names = check_outputs(outputs, INFER_KEYS)
+        predict = train_scenario
+    else:
+        from rooflm.estimate.inference import infer_scenario
+
+        predict = infer_scenario
+    usual = [name for name in (*TRAINING_STEP, *REQUEST) if name in estimate.OUTPUTS]
+    names = check_outputs(usual if outputs is None else outputs, estimate.OUTPUTS)
     keys = {n.split(".")[0] for n in names}
-    return elasticities(s, lambda wide: chosen(flatten(infer_values(infer_scenario(wide), keys)), names))[1]
-
-
-def of_training(s: Scenario) -> dict[str, dict[str, float]]:
-    """Elasticities of a training step of a scenario."""
-    from rooflm.estimate.training import train_scenario
-
-    def read(wide: Scenario) -> dict[str, Any]:
-        e = train_scenario(wide)
-        return {"step_time_s": e.step_time, "tokens_per_s_per_gpu": e.tokens_per_s_per_gpu, "mfu": e.mfu}
-
-    return elasticities(s, read)[1]
+    return elasticities(estimate.scenario, lambda wide: chosen(flatten(predict(wide).values(keys)), names))[1]
 
 
 def lines(table: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:

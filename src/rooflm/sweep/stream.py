@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference_results import INFER_KEYS
+from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import check_target, write_whole
 from rooflm.sweep.sweep import Block, Job, Values, blocks, results
@@ -217,8 +218,8 @@ def _fill(file: Any, key: str, value: NDArray[Any], block: Block, order: Sequenc
         text = value.dtype.kind in "US"
         kind: Any = _text_type() if text else ("u1" if value.dtype.kind == "b" else value.dtype)
         made = file.create_variable(key, tuple(a.name for a in order), kind)
-        meaning, unit = INFER_KEYS.get(key.split(".")[0], (key, ""))
-        made.attrs["long_name"], made.attrs["units"] = meaning, unit
+        row = (INFER_OUTPUTS | TRAIN_OUTPUTS).get(key.split(".")[0])
+        made.attrs["long_name"], made.attrs["units"] = (row.meaning, row.unit) if row else (key, "")
         if value.dtype.kind == "b":
             made.attrs["dtype"] = "bool"
     shape = tuple(e - b for b, e in block.slices)

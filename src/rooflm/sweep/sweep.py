@@ -11,16 +11,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.sweep.axes import Axis, Point, column_name, grids, nest, numeric_point, shape_of
+from rooflm.sweep.axes import Axis, Point, grids, nest, numeric_point, shape_of
 from rooflm.sweep.workers import spread
-
-if TYPE_CHECKING:
-    import xarray
 
 BLOCK = 1 << 17
 """Points of a block: its arrays stay near the caches, and interpreting a block costs little beside its arithmetic."""
@@ -155,25 +152,3 @@ def run(
     for part, values in results(Job(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
         store.put(part, values)
     return store.views()
-
-
-def dataset(
-    arrays: Mapping[str, Any],
-    axes: Sequence[Axis],
-    described: Mapping[str, tuple[str, str]],
-    attributes: Mapping[str, Any],
-) -> xarray.Dataset:
-    """Arrays as an xarray.Dataset with units and long names. described: name -> (meaning, unit).
-
-    Zipped axes are coordinates along the dimension of the first of them.
-    """
-    import xarray
-
-    names = [a.name for a in axes]
-    data = {}
-    for key, value in arrays.items():
-        meaning, unit = described.get(key.split(".")[0], (key, ""))
-        shown = value.astype(str) if value.dtype == object else value
-        data[column_name(key, axes)] = (names, shown, {"long_name": meaning, "units": unit})
-    coordinates = {m.name: (a.name, list(m.values)) for a in axes for m in a.members}
-    return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))

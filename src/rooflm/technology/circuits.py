@@ -36,7 +36,7 @@ SM_REGISTERS = 256 * 1024.0
 """Bytes of registers of an SM, Volta to Blackwell."""
 
 
-class Point(NamedTuple):
+class OperatingPoint(NamedTuple):
     """Where a component runs: voltage in V, frequency in Hz, power drawn in W."""
 
     voltage: Num
@@ -83,7 +83,7 @@ def voltage_for(ratio: Num, nominal: Num, threshold: Num) -> Num:
     return half + np.sqrt(half**2 - threshold**2)
 
 
-def operating_point(power: Num, nominal_power: Num, node: Node, most: Num = float("inf")) -> Point:
+def operating_point(power: Num, nominal_power: Num, node: Node, most: Num = float("inf")) -> OperatingPoint:
     """Voltage and frequency that a power budget buys, for a circuit that draws `nominal_power` at the nominal point.
 
     Between Vt + margin and the most that the node stands, the cubic; below, V stays and f falls with the power; above,
@@ -104,7 +104,7 @@ def operating_point(power: Num, nominal_power: Num, node: Node, most: Num = floa
     at = speed(voltage, node.threshold) / speed(node.voltage, node.threshold)
     full = at * (voltage / node.voltage) ** 2
     kept = np.minimum(np.minimum(ratio / full, most / (FREQUENCY * at)), 1.0)
-    return Point(voltage, FREQUENCY * at * kept, nominal_power * full * kept)
+    return OperatingPoint(voltage, FREQUENCY * at * kept, nominal_power * full * kept)
 
 
 def whole(value: Num) -> Num:
@@ -167,7 +167,7 @@ def sram(
     node: Node,
     on: Num = 1.0,
     most: Num = float("inf"),
-) -> tuple[Num, Num, Point]:
+) -> tuple[Num, Num, OperatingPoint]:
     """Banks of an SRAM level, its B/s, and where it runs.
 
     banks = whole(area / bank_area) of which the share `on` works; each delivers `port` bytes a cycle of a clock that

@@ -21,7 +21,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.training import TrainingEstimate, train_scenario
-from rooflm.kernels.constants import ANY, load_constants
+from rooflm.kernels.constants import measured_cards
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.scenario import Scenario
@@ -81,11 +81,12 @@ def engine_row(name: str, version: str) -> str:
 
 
 def engine_of(request: Request | ServeRequest) -> str:
-    """The engine row of an inference request; cards of AMD take the engine's ROCm build where it has a row."""
+    """The engine row of an inference request: the build for the card's software where the engine has one."""
     k = request.kwargs
     row = engine_row(str(k["engine"]), str(k.get("engine_version", "")))
     known = catalogue.aliases("engine")
-    return known.get(f"{row}-rocm", row) if catalogue.load_device(str(k["gpu"])).vendor == "amd" else row
+    software = catalogue.load_device(str(k["gpu"])).software
+    return known.get(f"{row}-{software}", row) if software else row
 
 
 @lru_cache(maxsize=256)
@@ -362,7 +363,7 @@ def why(x: Scored) -> str:
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.0f} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
-    if not any(gpu.startswith(row.gpu) for row in load_constants("gemm") if row.gpu != ANY):
+    if catalogue.load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")
     facts += [str(n) for n in x.request.notes]
     return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"

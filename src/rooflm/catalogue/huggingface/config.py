@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,17 @@ class Config:
 
     def __init__(self, fields: dict[str, Any], family: Family, label: str) -> None:
         self.fields, self.family, self.label = {**family.defaults, **fields}, family, label
+        self.at: int | None = None
+
+    def layer(self, i: int) -> Config:
+        """The config as layer `i` has it: its own values out of `per_layer_config`, and its item of a list a layer."""
+        own = copy.copy(self)
+        own.at = i
+        each = self.get("per_layer_config")
+        found = [v for k, v in each.items() if k.isdigit() and int(k) == i] if isinstance(each, dict) else []
+        if found and isinstance(found[0], dict):
+            own.fields = {**self.fields, **found[0]}
+        return own
 
     def get(self, key: str) -> Any:
         """The value of a field ("a.b" looks inside an object), None when absent or null."""
@@ -43,6 +55,8 @@ class Config:
         value = self.get(key)
         if value is None and default is not None:
             return default
+        if isinstance(value, list) and value:
+            value = value[self.at] if self.at is not None and self.at < len(value) else _alike(value)
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not least <= value <= _MOST:
             raise self.bad(key, f"a whole number of at least {least}")
@@ -75,6 +89,14 @@ class Config:
         return value is not None and (isinstance(value, bool) or value != 0)
 
 
+def _alike(values: list[Any]) -> Any:
+    """The value of a list whose items are all the same; the list itself otherwise."""
+    return values[0] if all(v == values[0] for v in values) else values
+
+
+_NESTED = ("text_config", "thinker_config", "llm_config", "language_config")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; RooflmError when it cannot be read or is none."""
     try:
@@ -92,10 +114,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def language_part(config: dict[str, Any], label: str) -> dict[str, Any]:
     """The fields of the language model: those of a nested text_config go before the outer ones."""
-    nested = next((config[k] for k in ("text_config", "llm_config", "language_config") if config.get(k)), None)
+    nested = next((config[k] for k in _NESTED if config.get(k)), None)
     if nested is None:
         return config
     if not isinstance(nested, dict):
         raise RooflmError(f"{label}: text_config is {type(nested).__name__}, but it must be a JSON object")
+    if any(isinstance(nested.get(k), dict) for k in _NESTED):
+        return language_part(nested, label)
     outer = ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings", "model_type", "_name_or_path")
-    return {**{k: config[k] for k in outer if k in config}, **nested}
+    joined = {**{k: config[k] for k in outer if k in config}, **nested}
+    tied = config.get("tie_word_embeddings")  # the outer model's word holds where it says one
+    return joined | ({"tie_word_embeddings": tied} if isinstance(tied, bool) else {})

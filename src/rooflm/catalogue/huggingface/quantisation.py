@@ -20,6 +20,8 @@ Fields = Mapping[str, Any]
 
 WIDE_GROUP = 100_000
 """A group as large as this is a channel or a tensor: its scales weigh nothing."""
+ROW = 4096
+"""Values that share a scale where there is one for a row of a matrix."""
 
 
 def _number(value: Any, default: float) -> float:
@@ -35,15 +37,17 @@ def _table(value: Any) -> Fields:
 def weight_only(bits: float, group: float = 128) -> str:
     """Integer weights of any width with one 16-bit scale a group, activations at 16 bits.
 
-    >>> weight_only(4), weight_only(3, 64), weight_only(8, -1), weight_only(2.25, 0)
-    ('int4', 'w3a16g64', 'int8-wo', 'w2.25a16')
+    >>> weight_only(4), weight_only(3, 64), weight_only(8, -1), weight_only(2.25, 0), weight_only(2, 0)
+    ('int4', 'w3a16g64', 'int8-wo', 'w2.25a16', 'w2a16g4096')
     """
     if bits == 4 and group in (0, 128):
         return "int4"
     if bits == 8:
         return "int8-wo"
-    grouped = 0 < group < WIDE_GROUP
-    return f"w{bits:g}a16" + (f"g{group:g}" if grouped else "")
+    if 0 < group < WIDE_GROUP:
+        return f"w{bits:g}a16g{group:g}"
+    row = float(bits).is_integer() and bits < 8  # without a group, such a width would be read as grouped by 128
+    return f"w{bits:g}a16" + f"g{ROW}" * row
 
 
 def _gptq(q: Fields) -> str:
@@ -207,6 +211,17 @@ def _fixed(name: str) -> Callable[[Fields], str]:
     return lambda q: name
 
 
+def _mlx(q: Fields) -> str:
+    """MLX's own form, which names no method: a 16-bit scale and bias a group, embedding and head quantised too.
+
+    >>> _mlx({"group_size": 64, "bits": 4}), _mlx({"group_size": 32, "bits": 4, "mode": "mxfp4"})
+    ('w4a16g32e4.5', 'w4a16g64e4.25')
+    """
+    bits, group = _number(q.get("bits"), 4), _number(q.get("group_size"), 64)
+    each = 8 if str(q.get("mode", "affine")).lower() in ("mxfp4", "mxfp8", "nvfp4") else 32
+    return f"w{bits:g}a16g{16 * group / each:g}e{bits + each / group:g}"
+
+
 METHODS: dict[str, Callable[[Fields], str]] = {
     "aqlm": _aqlm,
     "auto-round": _gptq,
@@ -246,6 +261,21 @@ METHODS: dict[str, Callable[[Fields], str]] = {
     "w8a8-int8": _fixed("int8"),
 }
 """quant_method (in lower case, with hyphens) -> its scheme's name; an empty name: this form of it is not known."""
+
+
+def codebook_values(config: Fields, matrices: int) -> int:
+    """16-bit values of the codebooks that AQLM keeps for each matrix: books x entries x values an entry stands for.
+
+    >>> codebook_values({"quantization_config": {"quant_method": "aqlm", "num_codebooks": 1, "nbits_per_codebook": 16,
+    ...     "in_group_size": 8, "out_group_size": 1}}, 7)
+    3670016
+    """
+    q = _table(config.get("quantization_config"))
+    if str(q.get("quant_method", "")).lower() != "aqlm":
+        return 0
+    bits = min(int(_number(q.get("nbits_per_codebook"), 16)), 16)
+    group = _number(q.get("in_group_size"), 8) * _number(q.get("out_group_size"), 1)
+    return int(matrices * _number(q.get("num_codebooks"), 1) * 2**bits * group)
 
 
 def kept_wide(q: Fields) -> list[str]:
@@ -309,8 +339,11 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     A method, or a form of one, that is not known is told in a RooflmWarning: the answer is then for 16 bits.
     """
     q = _table(config.get("quantization_config")) or _table(config.get("compression_config")) or beside
+    q = q or _table(config.get("quantization"))
     if not q:
         return ""
+    if not any(k in q for k in ("quant_method", "quant_algo", "quantization", "config_groups")) and "bits" in q:
+        return _mlx(q)
     algorithm = q.get("quant_algo") or _table(q.get("quantization")).get("quant_algo")
     method = str(q.get("quant_method") or ("modelopt" if algorithm else "")).lower()
     method = method.split("/")[-1].replace("_", "-")

@@ -14,7 +14,7 @@ from rooflm.measure.expect import by_rank, expected
 from rooflm.measure.results import Row, Stat, one, stat
 from rooflm.measure.runs import load
 from rooflm.measure.runs.comm import Count, dispatched
-from rooflm.measure.runs.memory import Busy, Meter, exact, relaxed, settle
+from rooflm.measure.runs.memory import Busy, MemoryMeter, exact, relaxed, settle
 from rooflm.measure.runs.optimise import compiled, profiled, quantise
 from rooflm.measure.runs.parallel import Place, Runner, place
 from rooflm.measure.shape import Shape
@@ -36,7 +36,7 @@ class Bench:
         self.case, self.rank = case, rank
         self.device = load.device_of(case, rank)
         exact()
-        self.meter = Meter(self.device)
+        self.meter = MemoryMeter(self.device)
         self.at: Place | None = place(case, rank) if case.world > 1 else None
         model = load.load(case, self.device)
         self.shape: Shape | None = load.shape_of(model)

@@ -59,7 +59,7 @@ def _mallopt(parameter: int, value: int) -> None:
         ctypes.CDLL("libc.so.6").mallopt(parameter, value)
 
 
-class Meter:
+class MemoryMeter:
     """Peak memory since `reset`, and what was in use before the model was loaded."""
 
     def __init__(self, device: torch.device) -> None:

@@ -15,7 +15,7 @@ from rooflm.measure.results import Row, Stat, one, stat
 from rooflm.measure.runs import load
 from rooflm.measure.runs.comm import Count
 from rooflm.measure.runs.infer import weight_bytes
-from rooflm.measure.runs.memory import Busy, Meter, exact, relaxed
+from rooflm.measure.runs.memory import Busy, MemoryMeter, exact, relaxed
 from rooflm.measure.runs.parallel import place
 from rooflm.measure.runs.train_split import Pipeline, Plain, Tensor
 
@@ -28,7 +28,7 @@ class Trainer:
     def __init__(self, case: Case, rank: int) -> None:
         self.case, self.device = case, load.device_of(case, rank)
         exact()
-        self.meter = Meter(self.device)
+        self.meter = MemoryMeter(self.device)
         at = place(case, rank) if case.world > 1 else None
         model = load.load(case, self.device).train()
         found = load.shape_of(model)

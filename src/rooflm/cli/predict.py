@@ -1,0 +1,79 @@
+"""`rooflm infer` and `rooflm train`: one prediction as a readable answer, or a grid as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rooflm.cli import streams
+from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
+from rooflm.cli.options import command
+from rooflm.errors import RooflmError
+
+
+def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm infer` does with its arguments."""
+    from rooflm.api import INFER
+    from rooflm.cli import render
+
+    def written(estimate: Any) -> tuple[dict[str, Any], str]:
+        text = "" if shown["json"] else render.infer_text(estimate, shown["ops"])
+        return render.infer_json(estimate, shown["ops"]), text
+
+    predict(INFER, {"model": model, **asked}, shown, written)
+
+
+def train(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm train` does with its arguments."""
+    from rooflm.api import TRAIN
+    from rooflm.cli.render_training import train_json, train_text
+
+    def written(estimate: Any) -> tuple[dict[str, Any], str]:
+        return train_json(estimate), "" if shown["json"] else train_text(estimate)
+
+    predict(TRAIN, {"model": model, **asked}, shown, written)
+
+
+def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
+    """A point or a grid to where it was asked for. written: an estimate to the values of --json and its text."""
+    axes, _, outputs = task.request(arguments)
+    json_, out, plot, kind = shown["json"], shown["out"], shown["plot"], shown["plot_kind"]
+    check_files(out, plot, kind, bool(axes))
+    if axes:
+        for name in ("sensitivity", "ops"):
+            if shown.get(name):
+                raise RooflmError(f"--{name} is for a single prediction: leave out the lists")
+        if out and streams.wanted(out, axes):
+            print(streams.run(task.stream, arguments, out, axes, json_))
+            return
+        deliver_grid(task.grid(arguments), json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
+        return
+    estimate = task.point(arguments)
+    values, text = written(estimate)
+    if outputs:
+        values, text = only(estimate, outputs)
+    if shown["sensitivity"]:
+        from rooflm.sweep.sensitivity import sensitivity
+
+        text += deliver_sensitivity(sensitivity(estimate), values)
+    deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=kind)
+
+
+def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+    """The outputs that were asked for: as values, and as a table of their keys, values and units."""
+    from rooflm.cli.render import columns, written
+    from rooflm.estimate.results import chosen, flatten, unflatten
+
+    flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
+    found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}
+    rows = [(k, written(v, estimate.OUTPUTS[k.split(".")[0]].unit)) for k, v in found.items()]
+    return unflatten(found), "\n".join(columns(rows, "lr", indent=0))
+
+
+infer_command = command(
+    "infer", ["infer"], infer,
+    "Predict inference: time, memory and fit, what bounds it, communication, energy and cost.", axes=True,
+)  # fmt: skip
+train_command = command(
+    "train", ["train"], train,
+    "Predict training: step time, memory and fit, communication, MFU, GPU-hours, energy and cost.", axes=True,
+)  # fmt: skip

@@ -1,0 +1,308 @@
+"""What every estimate can do: say itself in a few lines, compare, and become plain names and numbers (the keys of
+--json, the columns of files, the variables of a Dataset) by one table of outputs a kind of estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from rooflm.errors import RooflmError, near_matches
+from rooflm.estimate.bands import around, band
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, text
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest device: parts sum to total; capacity is what may be used of it."""
+
+    parts: dict[str, Num]
+    total: Num
+    capacity: Num
+
+    @property
+    def margin(self) -> Num:
+        """Bytes left (negative: missing)."""
+        return self.capacity - self.total
+
+
+class Output(NamedTuple):
+    """One output. key: of --json, with its unit as its end where it has one; meaning and unit of the values (of a
+    group's members); read: how an estimate gives it; phase: of its error band, where it has one."""
+
+    key: str
+    meaning: str
+    unit: str
+    read: Callable[[Any], Any]
+    phase: str = ""
+
+
+Outputs = Mapping[str, Output]
+"""The table of outputs, by key."""
+
+
+def table(*rows: Output) -> dict[str, Output]:
+    """Rows by their key; a key stands once."""
+    found = {row.key: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
+    """Key -> (phase, predicted time) to key -> ends of the error band (s) and the number of published rows behind it;
+    not-a-number and 0 rows where nothing was calibrated."""
+    bands: dict[str, dict[str, Any]] = {}
+    for key, (phase, value) in asked.items():
+        found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
+        low, high = around(value, found) if found else (value * np.nan, value * np.nan)
+        bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
+    return bands
+
+
+R = TypeVar("R", bound="Result")
+
+
+def figure(method: Callable[[R], Any]) -> cached_property[Any]:
+    """A number (or a dict of them) of an estimate, worked out when it is first read; plain for a single point."""
+
+    @wraps(method)
+    def read(e: R) -> Any:
+        return e.plainly(method(e))
+
+    return cached_property(read)
+
+
+def single(value: Any) -> Any:
+    """NumPy's numbers of one value as Python's, also those in dicts and in small records; the rest as it is.
+
+    >>> single({"a": np.float64(0.5), "b": np.array(True)})
+    {'a': 0.5, 'b': True}
+    """
+    kind = type(value)
+    if kind is float:
+        return value
+    if kind is dict:
+        return {k: single(v) for k, v in value.items()}
+    if kind is Memory:
+        return Memory(single(value.parts), single(value.total), single(value.capacity))
+    return value.item() if isinstance(value, NUMPY) and value.ndim == 0 else value
+
+
+NUMPY = (np.generic, np.ndarray)
+
+
+class Answer:
+    """What says itself in a few lines, here and in a notebook."""
+
+    def lines(self) -> list[str]:
+        """The answer in at most four lines."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer in plain Python values, ready for `json.dumps`."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook: the lines, and folded below them every number."""
+        return html(self.lines(), {k: shown(v) for k, v in flatten(self.to_dict()).items()})
+
+
+class Result(Answer):
+    """What estimates share. OUTPUTS: their table."""
+
+    OUTPUTS: ClassVar[Outputs] = {}
+    scenario: Scenario
+    assumed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Numbers of a single point are plain Python numbers."""
+        if self.scenario.axes == 0:
+            self.__dict__.update({k: single(v) for k, v in self.__dict__.items()})
+
+    def plainly(self, value: Any) -> Any:
+        """A value as this estimate shows it: plain where it is of a single point."""
+        return single(value) if self.scenario.axes == 0 else value
+
+    def values(self, names: Collection[str] | None = None) -> dict[str, Any]:
+        """Outputs by their keys (all, or those named); groups are dicts. Numbers may be arrays."""
+        return {k: self.plainly(o.read(self)) for k, o in self.OUTPUTS.items() if names is None or k in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every output by its key of --json, in plain Python values, ready for `json.dumps`."""
+        return {**plain(self.values()), "assumed": list(self.assumed), "warnings": list(self.warnings)}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row (or one a point, where numbers are arrays) with a column an output, groups by dotted names."""
+        return frame({k: np.ravel(v) for k, v in broadcast(flatten(self.values())).items()})
+
+    @property
+    def error_band(self) -> dict[str, dict[str, Any]]:
+        """Output -> low and high end of its error band (eight of ten measurements like it lie inside) and the number
+        of published rows behind it; not-a-number and 0 rows where nothing was calibrated."""
+        asked = {k: (o.phase, o.read(self)) for k, o in self.OUTPUTS.items() if o.phase}
+        return {k: self.plainly(v) for k, v in bands_around(self.scenario, asked).items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both give the same outputs."""
+        if type(other) is not type(self):
+            return NotImplemented
+        mine, theirs = flatten(self.values()), flatten(other.values())
+        return mine.keys() == theirs.keys() and all(map(same, mine.values(), theirs.values()))
+
+    __hash__ = None  # type: ignore[assignment]  # estimates are compared by their numbers, which may be arrays
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two outputs are equal; not-a-number equals itself."""
+    x, y = np.asarray(a), np.asarray(b)
+    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f" and y.dtype.kind == "f")
+
+
+def broadcast(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value over the shape of all of them."""
+    return dict(zip(flat, np.broadcast_arrays(*flat.values()), strict=True))
+
+
+def shown(value: Any) -> str:
+    """A value for people: four digits, and of an array its ends.
+
+    >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits")
+    ('0.1235', '1 to 2', 'fits')
+    """
+    flat = np.asarray(np.nan if value is None else value)
+    if flat.dtype.kind not in "fiu" or not flat.size:
+        return str(value)
+    low, high = float(np.min(flat)), float(np.max(flat))
+    return f"{low:.4g}" if low == high or np.isnan(low) else f"{low:.4g} to {high:.4g}"
+
+
+def timespan(value: Num) -> str:
+    """A time for people, and of an array its ends.
+
+    >>> timespan(0.0331), timespan(np.array([0.5, 2.0]))
+    ('33.1 ms', '500 ms to 2.00 s')
+    """
+    low, high = float(np.min(value)), float(np.max(value))
+    return text(low, "s") if low == high else f"{text(low, 's')} to {text(high, 's')}"
+
+
+def headline(s: Scenario, gpus: Num) -> str:
+    """What runs on what, and how it is split."""
+    degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
+    split = f" ({', '.join(degrees)})" if degrees else ""
+    return f"{s.model.name} on {shown(gpus)} x {s.cluster.device.name}{split}, {s.engine.name}, {s.quant.name}"
+
+
+SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
+"""Degrees of a split that are said where they are not one."""
+
+
+def verdict(memory: Memory, fits: Num, reason: Num) -> str:
+    """Memory in use, and whether it runs: for an array, at how many of its points."""
+    flags = np.asarray(fits)
+    told = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
+    used = f"{shown(memory.total / 2**30)} of {shown(memory.capacity / 2**30)} GiB a GPU"
+    return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
+
+
+def html(summary: Iterable[str], rows: Mapping[str, str]) -> str:
+    """Lines and a table as a fragment of HTML."""
+    from html import escape
+
+    head = "<br>".join(escape(line) for line in summary)
+    body = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in rows.items())
+    return f"<div><p>{head}</p><details><summary>all outputs</summary><table>{body}</table></details></div>"
+
+
+def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
+    """Columns as a pandas.DataFrame; RooflmError where pandas is not installed."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise RooflmError("to_pandas needs pandas: pip install 'rooflm[parquet]'") from None
+    return pd.DataFrame(dict(columns))
+
+
+def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
+    """Names of outputs as asked for (a key, or a member of a group such as "memory.weights"), each known.
+
+    >>> check_outputs(["tpot_s", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
+    ('tpot_s', 'memory.weights')
+    """
+    listed = tuple(dict.fromkeys(names))
+    for name in listed:
+        if name.split(".")[0] not in known:
+            near = near_matches(name, known) or list(known)[:6]
+            raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    return listed
+
+
+def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, Any]:
+    """The outputs named, a group's name standing for its members; all without names.
+
+    >>> chosen({"memory.weights": 1, "memory.context": 2, "tpot_s": 3}, ("memory.weights", "tpot_s"))
+    {'memory.weights': 1, 'tpot_s': 3}
+    """
+    if names is None:
+        return dict(flat)
+    return {k: v for k, v in flat.items() if any(k == n or k.startswith(f"{n}.") for n in names)}
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested groups as dotted names.
+
+    >>> flatten({"a": 1, "b": {"c": 2}})
+    {'a': 1, 'b.c': 2}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `flatten`.
+
+    >>> unflatten({"a": 1, "b.c": 2})
+    {'a': 1, 'b': {'c': 2}}
+    """
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        *groups, leaf = key.split(".")
+        node = nested
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[leaf] = value
+    return nested
+
+
+def plain(value: Any) -> Any:
+    """NumPy numbers, arrays and nested dicts as what JSON knows; not-a-number and infinity become null."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            return None
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return value

@@ -1,0 +1,71 @@
+"""How two limits join where they overlap in part, and how device memory starts up: one form each, for every kernel."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from rooflm.units import Num
+
+FILL = 5e-6
+"""s of transfer over which the pipeline of device memory fills: half of what filling it costs is paid then (63 % in the
+exponential form). Fitted once for products; the fits of other kernels keep it."""
+
+
+def smooth_max(sharp: Num, *terms: Num) -> Num:
+    """(sum of terms^sharp)^(1/sharp), a p-norm: the sum for sharp 1, towards the largest for large sharp.
+
+    >>> float(smooth_max(2.0, 3.0, 4.0))
+    5.0
+    """
+    top = np.maximum(reduce(np.maximum, terms), 1e-30)
+    if len(terms) == 2:  # the larger of two is top itself: one power less, the same bits
+        total: Num = np.where(top > 1e-30, 1.0 + (np.minimum(*terms) / top) ** sharp, 0.0)
+    else:
+        total = sum((term / top) ** sharp for term in terms)
+    return top * total ** (1.0 / sharp)
+
+
+def smooth_min(sharp: Num, a: Num, b: Num) -> Num:
+    """(a^-sharp + b^-sharp)^(-1/sharp) of two positive numbers, without overflow: the mirror of `smooth_max`.
+
+    >>> round(float(smooth_min(1.0, 1.0, 1.0)), 3), round(float(smooth_min(8.0, 1.0, 9.0)), 3)
+    (0.5, 1.0)
+    """
+    low = np.minimum(a, b)
+    ratio = low / np.maximum(np.maximum(a, b), 1e-300)
+    result: Num = low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
+    return result
+
+
+def part_overlap(a: Num, b: Num, mix: Num) -> Num:
+    """Between max(a, b) at mix 0 (full overlap) and a + b at mix 1 (none): (a + b + sqrt((a - b)² + 4 mix a b)) / 2.
+
+    >>> float(part_overlap(3.0, 4.0, 0.0)), float(part_overlap(3.0, 4.0, 1.0))
+    (4.0, 7.0)
+    """
+    d = a - b
+    t: Num = 0.5 * (a + b + np.sqrt(d * d + (4.0 * mix) * a * b))
+    return t
+
+
+def filling(transfer: Num, most: Num) -> Num:
+    """Seconds lost until device memory streams at full rate, at most `most`: most T / (T + 5 us) of a transfer of T.
+
+    >>> filling(5e-6, 2e-6)
+    1e-06
+    """
+    lost: Num = most * transfer / (transfer + FILL)
+    return lost
+
+
+def filling_soon(transfer: Num, most: Num) -> Num:
+    """The same where it saturates sooner: most (1 - e^(-T / 5 us)). Attention's and experts' kernels are fitted with
+    it.
+
+    >>> round(float(filling_soon(5e-6, 1.0)), 2)
+    0.63
+    """
+    lost: Num = -most * np.expm1(-transfer / FILL)
+    return lost

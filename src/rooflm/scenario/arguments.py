@@ -1,0 +1,327 @@
+"""Every argument of the public calls, a row each: it makes the parameter of the signature, its line in the docstring,
+the option of the command with its help and, where it has a place in the scenario, the check and field that it fills.
+
+`scripts/signatures` writes signatures and docstrings from these rows, and a test holds that they are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from rooflm.catalogue.fields import one_of
+from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.checks import amount, choices, whole
+from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
+from rooflm.scenario.training import OPTIMIZERS, Training
+
+INFER, TRAIN, SERVE = "infer", "train", "serve"
+BEST, LOAD, FIT = "search_infer", "search_serve", "search_train"
+EVERY = (INFER, TRAIN, SERVE, BEST, LOAD, FIT)
+GRIDS = (INFER, TRAIN)
+SEARCHES = (BEST, LOAD, FIT)
+
+
+class Kind(NamedTuple):
+    """How an argument is written. one, many: its type for one scenario, and where a list may make an axis; text: its
+    value is a name, never a number."""
+
+    one: str
+    many: str
+    text: bool = False
+
+
+KINDS = {
+    "numbers": Kind("float", "Numbers"),
+    "amounts": Kind("float", "Numbers"),
+    "amount": Kind("float", "float"),
+    "names": Kind("str", "Names", text=True),
+    "joined": Kind("str", "Names"),
+    "factors": Kind("str | Efficiency", "Names | Efficiency", text=True),
+    "stage": Kind("float | str", "Numbers | Names"),
+    "switch": Kind("bool", "bool"),
+    "text": Kind("str", "str", text=True),
+    "devices": Kind("str | Device", "Devices", text=True),
+    "device": Kind("str | Device", "str | Device", text=True),
+    "clusters": Kind("str | Cluster", "Clusters", text=True),
+    "cluster": Kind("str | Cluster", "str | Cluster", text=True),
+    "engines": Kind("str | Engine", "Engines", text=True),
+    "engine": Kind("str | Engine", "str | Engine", text=True),
+    "schemes": Kind("str | Quant", "Schemes", text=True),
+    "scheme": Kind("str | Quant", "str | Quant", text=True),
+    "count": Kind("int", "int"),
+    "number": Kind("float", "float"),
+    "seconds": Kind("float", "float"),
+    "joules": Kind("float", "float"),
+    "share": Kind("float", "float"),
+    "budgets": Kind("float", "Numbers"),
+    "spread": Kind("tuple[float, float]", "tuple[float, float]"),
+    "server": Kind("Server | Mapping[str, Any]", "Server | Mapping[str, Any]"),
+    "sets": Kind("Mapping[str, Any]", "Mapping[str, Any]"),
+    "zips": Kind("Sequence[Any]", "Sequence[Any]"),
+    "listed": Kind("Names", "Names"),
+    "progress": Kind("Progress", "Progress"),
+}
+"""How arguments are written, in Python and (`cli/options.py`) as text."""
+
+
+class Argument(NamedTuple):
+    """One argument. name: in Python (its option has hyphens); kind: a key of KINDS; help: one line; of: the calls that
+    have it; default: None where it is worked out; unit: of its values; path: the field of the scenario that it fills
+    ("": it chooses a row or says how to sweep); least: it is a whole number of at least this; words: it is one of
+    these; shell, python: whether the command, the call has it; option: its name there, where it is another."""
+
+    name: str
+    kind: str
+    help: str
+    of: tuple[str, ...]
+    default: Any = None
+    unit: str = ""
+    path: str = ""
+    least: int | None = None
+    words: tuple[str, ...] = ()
+    shell: bool = True
+    python: bool = True
+    option: str = ""
+
+
+A = Argument
+TABLE: tuple[Argument, ...] = (
+    # where
+    A("gpu", "devices", "GPU name or .toml (see `rooflm list gpus`).", GRIDS),
+    A("gpu", "device", "GPU name or .toml (see `rooflm list gpus`).", (SERVE,)),
+    A("gpu", "devices", "GPU, or a list of which the best is chosen.", (BEST, LOAD)),
+    A("gpu", "devices", "GPU, or a list of which the best is chosen.", (FIT,), "a100-sxm-80gb"),
+    A("gpus", "numbers", "How many GPUs; split into tp, then pp, unless given.", (INFER,), least=1),
+    A("gpus", "numbers", "How many GPUs; what tp, pp, cp leave is data parallel.", (TRAIN,), least=1),
+    A("gpus", "count", "GPUs of one replica; split into tp, then pp, unless given.", (SERVE,), least=1),
+    A("gpus", "numbers", "Exactly so many GPUs, or a list.", SEARCHES, least=1),
+    A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1),
+    A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1),
+    A("cluster", "clusters", "Cluster (default: the GPU's own).", GRIDS),
+    A("cluster", "cluster", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),
+    # split
+    A("tp", "numbers", "Tensor parallel degree.", GRIDS, path="mapping.tp", least=1),
+    A("tp", "count", "Tensor parallel degree.", (SERVE,), least=1),
+    A("tp", "numbers", "Only these tensor parallel degrees.", SEARCHES),
+    A("pp", "numbers", "Pipeline parallel degree.", GRIDS, path="mapping.pp", least=1),
+    A("pp", "count", "Pipeline parallel degree.", (SERVE,), least=1),
+    A("pp", "numbers", "Only these pipeline parallel degrees.", SEARCHES),
+    A("vp", "numbers", "Virtual pipeline stages a GPU (interleaved).", (TRAIN,), 1, path="mapping.vp", least=1),
+    A("vp", "numbers", "Only these numbers of virtual stages.", (FIT,)),
+    A("dp", "numbers", "Data parallel degree (replicas, or attention DP with ep).", (INFER,), path="mapping.dp",
+      least=1),
+    A("dp", "numbers", "Data parallel degree.", (TRAIN,), path="mapping.dp", least=1),
+    A("dp", "count", "Attention data parallel degree (MoE), else replicas.", (SERVE,), least=1),
+    A("dp", "numbers", "Only these data parallel degrees.", (BEST, LOAD)),
+    A("cp", "numbers", "Context parallel degree.", GRIDS, path="mapping.cp", least=1),
+    A("cp", "count", "Context parallel degree.", (SERVE,), least=1),
+    A("cp", "numbers", "Only these context parallel degrees.", (FIT,)),
+    A("ep", "numbers", "Expert parallel degree (of tp x dp).", GRIDS, path="mapping.ep", least=1),
+    A("ep", "count", "Expert parallel degree (of tp x dp).", (SERVE,), least=1),
+    A("ep", "numbers", "Only these expert parallel degrees.", SEARCHES),
+    A("sp", "switch", "Sequence parallelism (default: the engine's).", (TRAIN,), path="mapping.sp"),
+    # what is asked
+    A("batch", "numbers", "Sequences at a time, in all.", (INFER,), 1, path="workload.batch", least=1),
+    A("batch", "numbers", "Sequences a step, in all.", (TRAIN,), path="workload.batch", least=1),
+    A("batch", "numbers", "Only these batches (default: 1 to 1024).", (BEST,)),
+    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens).", (FIT,)),
+    A("prompt", "numbers", "Prompt tokens a sequence.", (INFER,), 512, "tokens", "workload.prompt", least=1),
+    A("prompt", "count", "Prompt tokens a request.", (SERVE, BEST, LOAD), 512, "tokens", least=1),
+    A("output", "numbers", "Output tokens a sequence.", (INFER,), 128, "tokens", "workload.output", least=1),
+    A("output", "count", "Output tokens a request.", (SERVE, BEST, LOAD), 128, "tokens", least=1),
+    A("cached", "numbers", "Prompt tokens already in the cache (prefix caching).", (INFER,), 0, "tokens",
+      "workload.cached", least=0),
+    A("cached", "count", "Prompt tokens already in the cache (prefix caching).", (BEST,), unit="tokens"),
+    A("logits", "names", "Logits of the 'last' prompt token or of 'all'.", (INFER,), "last", path="workload.logits",
+      words=("last", "all")),
+    A("logits", "text", "Logits of the 'last' prompt token or of 'all'.", (BEST,)),
+    A("seq", "numbers", "Tokens a sequence.", (TRAIN,), 2048, "tokens", "workload.seq", least=1),
+    A("seq", "count", "Tokens a sequence.", (FIT,), 2048, "tokens", least=1),
+    A("micro_batch", "numbers", "Sequences a micro-batch.", (TRAIN,), 1, path="mapping.micro_batch", least=1),
+    A("micro_batch", "numbers", "Only these micro-batches.", (FIT,)),
+    A("tokens", "amounts", "Tokens of the whole run, such as 300B.", (TRAIN,), 0, "tokens", "workload.tokens", least=0),
+    A("tokens", "amount", "Tokens of the whole run, such as 15T.", (FIT,), 0, "tokens"),
+    # how it is trained
+    A("recompute", "names", "none, selective, ops, full or block.", (TRAIN,), path="mapping.recompute",
+      words=RECOMPUTE),
+    A("recompute", "names", "Only these of none, selective, full.", (FIT,)),
+    A("recompute_layers", "numbers", "Layers recomputed with full or block (0: all).", (TRAIN,), 0,
+      path="mapping.recompute_layers", least=0),
+    A("recompute_modules", "joined", "Modules recomputed too: layernorm, mla_up_proj, moe_act, mlp, moe, core_attn.",
+      (TRAIN,), path="mapping.recompute_modules", words=MODULES),
+    A("zero", "stage", "ZeRO stage 0 to 3, or fsdp.", (TRAIN,), path="mapping.zero"),
+    A("zero", "numbers", "Only these ZeRO stages.", (FIT,)),
+    A("fsdp_group", "numbers", "GPUs of a sharding group (0: all of dp).", (TRAIN,), 0, path="mapping.fsdp_group",
+      least=0),
+    A("schedule", "names", "gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.", (TRAIN,), path="mapping.schedule",
+      words=SCHEDULES),
+    A("schedule", "names", "1f1b, interleaved, gpipe, zb-h1, or a list.", (FIT,)),
+    A("order", "joined", "Groups by nearness, such as tp-cp-dp-pp (default).", (TRAIN,), path="mapping.order"),
+    A("order", "joined", "Groups by nearness, such as tp-cp-dp-pp (default), or a list.", (FIT,)),
+    A("dtype", "names", "bf16, fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8 or nvfp4.", (TRAIN,), "bf16"),
+    A("dtype", "names", "bf16, fp16, fp8 or fp32.", (FIT,)),
+    A("optimizer", "names", "adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.", (TRAIN,), "adam",
+      path="training.optimizer", words=OPTIMIZERS),
+    A("optimizer", "names", "adam (default), adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.", (FIT,)),
+    A("dropout", "switch", "Masks on attention and both outputs of a layer (default: the engine's).", (TRAIN,),
+      path="training.dropout"),
+    A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (TRAIN,), 0,
+      path="training.lora_rank", least=0),
+    A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (FIT,)),
+    A("lora_modules", "joined", "Products with adapters, such as qkv,out.", (TRAIN,), path="training.lora_modules",
+      words=Training.lora_modules),
+    A("lora_modules", "joined", "Products with adapters, such as qkv,out.", (FIT,)),
+    A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (FIT,), unit="bit"),
+    A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (TRAIN,), 16, "bit", "training.base_bits",
+      least=2),
+    # who comes, when
+    A("concurrency", "count", "Closed loop: clients that wait for their answer.", (SERVE,), least=1),
+    A("concurrency", "numbers", "So many clients in all that wait for their answer, or a list.", (LOAD,), least=1),
+    A("rate", "number", "Open loop: requests/s (of a trace: its mean rate).", (SERVE,), unit="1/s"),
+    A("rate", "numbers", "Requests/s in all (Poisson), or a list.", (LOAD,), unit="1/s"),
+    A("trace", "text", "Requests from a .csv, .jsonl or .json file.", (SERVE,)),
+    A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1),
+    A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform.", (SERVE,), (1.0, 1.0)),
+    A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),
+    A("seed", "count", "Seed of all chance.", (SERVE,), 0),
+    A("burstiness", "number", "Gamma shape of the gaps: 1 Poisson, below 1 bursts.", (SERVE,), 1.0),
+    A("peak", "number", "Highest rate of the day over the mean, 1 to 2.", (SERVE,), 1.0),
+    A("copies", "count", "Requests that each row of the trace stands for.", (SERVE,), 1),
+    A("limit", "count", "Read at most so many rows of the trace.", (SERVE,)),
+    A("shared_prefix", "count", "Prompt tokens that all requests share (prefix caching).", (SERVE,), 0, "tokens"),
+    A("replicas", "count", "Replicas behind a router.", (SERVE,), 1),
+    A("router", "text", "round-robin, least-loaded or prefix-aware.", (SERVE,), "round-robin"),
+    A("prefill_replicas", "count", "Separate prefill replicas (disaggregated).", (SERVE,), 0),
+    A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE,)),
+    A("transfer_bandwidth", "number", "From prefill to decode replicas (default: the cluster's).", (SERVE,),
+      unit="B/s", shell=False),
+    A("server", "server", "Options of the server: those to change, or a whole Server.", (SERVE,), shell=False),
+    A("slo", "text", "Limits such as ttft:p95=500ms,tpot:p95=50ms.", (SERVE, LOAD), ""),
+    A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3),
+    A("definitions", "text", "Of TPOT: vllm or guidellm.", (SERVE,), "vllm"),
+    A("horizon", "number", "Stop after so many simulated seconds.", (SERVE,), unit="s"),
+    # what is searched, and within what
+    A("token_budget", "budgets", "New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the "
+      "engine's own; under load also 512 to 16384 and off.", (BEST, LOAD), unit="tokens"),
+    A("ttft", "seconds", "Longest time to first token: of a whole batch; under load: mean.", (BEST, LOAD), unit="s"),
+    A("tpot", "seconds", "Longest time per output token (mean).", (BEST, LOAD), unit="s"),
+    A("latency", "seconds", "Longest request (under load: mean).", (BEST, LOAD), unit="s"),
+    A("step_time", "seconds", "Longest step.", (FIT,), unit="s"),
+    A("days", "number", "Longest run.", (FIT,), unit="d"),
+    A("gpu_hours", "amount", "Most GPU-hours of the run, such as 2M.", (FIT,), unit="h"),
+    A("cost", "number", "Most USD per million output tokens.", (BEST, LOAD), unit="USD"),
+    A("cost", "amount", "Most USD of the run, such as 5M.", (FIT,), unit="USD"),
+    A("energy", "joules", "Most energy of the run, such as 20GWh or 70TJ.", (FIT,), unit="J"),
+    A("throughput", "number", "Least output tokens/s in all.", (BEST, LOAD), unit="1/s"),
+    A("memory_margin", "share", "Share of memory to keep free, such as 0.1.", (BEST, LOAD)),
+    A("memory_margin", "share", "Share of memory to keep free (default: 0.05).", (FIT,)),
+    A("objective", "text", "throughput (per GPU), total, cost, latency, ttft, tpot or energy.", (BEST, LOAD),
+      "throughput"),
+    A("objective", "text", "time, throughput, mfu, cost, gpu-hours, energy or memory.", (FIT,), "time"),
+    # how it runs
+    A("quant", "schemes", "Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.", (INFER,)),
+    A("quant", "scheme", "Scheme, such as fp8, fp8kv8, int4, nvfp4.", (SERVE,)),
+    A("quant", "schemes", "Scheme, or a list.", (BEST, LOAD)),
+    A("engine", "engines", "Engine row (default: vllm; ideal without overheads).", (INFER,)),
+    A("engine", "engines", "Engine row (default: megatron).", (TRAIN,)),
+    A("engine", "engine", "Engine row (default vllm).", (SERVE,)),
+    A("engine", "engines", "Engine, or a list.", SEARCHES),
+    A("efficiency", "factors", "calibrated, ideal, or factors such as 0.7,0.9.", EVERY),
+    A("sets", "sets", "Any other input by its path.", (*GRIDS, SERVE), option="--set"),
+    A("sets", "sets", "Any other input by its path; lists are searched.", SEARCHES, option="--set"),
+    # how it is swept
+    A("zip", "zips", "Lists that go in step: pairs, no products.", GRIDS),
+    A("outputs", "listed", "Work out these outputs only (keys of --json).", GRIDS),
+    A("on", "text", "Where blocks of a grid run: local, ray or ray://host:port.", (*GRIDS, *SEARCHES), "local"),
+    A("progress", "progress", "Told now and then: requests ended, requests in all, seconds simulated.", (SERVE,),
+      shell=False),
+)  # fmt: skip
+"""Every argument but the model, which comes first everywhere."""
+
+SWEPT = ("zip", "outputs", "on")
+"""Arguments that say how to sweep, not what."""
+
+
+@cache
+def arguments(call: str) -> dict[str, Argument]:
+    """The arguments of a public call, by name."""
+    return {a.name: a for a in TABLE if call in a.of}
+
+
+@cache
+def defaults(call: str) -> dict[str, Any]:
+    """What each argument is where it is not given, but those that say how to sweep."""
+    return {name: a.default for name, a in arguments(call).items() if name not in SWEPT}
+
+
+def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | None = None) -> None:
+    """Raise RooflmError for the first name that is no argument of a call (by default one of the table), with the
+    arguments most like it.
+
+    >>> refuse_unknown("infer", {"bach": 3})
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'cached'?
+    """
+    asked = arguments(call) if known is None else known
+    for name in names:
+        if name not in asked and name != "model":
+            near = near_matches(name, asked)
+            tail = f"did you mean {' or '.join(map(repr, near[:2]))}?" if near else f"it has {', '.join(asked)}"
+            raise RooflmError(f"{call} has no argument {name!r}: {tail}")
+
+
+def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
+    """Raise RooflmError for a number where a name belongs.
+
+    >>> refuse_kind("infer", {"quant": 8})
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: quant is 8, but it must be a text. Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
+    """
+    known = arguments(call)
+    for name, value in given.items():
+        if isinstance(value, str) or name not in known or not KINDS[known[name].kind].text:
+            continue
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, int | float):
+                raise RooflmError(f"{name} is {one!r}, but it must be a text. {known[name].help}")
+
+
+def filled(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Every input of a call: what was given, else its default. RooflmError for an argument that the call does not
+    have, and for a number where a name belongs."""
+    known = defaults(call)
+    if not known.keys() >= given.keys():
+        refuse_unknown(call, given)
+    refuse_kind(call, given)
+    return known | {k: v for k, v in given.items() if v is not None}
+
+
+@cache
+def _placed(call: str, place: str) -> tuple[tuple[str, Argument], ...]:
+    """Field and argument of those that fill a field below a place of the scenario."""
+    rows = ((a.path.rpartition("."), a) for a in arguments(call).values())
+    return tuple((field, a) for (where, _, field), a in rows if where == place)
+
+
+def checked(a: Argument, value: Any) -> Any:
+    """The value of an argument, if it is of its kind and within its bounds; RooflmError otherwise."""
+    if a.kind == "amounts":
+        return amount(a.name, value)
+    if a.least is not None:
+        return whole(a.name, value, a.least)
+    if a.kind == "joined" and a.words:
+        return choices(a.name, value, a.words)
+    return one_of(a.name, value, a.words) if a.words else value
+
+
+def fields_at(place: str, call: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Field -> checked value of the arguments that fill one below a place of the scenario, where they are known.
+
+    >>> fields_at("workload", "infer", filled("infer", {"batch": 8}))
+    {'batch': 8, 'prompt': 512, 'output': 128, 'cached': 0, 'logits': 'last'}
+    """
+    return {field: checked(a, given[a.name]) for field, a in _placed(call, place) if given[a.name] is not None}

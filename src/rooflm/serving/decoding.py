@@ -1,0 +1,51 @@
+"""The sequences of an engine instance that decode together."""
+
+from __future__ import annotations
+
+import heapq
+
+
+class Decoding:
+    """Sequences that gain `growth` tokens a step, each until a step that is known when it starts.
+
+    heap: (last step, order of admission, request); steps: made since the start; stored: tokens of all contexts.
+    """
+
+    def __init__(self, growth: float) -> None:
+        self.growth = growth
+        self.heap: list[tuple[int, int, int]] = []
+        self.steps = 0
+        self.stored = 0.0
+        self._ends = self._admitted = 0
+
+    def start(self, request: int, steps: int, context: float) -> None:
+        """A request begins to decode for so many steps."""
+        self._admitted += 1
+        heapq.heappush(self.heap, (self.steps + steps, self._admitted, request))
+        self._ends += self.steps + steps
+        self.stored += context
+
+    def remaining(self) -> float:
+        """Tokens still to be made by all."""
+        return (self._ends - len(self.heap) * self.steps) * self.growth
+
+    def ended(self) -> int | None:
+        """A request that has made its last token, taken out; its tokens stay in `stored` until it says how many."""
+        if not self.heap or self.heap[0][0] > self.steps:
+            return None
+        last, _, request = heapq.heappop(self.heap)
+        self._ends -= last
+        return request
+
+    def newest(self) -> tuple[int, int]:
+        """The request admitted last, taken out, and the tokens that it has still to make."""
+        victim = max(self.heap, key=lambda entry: entry[1])
+        self.heap.remove(victim)
+        heapq.heapify(self.heap)
+        last, _, request = victim
+        self._ends -= last
+        return request, round((last - self.steps) * self.growth)
+
+    def clear(self) -> None:
+        """Nothing runs: rounding of sums goes."""
+        self.stored, self._ends = 0.0, 0

@@ -1,0 +1,76 @@
+"""A grid of predictions that is worked out: every output over its axes, with labels, units and long names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.results import Outputs, unflatten
+from rooflm.estimate.training_results import TRAIN_OUTPUTS
+from rooflm.sweep.axes import Axis, Point, column_name
+from rooflm.version import __version__
+
+if TYPE_CHECKING:
+    import xarray
+
+
+class Grid(NamedTuple):
+    """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
+
+    outputs: meaning and unit of each; asked: those that were asked for (none: all).
+    """
+
+    axes: list[Axis]
+    fixed: Point
+    arrays: dict[str, np.ndarray[Any, Any]]
+    outputs: Outputs = INFER_OUTPUTS
+    asked: tuple[str, ...] = ()
+
+    def dataset(self) -> xarray.Dataset:
+        """The grid with labels, units, long names, and the scenario in its attributes."""
+        scenario = ", ".join(f"{k}={v}" for k, v in self.fixed.items() if v is not None)
+        return dataset(self.arrays, self.axes, self.outputs, {"rooflm": __version__, "scenario": scenario})
+
+    def values(self) -> dict[str, Any]:
+        """The grid as nested names and arrays, the axes first (the shape of --json)."""
+        return {"axes": {m.name: labels(m) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+
+
+def grid_of(data: xarray.Dataset) -> Grid:
+    """The grid that a Dataset was made from (see `Grid.dataset`), its values as they are shown there."""
+    axes = []
+    for name in data.sizes:
+        first, *others = sorted((c for c in data.coords if data[c].dims == (name,)), key=lambda c: c != name)
+        columns = [Axis(str(c), tuple(data[c].values.tolist())) for c in (first, *others)]
+        axes.append(columns[0]._replace(partners=tuple(columns[1:])))
+    arrays = {str(k): v.values for k, v in data.data_vars.items()}
+    fixed = dict(pair.split("=", 1) for pair in data.attrs.get("scenario", "").split(", ") if "=" in pair)
+    return Grid(axes, fixed, arrays, TRAIN_OUTPUTS if "step_time_s" in arrays else INFER_OUTPUTS)
+
+
+def labels(axis: Axis) -> list[Any]:
+    """The values of an axis as they are shown: rows of a catalogue by their names."""
+    return [getattr(v, "name", v) for v in axis.values]
+
+
+def dataset(
+    arrays: Mapping[str, Any], axes: Sequence[Axis], outputs: Outputs, attributes: Mapping[str, Any]
+) -> xarray.Dataset:
+    """Arrays as an xarray.Dataset with units and long names.
+
+    Zipped axes are coordinates along the dimension of the first of them.
+    """
+    import xarray
+
+    names = [a.name for a in axes]
+    data = {}
+    for key, value in arrays.items():
+        row = outputs.get(key.split(".")[0])
+        told = {"long_name": row.meaning, "units": row.unit} if row else {"long_name": key, "units": ""}
+        shown = value.astype(str) if value.dtype == object else value
+        data[column_name(key, axes)] = (names, shown, told)
+    coordinates = {m.name: (a.name, labels(m)) for a in axes for m in a.members}
+    return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))

@@ -1,0 +1,116 @@
+"""validate, compare, calibrate and measure: what the commands of these names do, for Python. They print nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflm.errors import RooflmError
+
+if TYPE_CHECKING:
+    from rooflm.measure.calibrate import Calibration
+    from rooflm.measure.case import Case
+    from rooflm.measure.compare import Pair
+    from rooflm.measure.results import Row
+
+
+def validate(*files: str, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
+    """How far predictions are off on published measurements: the object of `rooflm validate --json`.
+
+    files: tables of measured runs (default: the shipped ones); progress: told how many more rows are done. Errors are
+    fractions, of predicted over measured; RooflmError for a file that cannot be read.
+    """
+    from rooflm.validation import published_tables, read_rows
+    from rooflm.validation.score import report, requests_of, score
+
+    paths = [Path(f) for f in files] or published_tables()
+    outcomes = [o for path in paths for o in read_rows(path)]
+    return report(outcomes, score(requests_of(outcomes), progress))
+
+
+def compare(
+    *results: str, gpu: str, engine: str | None = None, efficiency: str | None = None, model: str | None = None,
+    dtype: str = "bf16", quant: str = "none", prompt: int | None = None, output: int | None = None, clock: str = "wall",
+) -> list[Pair]:  # fmt: skip
+    """Measured cases beside their predictions: one pair a case and metric, SI units.
+
+    results: tables of `measure`, or JSON of other tools' benchmarks, for which model, dtype, quant, prompt and output
+    say what they do not; gpu: a device or a calibrated machine's .toml; engine: a row (default: the machine's own, else
+    hf-eager); clock: "wall", or "cpu" where other work ran on the machine. RooflmError for bad input.
+    """
+    from rooflm.measure.compare import machine_of, pairs
+    from rooflm.measure.other_tools import Given, read_foreign
+    from rooflm.measure.results import read
+
+    machine = machine_of(gpu, engine, efficiency)
+    rows: list[Row] = []
+    for path in results:
+        theirs = path.lower().endswith((".json", ".jsonl"))
+        rows += read_foreign(path, Given(model, dtype, prompt, output, quant)) if theirs else read(path)
+    return pairs(rows, machine, check_clock(clock))
+
+
+def calibrate(
+    *results: str, out: str | None = None, held_out: float = 0.3, clock: str = "wall", base: str | None = None,
+    apart: bool = False, model: str | None = None, dtype: str = "bf16", quant: str = "none",
+) -> Calibration:  # fmt: skip
+    """The constants of a machine fitted to its measurements, and its errors on cases kept aside.
+
+    results: tables of `measure`; out: a .toml to write, which `gpu=` then takes; held_out: share of the cases kept
+    aside; clock: "wall", or "cpu" where other work ran. base: a calibrated machine, on which the JSON of a server's
+    benchmarks (of model, dtype, quant; apart: few rows are multiplied one by one) was made. RooflmError for bad input.
+    """
+    from rooflm.measure import calibrate as fit
+    from rooflm.measure.calibrate_server import serving
+    from rooflm.measure.compare import machine_of
+    from rooflm.measure.other_tools import Given, read_foreign
+    from rooflm.measure.results import environment_file, read
+
+    if not 0 <= held_out < 1:
+        raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
+    if base:
+        theirs = [row for path in results for row in read_foreign(path, Given(model, dtype, quant=quant))]
+        found = serving(theirs, machine_of(base), apart)
+    else:
+        found = fit.calibrate([row for path in results for row in read(path)], held_out, check_clock(clock))
+    if out:
+        beside = environment_file(results[0])
+        environment = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+        fit.write(out, found, environment, ", ".join(results))
+    return found
+
+
+def measure(
+    model: str | Sequence[str] = "", *, task: str = "infer", strategy: str | Sequence[str] = "none",
+    optimise: str | Sequence[str] = "none", out: str | None = None, timeout: float = 1800.0,
+    progress: Callable[[int, int, Case, str], None] | None = None,
+    left_out: Callable[[str, str], None] | None = None, **case: Any,
+) -> list[Row]:  # fmt: skip
+    """Run real models on this machine and keep what they took: one row a case, rank and metric, SI units.
+
+    model: a folder, .gguf, config.json or catalogue name, or a list; task: "infer", "train", "accuracy" or "micro";
+    strategy, optimise: such as "tp2" and "compile", or lists; out: csv or parquet, whose finished cases are kept;
+    timeout (s): after which a case has failed; progress: told number, count, case and status; left_out: told which
+    combinations are not run, and why. The rest are fields of a case (batch, prompt, output, dtype, layers, width_prune,
+    repeats, warmup, threads, device, size, text, tokens, context), of which a list is an axis.
+    """
+    from rooflm.measure.plan import plan
+    from rooflm.measure.runs import runner
+
+    asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]
+    made = plan({"task": task, "model": model, **case}, *asked)
+    if left_out:
+        for label, why in made.left_out:
+            left_out(label, why)
+    rows = runner.run(made.cases, out, progress, timeout)
+    wanted = {c.key for c in made.cases}
+    return [r for r in rows if r.case.key in wanted]
+
+
+def check_clock(name: str) -> str:
+    """wall or cpu; RooflmError otherwise."""
+    if name not in ("wall", "cpu"):
+        raise RooflmError(f"clock is {name!r}, but it must be wall or cpu")
+    return name

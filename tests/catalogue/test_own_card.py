@@ -1,0 +1,65 @@
+"""A card of one's own: what differs from a known card, or four figures of a datasheet."""
+
+from pathlib import Path
+
+import pytest
+
+from rooflm import RooflmError, infer, load_device
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_what_differs_from_a_known_card_is_enough(tmp_path: Path) -> None:
+    mine, known = (
+        load_device(written(tmp_path, 'base = "rtx-4090"\n[dram]\nsize = "48 GiB"\n')),
+        load_device("rtx-4090"),
+    )
+    assert mine.dram.size == 48 * 2**30
+    assert (mine.dram.bandwidth, mine.sms, mine.peak, mine.kernels_of) == (
+        known.dram.bandwidth, known.sms, known.peak, "rtx-4090"
+    )  # fmt: skip
+    assert mine.inferred == "all but dram.size of rtx-4090"
+
+
+def test_a_base_with_another_peak_scales_its_other_rates(tmp_path: Path) -> None:
+    mine, known = load_device(written(tmp_path, 'base = "h100"\npeak = "1500 TFLOP/s"\n')), load_device("h100")
+    assert mine.peak["bf16"] == 1500e12
+    assert mine.peak["fp8"] / known.peak["fp8"] == pytest.approx(1500e12 / known.peak["bf16"])
+
+
+def test_three_figures_are_enough_and_what_was_inferred_is_told(tmp_path: Path) -> None:
+    text = 'peak = "312 TFLOP/s"\nmemory = "80 GiB"\nbandwidth = "2.039 TB/s"\n'
+    path = written(tmp_path, text)
+    mine, known = load_device(path), load_device("a100-sxm-80gb")
+    assert (mine.sms, mine.l2.size) == (known.sms, known.l2.size)
+    found = infer("llama-2-7b", gpu=path, batch=8)
+    assert any("inferred from the nearest card, a100-sxm-80gb" in line for line in found.assumed)
+    assert found.tpot == pytest.approx(infer("llama-2-7b", gpu="a100-sxm-80gb", batch=8, cluster="pcie4-8").tpot)
+
+
+def test_sms_and_caches_grow_with_the_peak(tmp_path: Path) -> None:
+    text = 'peak = "343.2 TFLOP/s"\nmemory = "80 GiB"\nbandwidth = "2.039 TB/s"\n[l2]\nsize = "30 MB"\n'
+    mine, near = load_device(written(tmp_path, text)), load_device("a100-sxm-80gb")
+    assert mine.inferred.startswith("inferred from the nearest card, a100-sxm-80gb")
+    assert mine.l2.size == 30e6
+    assert mine.sms == round(1.1 * near.sms)
+    assert mine.l1.bandwidth == pytest.approx(1.1 * near.l1.bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('peak = "150 TFLOP/s"\n', "missing memory, such as '24 GiB'; bandwidth, such as '1 TB/s'; or give base"),
+        ('base = "rtx-4091"\n', "did you mean 'rtx-4090'"),
+        ("base = 3\n", "base is 3, but it must be the name of a card"),
+        ('base = "rtx-4090"\nmemmory = "48 GiB"\n', "memmory"),
+        ('peak = "150 TB/s"\nmemory = "24 GiB"\nbandwidth = "1 TB/s"\n', "its unit must be FLOP/s"),
+    ],
+)
+def test_every_missing_figure_is_named_at_once(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(RooflmError, match=says):
+        load_device(written(tmp_path, text))
