@@ -18,6 +18,7 @@ from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flat
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unknown
 from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list
 from rooflm.sweep.grid import Grid
@@ -68,13 +69,15 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
 class Task:
     """What can be predicted of a scenario: how it is built from arguments, worked out, and read.
 
-    name: of the public call whose arguments these are; streamed: outputs of a streamed grid unless others are named.
+    name: of the public call whose arguments these are; rules: that a split keeps; streamed: outputs of a streamed grid
+    unless others are named.
     """
 
     name: str
     build: Callable[..., Request]
     estimate: Callable[..., Result]
     outputs: Outputs
+    rules: tuple[Rule, ...]
     streamed: tuple[str, ...]
 
     def __reduce__(self) -> str:
@@ -86,12 +89,17 @@ class Task:
         is refused; otherwise, inside a grid or a search, its points are marked."""
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
-        return self.estimate(scenario, request.assumed, request.warnings)
+        if alone:
+            return self.estimate(scenario, request.assumed, request.warnings)
+        with marking(scenario, self.rules):
+            return self.estimate(scenario, request.assumed, request.warnings)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
         """Outputs by dotted name (all, or those named), over `axes` array dimensions."""
         keys = None if outputs is None else {name.split(".")[0] for name in outputs}
-        return chosen(flatten(self.over(axes, **arguments).values(keys)), outputs)
+        estimate = self.over(axes, **arguments)
+        with marking(estimate.scenario, self.rules):
+            return chosen(flatten(estimate.values(keys)), outputs)
 
     def point(self, arguments: Point) -> Any:
         """The estimate of arguments without lists."""
@@ -165,11 +173,11 @@ def _train_scenario(*given: Any) -> TrainingEstimate:
 
 
 INFER = Task(
-    "infer", build_inference, infer_scenario, INFER_OUTPUTS,
+    "infer", build_inference, infer_scenario, INFER_OUTPUTS, INFERENCE,
     ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "fits"),
 )  # fmt: skip
 TRAIN = Task(
-    "train", _build_training, _train_scenario, TRAIN_OUTPUTS,
+    "train", _build_training, _train_scenario, TRAIN_OUTPUTS, TRAINING,
     ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits"),
 )  # fmt: skip
 

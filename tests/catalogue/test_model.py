@@ -151,7 +151,7 @@ def test_a_scale_may_be_an_axis() -> None:
         ({"hidden": float("nan")}, "hidden is nan"),
         ({"hidden": float("inf")}, "hidden is inf"),
         ({"max_context": 0}, "max_context is 0"),
-        ({"published_params": -1.0}, "published_params is -1.0, but it must be a number of at least 0"),
+        ({"published_params": -1.0}, "published_params is -1, but it must be 0 or more"),
         ({"blocks": ()}, "blocks is empty"),
         ({"blocks": (Block(32, None, None),)}, r"blocks\[0\] is empty"),
         ({"blocks": (Block(0, None, MLP(8)),)}, r"blocks\[0\].count is 0"),

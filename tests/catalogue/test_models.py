@@ -151,7 +151,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("width = 128", "with = 128", "with"),
         ("[[blocks]]", "[[blocks]", "not valid TOML"),
         ("count = 2", "count = -2", "count is -2"),
-        ("hidden = 64", "hidden = 64\nwidth_scale = -1.0", "width_scale is -1.0, but it must be a number"),
+        ("hidden = 64", "hidden = 64\nwidth_scale = -1.0", "width_scale is -1, but it must be above 0"),
     ],
 )
 def test_a_damaged_file_of_ones_own_is_one_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:

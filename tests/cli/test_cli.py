@@ -89,7 +89,7 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "1.5"), "at most 1"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--efficiency", "perfect"), "efficiency is 'perfect'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.widht_scale=2"), "did you mean 'width_scale'"),
-        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.hidden=-1"), "must be above 0"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.hidden=-1"), "must be a whole number of at least 1"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "nonsense"), "must be PATH=VALUE"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "cluster.device.dram.bandwidth=5 parsecs"), "no quantity"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--out", "/nonexistent/x.csv"), "does not exist"),

@@ -22,7 +22,8 @@ class About(NamedTuple):
     """What is known of a field.
 
     kind: number, flag or word. unit: of a number. low, high: bounds, both allowed unless `above` (then the value must
-    be above low). whole: counts something. among: the words that it may be (none: any).
+    be above low) or `below` (then below high). whole: counts something. endless: a limit that may be none at all, so
+    that infinity is allowed. among: the words that it may be (none: any).
     """
 
     meaning: str
@@ -33,6 +34,8 @@ class About(NamedTuple):
     whole: bool = False
     kind: str = "number"
     among: tuple[str, ...] = ()
+    below: bool = False
+    endless: bool = False
 
     @property
     def rule(self) -> str:
@@ -42,23 +45,36 @@ class About(NamedTuple):
         ('above 0', 'from 0 to 1', 'a whole number of at least 1')
         """
         low, high = shown(self.low), shown(self.high)
-        if self.high < math.inf:
-            return f"above {low} and at most {high}" if self.above else f"from {low} to {high}"
         if self.whole:
-            return f"a whole number of at least {low}"
+            return f"a whole number of at least {low}" + f" and at most {high}" * (self.high < LARGEST)
+        if self.high < LARGEST:
+            return f"above {low} and at most {high}" if self.above else f"from {low} to {'below ' * self.below}{high}"
         return f"above {low}" if self.above else f"{low} or more"
 
 
+LARGEST = 2.0**50
+"""No count or size of a scenario is larger: products of a few stay exact, and nothing runs on for ever."""
 KEY = "about"
 """Where a field's metadata holds its `About`."""
 
 
 def number(
     default: float, meaning: str, unit: str = "1", low: float = 0.0, high: float = math.inf, *, above: bool = False,
-    whole: bool = False,
+    whole: bool = False, below: bool = False,
 ) -> Any:  # fmt: skip
-    """A field that holds a number (or an array of them)."""
-    return field(default=default, metadata={KEY: About(meaning, unit, low, high, above, whole)})
+    """A field that holds a number (or an array of them); infinity only where that is its default."""
+    about = About(meaning, unit, low, high, above, whole, below=below, endless=math.isinf(default))
+    return field(default=default, metadata={KEY: about})
+
+
+def count(default: float, meaning: str, low: float = 1.0, high: float = LARGEST) -> Any:
+    """A field that counts something."""
+    return number(default, meaning, "1", low, high, whole=True)
+
+
+def size(meaning: str, low: float = 1.0, high: float = LARGEST) -> dict[str, About]:
+    """Metadata of a field without a default that counts something: `heads: Num = field(metadata=size("..."))`."""
+    return {KEY: About(meaning, "1", low, high, whole=True)}
 
 
 def share(default: float, meaning: str, *, above: bool = False) -> Any:
@@ -120,12 +136,11 @@ def bounded(name: str, value: Any, about: About) -> None:
     flat = np.asarray(value, dtype=float)
     low, high = float(np.min(flat)), float(np.max(flat))
     below = low < about.low or (about.above and low == about.low)
-    bad = low if below or math.isnan(low) else high if high > about.high else None
+    over = high > about.high or (about.below and high == about.high) or math.isinf(high)
+    bad = low if below or math.isnan(low) else high if over and not (about.endless and math.isinf(high)) else None
     if bad is None and about.whole:
         broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
         bad = float(broken.flat[0]) if broken.size else None
-    elif bad is None and math.isinf(high):  # a limit may be none at all, a size or a time may not
-        bad = high
     if bad is not None:
         raise RooflmError(f"{name} is {shown(bad)}, but it must be {about.rule}")
 

@@ -6,16 +6,19 @@ Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds e
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from rooflm.catalogue.fields import LARGEST, About, abouts, bounded, count, number, size
 from rooflm.errors import RooflmError
 from rooflm.units import Num, is_plain
 
 INF = float("inf")
+WIDEST = 1e6
+"""Times that a model may be as wide or as deep: beyond, sizes are no longer exact."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +32,20 @@ class Attention:
     tokens, picked in blocks by an indexer of index_heads x index_dim (MiniMax-M3).
     """
 
-    heads: Num
-    kv_heads: Num
-    head_dim: Num
-    value_dim: Num = 0
-    window: Num = INF
+    heads: Num = field(metadata=size("query heads"))
+    kv_heads: Num = field(metadata=size("heads of keys and values"))
+    head_dim: Num = field(metadata=size("width of a head of queries and keys"))
+    value_dim: Num = count(0, "width of a head of values (0: head_dim)", low=0)
+    window: Num = count(INF, "tokens that a query sees")
     bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
     gate: bool = False
     rope: bool = True
     shared_kv: bool = False
-    index_topk: Num = 0
-    index_heads: Num = 0
-    index_dim: Num = 0
+    index_topk: Num = count(0, "past tokens that a query reads (0: all)", low=0)
+    index_heads: Num = count(0, "heads of the indexer", low=0)
+    index_dim: Num = count(0, "width of a head of the indexer", low=0)
 
     @property
     def v_dim(self) -> Num:
@@ -58,15 +61,15 @@ class MLA:
     light indexer of index_heads x index_dim picks index_topk past tokens for each query.
     """
 
-    heads: Num
-    q_rank: Num
-    kv_rank: Num
-    nope_dim: Num
-    rope_dim: Num
-    value_dim: Num
-    index_topk: Num = 0
-    index_heads: Num = 0
-    index_dim: Num = 0
+    heads: Num = field(metadata=size("query heads"))
+    q_rank: Num = field(metadata=size("width of the latent of queries (0: none)", low=0))
+    kv_rank: Num = field(metadata=size("width of the latent of keys and values"))
+    nope_dim: Num = field(metadata=size("width of a head without position"))
+    rope_dim: Num = field(metadata=size("width of a head with position"))
+    value_dim: Num = field(metadata=size("width of a head of values"))
+    index_topk: Num = count(0, "past tokens that a query attends to (0: all)", low=0)
+    index_heads: Num = count(0, "heads of the indexer", low=0)
+    index_dim: Num = count(0, "width of a head of the indexer", low=0)
 
 
 @dataclass(frozen=True)
@@ -80,18 +83,18 @@ class LinearAttention:
     """
 
     kind: str
-    heads: Num
-    head_dim: Num
-    key_heads: Num
-    state: Num
-    conv: Num = 4
+    heads: Num = field(metadata=size("heads of values"))
+    head_dim: Num = field(metadata=size("width of a head of values"))
+    key_heads: Num = field(metadata=size("heads of keys (Mamba: groups)"))
+    state: Num = field(metadata=size("width of a head of keys (Mamba: state size)"))
+    conv: Num = count(4, "kernel width of the convolution")
 
 
 @dataclass(frozen=True)
 class MLP:
     """Dense feed-forward of `width`; gated (SwiGLU, GeGLU: three matrices) or not (two)."""
 
-    width: Num
+    width: Num = field(metadata=size("inner width"))
     gated: bool = True
     bias: bool = False
 
@@ -106,15 +109,15 @@ class MoE:
     (LatentMoE, Nemotron 3 Super); the router and the shared MLP keep the hidden width.
     """
 
-    experts: Num
-    top_k: Num
-    width: Num
-    shared_width: Num = 0
+    experts: Num = field(metadata=size("routed experts of a layer"))
+    top_k: Num = field(metadata=size("experts that a token takes"))
+    width: Num = field(metadata=size("inner width of an expert"))
+    shared_width: Num = count(0, "inner width of the shared expert (0: none)", low=0)
     gated: bool = True
     bias: bool = False
     shared_gate: bool = False
     router_bias: bool = False
-    latent: Num = 0
+    latent: Num = count(0, "width of the latent that experts work on (0: none)", low=0)
 
     def inner(self, hidden: Num) -> Num:
         """Width that the routed experts read and write: the latent where there is one, else the hidden width."""
@@ -134,10 +137,10 @@ class Block:
     all-reduce a layer under tensor parallelism instead of two.
     """
 
-    count: Num
+    count: Num = field(metadata=size("equal layers"))
     mixer: Mixer | None
     ffn: FeedForward | None
-    norms: Num = 2
+    norms: Num = number(2, "norms of the hidden width a layer")
     parallel: bool = False
 
 
@@ -160,30 +163,30 @@ class Model:
     """
 
     name: str
-    hidden: Num
-    vocab: Num
+    hidden: Num = field(metadata=size("hidden width"))
+    vocab: Num = field(metadata=size("tokens of the vocabulary"))
     blocks: tuple[Block, ...]
-    positions: Num = 0
-    max_context: Num = INF
+    positions: Num = count(0, "learned position embeddings", low=0)
+    max_context: Num = count(INF, "tokens that it was made for")
     tied: bool = False
     norm: str = "rms"
     head_bias: bool = False
-    extra_params: Num = 0
-    tower_params: Num = 0
-    mtp_params: Num = 0
-    lora_rank: Num = 0
+    extra_params: Num = count(0, "parameters that no block holds", low=-LARGEST)
+    tower_params: Num = count(0, "parameters of towers beside it", low=0)
+    mtp_params: Num = count(0, "parameters of layers that predict further ahead", low=0)
+    lora_rank: Num = count(0, "rank of the adapter that it was loaded with (0: none)", low=0)
     lora_modules: tuple[str, ...] = ()
     dtype: str = "bf16"
     quant: str = ""
-    published_params: float = 0.0
-    published_active: float = 0.0
+    published_params: float = number(0.0, "parameters as published")
+    published_active: float = number(0.0, "parameters that one token uses, as published")
     params_kind: str = "rounded"
     source: str = ""
     date: str = ""
-    width_scale: Num = 1.0
-    depth_scale: Num = 1.0
-    width_prune: Num = 0.0
-    depth_prune: Num = 0.0
+    width_scale: Num = number(1.0, "times as wide", high=WIDEST, above=True)
+    depth_scale: Num = number(1.0, "times as many layers", high=WIDEST, above=True)
+    width_prune: Num = number(0.0, "share of heads and inner width removed", high=1.0, below=True)
+    depth_prune: Num = number(0.0, "share of layers removed", high=1.0, below=True)
 
     @property
     def layers(self) -> Num:
@@ -341,31 +344,29 @@ def parameters(model: Model, active: bool = False) -> Num:
     return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
 
 
-_LARGEST = 2.0**50
-
-
-def _wrong(name: str, value: Any, least: float, whole: bool) -> str:
-    """The rule that a number breaks, or "" when it breaks none."""
-    finite = isinstance(value, int | float) and least <= value <= _LARGEST
-    if (value == INF and name in ("window", "max_context")) or (finite and (not whole or value == int(value))):
-        return ""
-    return f"{name} is {value!r}, but it must be a {'whole ' * whole}number of at least {least:g}"
+def _wrong(at: str, value: Any, about: About) -> list[str]:
+    """The rule of its field that a number breaks, if any."""
+    if not isinstance(value, int | float):
+        return [f"{at} is {value!r}, but it must be {about.rule}"]
+    try:
+        bounded(at, value, about)
+    except RooflmError as error:
+        return [str(error)]
+    return []
 
 
 def _walk(part: Any, at: str) -> list[str]:
+    """The rules that the numbers of a model and its parts break."""
     wrong = []
+    known = abouts(type(part))
     for f in fields(part):
         value, name = getattr(part, f.name), f"{at}{f.name}"
         if is_dataclass(value):
             wrong += _walk(value, f"{name}.")
         elif f.name == "blocks":
             wrong += [w for i, b in enumerate(value) for w in _walk(b, f"{name}[{i}].")]
-        elif not isinstance(value, str | bool | tuple | None):
-            needed = f.default is MISSING and f.name != "q_rank"
-            share = f.name.startswith(("width_", "depth_", "published_"))
-            least = -_LARGEST if f.name == "extra_params" else int(needed or f.name in ("window", "max_context"))
-            broken = _wrong(f.name, value, least, not share)
-            wrong += [at + broken] if broken else []
+        elif f.name in known:
+            wrong += _wrong(name, value, known[f.name])
     return wrong
 
 

@@ -222,7 +222,7 @@ def _batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Nu
 
 def _indexed(a: Attention) -> bool:
     """True where a query reads only the tokens that an indexer picked."""
-    return not (isinstance(a.index_topk, int | float) and a.index_topk == 0)
+    return not is_plain(a.index_topk, 0)
 
 
 def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:

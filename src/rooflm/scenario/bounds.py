@@ -3,37 +3,28 @@ fields (`catalogue.fields`), else here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from rooflm.catalogue.engine import ABOUT, PLACES, Kernels
 from rooflm.catalogue.engines import known_kernels
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
+from rooflm.errors import RooflmError
 from rooflm.scenario import paths
-from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES, Mapping
-from rooflm.scenario.scenario import Workload
-from rooflm.scenario.training import OPTIMIZERS, Training
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.scenario import Efficiency, Scenario, Workload
+from rooflm.scenario.training import Training
 
-CHOICES: dict[str, Any] = {
-    "training.optimizer": OPTIMIZERS, "mapping.recompute": RECOMPUTE, "mapping.schedule": SCHEDULES,
-    "quant.kind": ("any", "int", "float"), "workload.logits": ("last", "all"),
+DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "quant.kind": ("any", "int", "float"),
+    **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
+       if about.among},
     **{f"engine.{path}": about.among for name, about in ABOUT.items() if about.among for path in (name, PLACES[name])},
 }  # fmt: skip
 """Fields that hold one of a few words, by path."""
-
-ANY, SOME, SHARE = About(""), About("", above=True), About("", high=1.0)
-COUNT, FEW = About("", low=1, whole=True), About("", whole=True)
-RULES: dict[tuple[type[Any], str], About] = {
-    **{(Mapping, name): COUNT for name in ("tp", "pp", "dp", "cp", "ep", "vp", "micro_batch", "in_flight")},
-    **{(Mapping, name): FEW for name in ("recompute_layers", "fsdp_group", "gpus")},
-    (Mapping, "zero"): About("", high=3, whole=True),
-    **{(Workload, name): COUNT for name in ("batch", "prompt", "output", "seq")},
-    (Workload, "cached"): FEW,
-    **{(Training, name): SHARE for name in ("trainable_layers", "offload_params", "offload_optimizer",
-                                            "offload_activations")},
-    (Training, "mtp"): FEW, (Training, "lora_rank"): FEW, (Training, "flushes"): COUNT,
-}  # fmt: skip
-"""(Class, field) -> its rule, for classes that do not describe their fields."""
+ANY, SOME = About(""), About("", above=True)
 MAY_BE_ZERO = ("latency", "idle", "price")
 """Fields without a default that may be 0; of the others those whose default is 0 may."""
 
@@ -47,7 +38,7 @@ def rule_of(owner: Any, name: str) -> About:
     if not is_dataclass(owner):
         return SOME
     kind: Any = type(owner)
-    own = abouts(kind).get(name) or RULES.get((kind, name))
+    own = abouts(kind).get(name)
     if own is not None:
         return own
     default = next((f.default for f in fields(kind) if f.name == name), MISSING)
@@ -68,3 +59,32 @@ def allowed(root: Any, path: str, value: Any) -> Any:
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
         bounded(path, value, rule_of(owner, name))
     return value
+
+
+OF_TRAINING = (
+    "training.", "workload.seq", "workload.tokens", "mapping.vp", "mapping.sp", "mapping.micro_batch",
+    "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
+)  # fmt: skip
+OF_INFERENCE = ("workload.prompt", "workload.output", "workload.cached", "workload.logits", "mapping.in_flight")
+"""Beginnings of paths that only one phase reads."""
+FACTORS = ("efficiency.compute", "efficiency.memory", "efficiency.network")
+"""Read in the mode "flat" alone."""
+
+
+def effective(s: Scenario, sets: Iterable[str], training: bool) -> None:
+    """RooflmError for a path that was set and that this prediction does not read.
+
+    >>> from rooflm.scenario.build_inference import build_inference
+    >>> build_inference(model="llama-7b", gpu="a100", sets={"training.mtp": 1})
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: training.mtp is of training: it has no effect on inference
+    """
+    for path in sets:
+        if path.startswith(OF_INFERENCE if training else OF_TRAINING):
+            own, other = ("inference", "training") if training else ("training", "inference")
+            raise RooflmError(f"{path} is of {own}: it has no effect on {other}")
+        if path in FACTORS and s.efficiency.mode != "flat":
+            mode = s.efficiency.mode
+            raise RooflmError(
+                f"{path} has no effect with efficiency {mode}: give --efficiency as factors such as 0.7,0.9 instead"
+            )

@@ -24,7 +24,7 @@ from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
-from rooflm.scenario.bounds import allowed
+from rooflm.scenario.bounds import allowed, effective
 from rooflm.scenario.checks import whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
@@ -165,6 +165,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})
+    effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
     longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))

@@ -17,6 +17,7 @@ from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import fields_at, filled
+from rooflm.scenario.bounds import effective
 from rooflm.scenario.build_inference import (
     Request,
     apply_sets,
@@ -177,6 +178,7 @@ def build_training(
     work = Workload(**fields_at("workload", "train", given))
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, given["sets"] or {})
+    effective(scenario, given["sets"] or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):

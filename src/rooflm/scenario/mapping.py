@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rooflm.catalogue.fields import count, flag, word
 from rooflm.units import Num
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
@@ -23,37 +24,42 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "dualpipe")
 
 @dataclass(frozen=True)
 class Mapping:
-    """Degrees of tensor (tp), pipeline (pp), data (dp), context (cp) and expert (ep) parallelism; all may be arrays.
+    """How the work is split. Devices = tp * cp * dp * pp.
 
-    Devices = tp * cp * dp * pp. Experts are spread over ep ranks taken from tp * dp: ep <= tp keeps the experts inside
-    the tensor group, ep > tp spans ep / tp data-parallel ranks (attention data parallelism when serving).
-    vp: virtual pipeline stages a device; sp: Megatron sequence parallelism; micro_batch: sequences a micro-batch;
-    recompute: none, selective (attention core), ops (all but attention and every other product), full, block;
-    recompute_layers: with "block" the layers recomputed a stage, with "full" the layers between checkpoints (0 = 1);
-    recompute_modules: parts of a layer that run again beside what the policy says (`backward.MODULES`);
-    zero: 0 to 3; fsdp_group: devices a sharding group (0 = all of dp); schedule: gpipe, 1f1b, interleaved, zb-h1;
-    in_flight: most micro-batches at once in an inference pipeline (0: one a stage if the engine's stages overlap, else
-    1: a batch passes stage after stage).
-    order: which groups are nearest, innermost first. gpus: GPUs asked for beside every degree (0: what these make).
+    Experts are spread over ep ranks taken from tp * dp: ep <= tp keeps the experts inside the tensor group, ep > tp
+    spans ep / tp data-parallel ranks (attention data parallelism when serving).
     """
 
-    tp: Num = 1
-    pp: Num = 1
-    dp: Num = 1
-    cp: Num = 1
-    ep: Num = 1
-    vp: Num = 1
-    sp: bool = False
-    micro_batch: Num = 1
-    recompute: str = "none"
-    recompute_layers: Num = 0
+    tp: Num = count(1, "degree of tensor parallelism")
+    pp: Num = count(1, "degree of pipeline parallelism")
+    dp: Num = count(1, "degree of data parallelism")
+    cp: Num = count(1, "degree of context parallelism")
+    ep: Num = count(1, "degree of expert parallelism")
+    vp: Num = count(1, "virtual pipeline stages a device")
+    sp: bool = flag(False, "Megatron's sequence parallelism")
+    micro_batch: Num = count(1, "sequences a micro-batch in training")
+    recompute: str = word(
+        "none",
+        "what runs again: nothing, the attention core, all but attention and every second product, all",
+        RECOMPUTE,
+    )
+    recompute_layers: Num = count(
+        0, "with block the layers recomputed a stage, with full the layers between checkpoints (0: 1)", low=0
+    )
     recompute_modules: tuple[str, ...] = ()
-    zero: Num = 0
-    fsdp_group: Num = 0
-    schedule: str = "1f1b"
-    in_flight: Num = 0
+    """Parts of a layer that run again beside what the policy says (MODULES)."""
+    zero: Num = count(0, "ZeRO stage", low=0, high=3)
+    fsdp_group: Num = count(0, "devices a sharding group (0: all of dp)", low=0)
+    schedule: str = word("1f1b", "schedule of the pipeline in training", SCHEDULES)
+    in_flight: Num = count(
+        0,
+        "most micro-batches at once in an inference pipeline (0: one a stage if the engine's stages overlap, else 1: a "
+        "batch passes stage after stage)",
+        low=0,
+    )
     order: tuple[str, ...] = ("tp", "cp", "dp", "pp")
-    gpus: Num = 0
+    """Which groups are nearest, innermost first."""
+    gpus: Num = count(0, "GPUs asked for beside every degree (0: what these make)", low=0)
 
     @property
     def devices(self) -> Num:

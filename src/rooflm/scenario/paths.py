@@ -23,6 +23,8 @@ def _children(node: Any) -> list[str]:
     if isinstance(node, dict):
         return list(node)
     if isinstance(node, tuple):
+        if hasattr(node, "_fields"):
+            return list(node._fields)
         return [str(i) for i in range(len(node))]
     return []
 
@@ -41,7 +43,7 @@ def _step(node: Any, name: str, path: str) -> Any:
         raise RooflmError(f"unknown path {path!r} at {name!r}: {there}")
     if isinstance(node, dict):
         return node[name]
-    return node[int(name)] if isinstance(node, tuple) else getattr(node, name)
+    return node[int(name)] if isinstance(node, tuple) and name.isdigit() else getattr(node, name)
 
 
 def found(root: Any, path: str) -> tuple[Any, str]:
@@ -112,6 +114,8 @@ def _put(root: Any, path: str, value: Any, whole: str) -> Any:
     new = _put(old, rest, value, whole) if rest else _checked(old, value, whole)
     if isinstance(root, dict):
         return {**root, head: new}
+    if hasattr(root, "_replace"):
+        return root._replace(**{head: new})
     if isinstance(root, tuple):
         return (*root[: int(head)], new, *root[int(head) + 1 :])
     return replace(root, **{head: new})
@@ -119,6 +123,8 @@ def _put(root: Any, path: str, value: Any, whole: str) -> Any:
 
 def _checked(old: Any, value: Any, path: str) -> Any:
     """The value, if it is of the kind that the field holds."""
+    if old is None:
+        raise RooflmError(f"{path} is not there, and no single value makes it: give a file that has it")
     if is_dataclass(old) or isinstance(old, dict | tuple):
         inside = ", ".join(f"{path}.{c}" for c in _children(old)[:6])
         raise RooflmError(f"{path} is not a single value: set one of {inside}")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.fields import shown
-from rooflm.catalogue.model import Attention, Model, MoE
+from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, any_of
@@ -180,7 +181,40 @@ def _short(s: Scenario) -> Num:
     return (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (np.asarray(each) % m.pp != 0)
 
 
+def _mixers(s: Scenario, kind: type[Any]) -> list[Any]:
+    return [b.mixer for b in s.model.blocks if isinstance(b.mixer, kind)]
+
+
+def _grouped(s: Scenario) -> str:
+    one = next(a for a in _mixers(s, Attention) if a.heads % a.kv_heads)
+    ways = nearest(divisors(int(one.heads)), one.kv_heads)
+    return f"kv_heads is {shown(one.kv_heads)}, but it must divide the {shown(one.heads)} heads: try {ways}"
+
+
+def _chosen(s: Scenario) -> str:
+    one = next(b.ffn for b in s.model.blocks if isinstance(b.ffn, MoE) and b.ffn.top_k > b.ffn.experts)
+    return f"top_k is {shown(one.top_k)}, but there are only {shown(one.experts)} experts: use at most as many"
+
+
+def _blind(mixer: Any) -> Num:
+    """True where a mixer picks tokens by an indexer without a width."""
+    if not isinstance(mixer, Attention | MLA):
+        return False
+    width = mixer.index_heads * mixer.index_dim * (mixer.q_rank if isinstance(mixer, MLA) else 1)
+    return (np.asarray(mixer.index_topk) > 0) & (np.asarray(width) == 0)
+
+
+SHAPES = (
+    Rule("kv_heads does not divide the heads",
+         lambda s: any_of([a.heads % a.kv_heads != 0 for a in _mixers(s, Attention)]), _grouped),
+    Rule("top_k exceeds the experts",
+         lambda s: any_of([b.ffn.top_k > b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)]), _chosen),
+    Rule("the indexer has no heads", lambda s: any_of([_blind(b.mixer) for b in s.model.blocks]),
+         lambda s: "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
+)  # fmt: skip
+"""Rules of a model's shapes, as they are before scales and prunings round them."""
 SPLIT = (
+    *SHAPES,
     Rule("the degrees do not divide the GPUs", lambda s: s.mapping.uneven, _uneven),
     Rule("tp does not divide the heads", lambda s: broken_by(heads_of(s.model), s.mapping.tp), _heads),
     Rule("the degrees make another number of GPUs", lambda s: s.mapping.misfit, _misfit),
@@ -218,3 +252,9 @@ def refuse(s: Scenario, rules: Iterable[Rule]) -> None:
         broken = rule.broken(s)
         if np.ndim(broken) == 0 and broken:
             raise RooflmError(rule.told(s))
+
+
+def marking(s: Scenario, rules: Iterable[Rule]) -> AbstractContextManager[Any]:
+    """Where a grid's points that break a rule are evaluated beside the others: their numbers mean nothing, and NumPy
+    does not warn of them."""
+    return np.errstate(all="ignore") if any(np.any(flag) for flag in flags(s, rules).values()) else nullcontext()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.fields import count, number, share, word
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
@@ -18,19 +19,15 @@ from rooflm.units import Num, larger
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked. Inference: `batch` sequences in all (spread over dp), `prompt` tokens each of which `cached` are
-    in the cache already, `output` tokens each; logits: "last" (of the last prompt token) or "all".
+    """What is asked: of inference batch, prompt, output, cached and logits; of training batch, seq and tokens."""
 
-    Training: `batch` sequences a step in all, `seq` tokens each, `tokens` in the whole run.
-    """
-
-    batch: Num = 1
-    prompt: Num = 512
-    output: Num = 128
-    cached: Num = 0
-    logits: str = "last"
-    seq: Num = 2048
-    tokens: Num = 0
+    batch: Num = count(1, "sequences in all, spread over dp; in training those of a step")
+    prompt: Num = count(512, "prompt tokens a sequence")
+    output: Num = count(128, "output tokens a sequence")
+    cached: Num = count(0, "prompt tokens that are in the cache already, fewer than the prompt has", low=0)
+    logits: str = word("last", "of the last prompt token or of all", ("last", "all"))
+    seq: Num = count(2048, "tokens a sequence in training")
+    tokens: Num = number(0, "tokens of the whole run (0: one step)")
 
     @property
     def new(self) -> Num:
@@ -40,15 +37,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How much of the datasheet is reached. mode: "ideal", "flat" or "calibrated"; the factors serve "flat".
+    """How much of the datasheet is reached; the shares serve the mode "flat"."""
 
-    compute, memory, network: shares of the peak rates in (0, 1].
-    """
-
-    mode: str = "calibrated"
-    compute: Num = 1.0
-    memory: Num = 1.0
-    network: Num = 1.0
+    mode: str = word("calibrated", "fitted kernels, the roofline, or shares of it", ("calibrated", "ideal", "flat"))
+    compute: Num = share(1.0, "share of the peak FLOP/s", above=True)
+    memory: Num = share(1.0, "share of the memory bandwidths", above=True)
+    network: Num = share(1.0, "share of the links' bandwidth", above=True)
 
 
 def parse_efficiency(text: str) -> Efficiency:

@@ -102,8 +102,7 @@ def _kept(name: str, values: Sequence[int], given: Mapping[str, Any]) -> list[in
 
 def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
     """What a search needs of a training grid. A split whose dp is not whole is not legal."""
-    with np.errstate(all="ignore"):  # a fractional dp makes nonsense, which `legal` takes out
-        e = TRAIN.over(axes, **arguments)
+    e = TRAIN.over(axes, **arguments)
     dp, m = np.asarray(e.scenario.mapping.dp), e.scenario.mapping
     broken: Any = e.limits.illegal
     habits = e.scenario.engine.habits

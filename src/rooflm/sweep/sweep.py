@@ -102,7 +102,8 @@ class Store:
         old = self.arrays.get(name)
         if old is None:
             kind: Any = value.dtype if value.dtype.kind in "fb" else (float if value.dtype.kind in "iu" else object)
-            empty: Any = "" if kind is object else (np.nan if np.dtype(kind).kind == "f" else False)
+            absent = 0.0 if "." in name else np.nan  # a part that a block does not have takes nothing
+            empty: Any = "" if kind is object else (absent if np.dtype(kind).kind == "f" else False)
             self.arrays[name] = np.full(outer + wanted, empty, dtype=kind)
         elif any(o < w for o, w in zip(old.shape[len(outer) :], wanted, strict=True)):
             shape = np.broadcast_shapes(old.shape, outer + wanted)
