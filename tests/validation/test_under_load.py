@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request
@@ -60,10 +60,11 @@ def test_an_option_of_the_row_reaches_the_server() -> None:
     assert late - soon == pytest.approx(9 * tpot, rel=0.3)
 
 
-def test_constants_of_a_release_reach_the_engine() -> None:
-    s = scenario(run())
-    assert s.engine.request == load_engine("vllm@0.18.0", "h100-sxm-80gb").request
-    assert scenario(run(release="0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
+def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
+    for engine in ("vllm", "sglang", "trtllm"):
+        assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
+        assert not row_of(engine).cards and not row_of(engine).releases
+    assert scenario(run()).engine == scenario(run(release="0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
 
 
 def test_what_cannot_run_says_why() -> None:

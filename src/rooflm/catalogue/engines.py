@@ -47,8 +47,8 @@ def load_engine(name: str, gpu: str = "") -> Engine:
     "@RELEASE" after it, as that release. A user's file is read each time. Raises RooflmError for unknown names and bad
     rows.
 
-    >>> load_engine("ideal").host.step, load_engine("vllm@0.19.0", "h100-sxm-80gb").name
-    (0.0, 'vllm@0.19.0')
+    >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
+    (0.0, 'vllm')
     """
     if catalogue.is_path(name):
         return _on(_read(name), "", gpu)

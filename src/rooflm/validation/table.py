@@ -266,7 +266,7 @@ def engine_row(name: str, release: str) -> str | None:
     longest part of it, that of the nearest release of its major version, or the engine's plain row.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
-    ('trtllm-0.9', 'vllm-2024', 'vllm@0.18.0', None)
+    ('trtllm-0.9', 'vllm-2024', 'vllm', None)
     >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99")
     ('trtllm-0.17', 'vllm')
     """
