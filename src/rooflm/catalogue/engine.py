@@ -67,7 +67,7 @@ class Engine:
     phase: str = word("inference", "what it does", ("inference", "training"))
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
 
-    kernels: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables")
+    kernels: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables (none: the roofline)")
     fused: bool = flag(
         True,
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
@@ -252,5 +252,5 @@ class Engine:
         return self.measured_as or self.name
 
 
-IDEAL = Engine("ideal", epilogue=True)
+IDEAL = Engine("ideal", kernels="", epilogue=True)
 """No overheads at all, everything fused: the physical lower bound."""

@@ -160,8 +160,8 @@ def kernel_names() -> tuple[str, ...]:
 
 
 def known_kernels(name: str, value: str) -> None:
-    """Nothing where these are somebody's kernels, else RooflmError."""
-    if value not in kernel_names():
+    """Nothing where these are somebody's kernels, or nobody's, else RooflmError."""
+    if value and value not in kernel_names():
         raise RooflmError(f"{name} is {value!r}, but it must be one of {', '.join(kernel_names())}")
 
 
