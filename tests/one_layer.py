@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.catalogue.quant import parse_quant
-from rooflm.graph.forward import Context, Pass, Prefill, Style, block_nodes
+from rooflm.graph.forward import Context, Pass, Prefill, block_nodes
 from rooflm.graph.ops import Comm, Op
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.training import Training
 
 H, S = 1024, 512
 
@@ -14,8 +16,10 @@ H, S = 1024, 512
 def layer(mapping: Mapping, flash: bool = False, ffn: MLP | MoE | None = None) -> list[Op | Comm]:
     block = Block(1, Attention(8, 8, H // 8, rope=False), ffn or MLP(4 * H, False))
     model = Model("m", H, 100, (block,))
-    style = Style(flash=flash, training=True, sequence_parallel=mapping.sp)
-    return block_nodes(Context(model, Pass(Prefill(1, S), None, S), mapping, parse_quant("bf16"), style), block)
+    return block_nodes(
+        Context(model, Pass(Prefill(1, S), None, S), mapping, parse_quant("bf16"), Kernels(flash=flash), Training()),
+        block,
+    )
 
 
 def products(nodes: list[Op | Comm]) -> float:

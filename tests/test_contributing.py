@@ -52,8 +52,8 @@ def test_an_engine_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(block("engine"))
     mine = load_engine(str(path))
-    assert (mine.step, mine.memory_fraction, mine.server.max_sequences) == (0.5e-3, 0.95, 256)
-    assert mine.block == load_engine("vllm").block
+    assert (mine.host.step, mine.room.memory_fraction, mine.server.max_sequences) == (0.5e-3, 0.95, 256)
+    assert mine.room.block == load_engine("vllm").room.block
     assert infer("llama-3.1-8b", gpu="h100", engine=str(path)).fits
 
 

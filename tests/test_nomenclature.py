@@ -50,3 +50,9 @@ def test_every_field_is_explained(kind: type[Any]) -> None:
 
 def test_every_output_is_explained() -> None:
     assert [k for k in (*INFER_OUTPUTS, *TRAIN_OUTPUTS) if k not in NAMED] == []
+
+
+def test_the_engines_part_is_what_its_fields_say() -> None:
+    from rooflm_fit.nomenclature import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m rooflm_fit.nomenclature"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflm.errors import RooflmError
@@ -16,18 +15,20 @@ if TYPE_CHECKING:
     from rooflm.measure.results import Row
 
 
-def validate(*files: str, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """How far predictions are off on published measurements: the object of `rooflm validate --json`.
+def validate(
+    *files: str, source: Sequence[str] = (), by: Sequence[str] = (), progress: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """How far predictions are off on measured runs: the object of `rooflm validate --json`.
 
-    files: tables of measured runs (default: the shipped ones); progress: told how many more rows are done. Errors are
-    fractions, of predicted over measured; RooflmError for a file that cannot be read.
+    files: tables of measured runs (docs/tables.md; default: the shipped ones); source: of these sources only; by:
+    columns to group errors by; progress: told how many more rows are done. Errors are fractions, of predicted over
+    measured; RooflmError for a file that cannot be read.
     """
-    from rooflm.validation import published_tables, read_rows
     from rooflm.validation.score import report, requests_of, score
+    from rooflm.validation.table import read_tables
 
-    paths = [Path(f) for f in files] or published_tables()
-    outcomes = [o for path in paths for o in read_rows(path)]
-    return report(outcomes, score(requests_of(outcomes), progress))
+    outcomes = read_tables(files, source)
+    return report(outcomes, score(requests_of(outcomes), progress), by)
 
 
 def compare(

@@ -44,7 +44,8 @@ STEPS: dict[str, Step] = {
     "training": Step("training", "{data}/published/training.csv --write", "training steps"),
     "bands": Step(
         "bands",
-        "--rows {work}/rows.csv --data {data}/published/inference.csv --tables {data}/published/training.csv "
+        "--rows {work}/rows.csv --data {data}/published/inference.csv "
+        "--tables {data}/published/training.csv {data}/published/inference.csv "
         "--load {data}/published/inference.csv --out {package}/calibration/bands.toml",
         "error bands (after engines)",
     ),

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rooflm.validation.readers.distrust import distrusted
-from rooflm.validation.readers.tables import published_tables, read_rows
-from rooflm.validation.request import Request
 from rooflm.validation.score import Scored, requests_of, score, verdicts
+from rooflm.validation.table import published_tables, read_rows
+from rooflm_fit.runs import DISTRUSTED, read
 
 SOURCES = {
     "argonne": "Argonne LLM-Inference-Bench, NVIDIA",
@@ -145,9 +144,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--transfer", type=Path, nargs="*", default=[], help="rows of rooflm_fit.transfer")
     args = parser.parse_args(argv)
     mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
-    all_rows = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    all_rows = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     memory = score([r for r in all_rows if not queues(r)])
-    doubtful = {r.id for r in all_rows if r.task == "infer" and distrusted(r)}
+    doubtful = {r.id for r in all_rows if r.apart}
     tables = {
         "inference": by_source(args.rows, doubtful),
         "distrusted": by_source(args.rows, doubtful, apart=True),

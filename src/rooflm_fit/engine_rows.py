@@ -7,13 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import abouts
-from rooflm.kernels.constants import CALIBRATION
+from rooflm.catalogue.engine import ABOUT
+from rooflm.catalogue.rows import row_files, rows_of
 
-FOLDER = CALIBRATION.parent / "engines"
-INFERENCE, VERSIONS = FOLDER / "inference.toml", FOLDER / "inference-versions.toml"
-TIMES = tuple(name for name, about in abouts(Engine).items() if about.unit == "s")
+TIMES = tuple(name for name, about in ABOUT.items() if about.unit == "s")
 """Fields that are written as text with a unit."""
 
 
@@ -63,6 +60,15 @@ def retabled(text: str, section: str, tables: Mapping[str, Mapping[str, float]])
     )
     kept[last] = f"{kept[last].rstrip()}\n{new}"
     return "".join([*kept[: last + 1], "\n" if last + 1 < len(kept) else "", *kept[last + 1 :]])
+
+
+def file_of(engine: str) -> Path:
+    """The file of the package that holds an engine's row.
+
+    >>> file_of("vllm").name, file_of("tinychat").parent.name
+    ('inference.toml', 'published')
+    """
+    return next(path for path in row_files("engine") for row in rows_of(path) if row.name == engine)
 
 
 def write(path: Path, text: str) -> None:

@@ -31,13 +31,13 @@ from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
-from rooflm.validation import Request, read_rows
+from rooflm.validation import Request
 from rooflm.validation.folds import held_out
-from rooflm.validation.readers.distrust import distrusted
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
-from rooflm_fit.engine_rows import VERSIONS, updated, write
+from rooflm_fit.engine_rows import file_of, updated, write
 from rooflm_fit.jobs import FREE, JOBS, Job
+from rooflm_fit.runs import DISTRUSTED, read
 
 FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
@@ -76,18 +76,18 @@ class Family:
 
     def timed(self, engine: Engine, reach: Derating) -> Passes:
         """Both passes with neutral engine factors and network, from the cache where it has them."""
-        key = (*reach._replace(network=1.0), *(float(getattr(engine, f)) for f in KERNEL_FIELDS))
+        key = (*reach._replace(network=1.0), *(float(engine.value(f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
-            plain = replace(engine, collective_factor=1.0, collective_floor=1.0, **neutral)  # type: ignore[arg-type]
+            plain = engine.but(collective_factor=1.0, collective_floor=1.0, **neutral)
             cluster = self.scenario.cluster
             device = replace(cluster.device, derating=reach._replace(network=1.0))
             given = replace(self.scenario, engine=plain, cluster=replace(cluster, device=device))
             self.cache[key] = timed_passes(given, self.running)
             if self.empty is None:
-                twice = timed_passes(replace(given, engine=replace(plain, collective_floor=2.0)), self.running)
+                twice = timed_passes(replace(given, engine=plain.but(collective_floor=2.0)), self.running)
                 self.empty = {
                     (i, j): t.time - u.time
                     for i, (many, few) in enumerate(zip(twice, self.cache[key], strict=True))
@@ -106,7 +106,7 @@ class Family:
     def _predict(self, engine: Engine, reach: Derating) -> Array:
         passes = self.timed(engine, reach)
         empty = self.empty or {}
-        floor = float(np.max(engine.collective_floor)) - 1.0
+        floor = float(np.max(engine.factors.collective_floor)) - 1.0
         scaled = Passes(
             *([_scaled(t, engine, floor * empty[i, j], reach.network) for j, t in enumerate(part)]
               for i, part in enumerate(passes))
@@ -126,8 +126,8 @@ def kin(gpu: str) -> str:
 
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
     if isinstance(t.node, Op):
-        return t._replace(time=t.time * getattr(e, FACTORS.get(t.node.kind, "stream_factor")))
-    return t._replace(time=(t.time + extra) * e.collective_factor / network)
+        return t._replace(time=t.time * getattr(e.factors, FACTORS.get(t.node.kind, "stream_factor")))
+    return t._replace(time=(t.time + extra) * e.factors.collective_factor / network)
 
 
 def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
@@ -191,8 +191,10 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
         own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
-        free = {k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kv_convert != 0}
-        engine = replace(f.scenario.engine, **free)  # type: ignore[arg-type]
+        free = {
+            k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
+        }
+        engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
 
@@ -244,7 +246,7 @@ def fit_to(
 ) -> dict[str, float]:  # fmt: skip
     """Constants of a job from the rows in use that can be trusted; a card without any has none of its own. start: where
     to start from (a fit to more rows), which saves most of the steps."""
-    use = use & np.array([not distrusted(r) for r in requests])
+    use = use & np.array([not r.apart for r in requests])
     kept = [f for f in members if use[f.index].any()]
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {f.kin for f in kept}
     free = params_of(job, members)
@@ -290,15 +292,14 @@ GENERAL = ("~geforce", "~apple", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "a
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 
-def write_engines(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted constants into the engine rows of `path`, in place; what is not fitted stays."""
-    text = path.read_text(encoding="utf-8")
+def write_engines(results: Mapping[str, Fitted]) -> None:
+    """Put the fitted constants into the engines' rows, in place; what is not fitted stays."""
     for name, found in results.items():
         for engine in JOBS[name].engines:
             own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
             shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
-            text = updated(text, engine, shared | own)
-    write(path, text)
+            path = file_of(engine)
+            write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
@@ -344,7 +345,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="write engine rows and cards")
     parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
     args = parser.parse_args(argv)
-    requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     results = {}
     for name in args.only:
         results[name] = found = run(JOBS[name], requests, not args.quick)
@@ -353,7 +354,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.rows:
         write_rows(args.rows, results)
     if args.write:
-        write_engines(VERSIONS, results)
+        write_engines(results)
         write_cards(CALIBRATION / "devices.toml", results)
 
 

@@ -58,6 +58,7 @@ KINDS = {
     "int4_wo": Kind("int4_wo", 0.515625, 2.0, 16),
 }
 FAMILIES = {
+    "openai": ("oaitriton",),
     "min_latency": ("min_latency",),
     "plain": ("nongated",),
     "marlin": ("marli",),
@@ -262,7 +263,8 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
                 fitted, odd = whole, fitted
             if fitted.seconds.size < 100:
                 continue
-            names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name}
+            names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name,
+                     "family": str(family)}  # fmt: skip
             row = _row({**names, "kernel": "" if index == 0 else str(family)}, fitted, kind, str(family), odd=odd)
             tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))

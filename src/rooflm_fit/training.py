@@ -10,7 +10,6 @@ all frameworks; --check only reports the errors of the shipped constants.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -28,10 +27,10 @@ from rooflm.kernels.training_factors import table
 from rooflm.scenario import paths
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation.folds import held_out
-from rooflm.validation.readers.tables import training_rows
 from rooflm.validation.request import Request
-from rooflm.validation.score import TRAIN, training_scenario
-from rooflm_fit.engine_rows import updated
+from rooflm.validation.score import TRAINED, training_scenario
+from rooflm_fit import engine_rows, runs
+from rooflm_fit.engine_rows import file_of, updated
 
 Array = NDArray[np.float64]
 
@@ -180,22 +179,22 @@ def changed(s: Scenario, chosen: Sequence[tuple[set[str], str, float]]) -> Scena
 
 def log_error(r: Request, s: Scenario) -> float:
     """log(predicted / measured), of the time also where the row is a rate."""
-    predicted = float(np.max(np.asarray(TRAIN[r.metric](train_scenario(s)))))
+    predicted = float(np.max(np.asarray(TRAINED[r.metric](train_scenario(s)))))
     ratio = float(np.log(predicted / r.measured))
     return -ratio if r.metric == "tokens_per_s_per_gpu" else ratio
 
 
 def configuration(r: Request) -> str:
     """What rows of one run in several releases share."""
-    k = {name: value for name, value in r.kwargs.items() if name != "framework"}
+    k = {name: value for name, value in r.kwargs.items() if name != "engine"}
     return json.dumps([r.source, r.metric, k], sort_keys=True)
 
 
 def read(path: Path, thin: bool = True) -> list[Request]:
     """Rows of time; to fit (thin), every few of the long sources, without those that contradict their repeats."""
-    with path.open(encoding="utf-8") as file:
-        outcomes = training_rows(csv.DictReader(file))
-    rows = [r for r in outcomes if isinstance(r, Request) and r.metric != "memory_bytes"]
+    fitted = {*OLD.split(), *NEW.split(), *FSDP.split()}
+    rows = [r for r in runs.read(path) if r.task == "train" and r.metric != "memory_bytes"]
+    rows = [r for r in rows if r.kwargs["engine"] in fitted]
     if not thin:
         return rows
     repeats: dict[str, list[float]] = defaultdict(list)
@@ -251,19 +250,17 @@ def crossed(table_path: Path, constants: Sequence[Constant], rounds: int, parts:
 
 def write(constants: Sequence[Constant], logs: Array) -> None:
     """Put the fitted constants into the calibration file and the engines' rows."""
-    kernels, engines = CALIBRATION / "training.toml", CALIBRATION.parent / "engines" / "training.toml"
-    texts = {path: path.read_text(encoding="utf-8") for path in (kernels, engines)}
+    kernels = CALIBRATION / "training.toml"
     for constant, log in zip(constants, logs, strict=True):
         value = float(np.exp(log))
         if constant.engines:
             value = min(value, MOST_SHARE) if constant.path.endswith("share") else value
-            for name in constant.engines.split():
-                texts[engines] = updated(texts[engines], name, {constant.path: value})
+            places = [(file_of(name), name, constant.path) for name in constant.engines.split()]
         else:
             section, _, name = constant.path.rpartition(".")
-            texts[kernels] = updated(texts[kernels], section, {name: value})
-    for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+            places = [(kernels, section, name)]
+        for path, section, name in places:
+            engine_rows.write(path, updated(path.read_text(encoding="utf-8"), section, {name: value}))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

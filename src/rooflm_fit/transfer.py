@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rooflm.validation import Request, read_rows
+from rooflm.validation import Request
 from rooflm.validation.score import engine_of
 from rooflm_fit.common import Array
 from rooflm_fit.engines import SPEEDS, Family, errors, families, fit_to, predict
 from rooflm_fit.jobs import JOBS, Job
+from rooflm_fit.runs import DISTRUSTED, read
 
 PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo", "tgi")
 """Jobs of engines that serve with CUDA graphs and fused kernels: what one of them fits may stand in for another."""
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="*", default=list(JOBS))
     parser.add_argument("--rows", type=Path)
     args = parser.parse_args(argv)
-    requests = [r for r in read_rows(args.data) if isinstance(r, Request)]
+    requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     sets = {name: rows_of(JOBS[name], requests) for name in {*args.only, *PLAIN}}
     groups = {name: families(chosen) for name, chosen in sets.items()}
     fits = {n: fit_to(JOBS[n], groups[n], sets[n], np.ones(len(sets[n]), bool)) for n in PLAIN}

@@ -10,8 +10,9 @@ import pytest
 from rooflm import RooflmError, infer
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import engine_names, load_engine
+from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Derating
+from rooflm.catalogue.rows import row_files, rows_of
 from rooflm.estimate.inference import infer_scenario
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.derating import derating, few_rows_time
@@ -29,22 +30,23 @@ def scenario(
 
 
 def tpot(s: Scenario, **engine: object) -> float:
-    return float(infer_scenario(replace(s, engine=replace(s.engine, **engine))).tpot)  # type: ignore[arg-type]
+    return float(infer_scenario(replace(s, engine=s.engine.but(**engine))).tpot)
 
 
 def ttft(s: Scenario, **engine: object) -> float:
-    return float(infer_scenario(replace(s, engine=replace(s.engine, **engine))).ttft)  # type: ignore[arg-type]
+    return float(infer_scenario(replace(s, engine=s.engine.but(**engine))).ttft)
 
 
 def test_every_row_loads_and_says_its_source() -> None:
-    for name in engine_names():
+    for name in (row.name for path in row_files("engine") for row in rows_of(path)):
         row, _ = catalogue.raw_row("engine", name)
         assert load_engine(name).name == name
         assert row.get("source") or row.get("note"), name
 
 
 def test_every_fitted_engine_has_a_row() -> None:
-    assert {e for job in JOBS.values() for e in job.engines} <= set(engine_names())
+    for name in {e for job in JOBS.values() for e in job.engines}:
+        assert load_engine(name).name == name
 
 
 def test_grouped_queries_that_share_no_read_are_slower() -> None:
@@ -65,7 +67,7 @@ def test_an_fp8_cache_is_converted_where_the_device_does_not_know_it() -> None:
 
 def test_latency_of_collectives_scales_alone() -> None:
     s = scenario(tp=8, batch=1)
-    low, high = (infer_scenario(replace(s, engine=replace(s.engine, collective_floor=f))) for f in (1.0, 3.0))
+    low, high = (infer_scenario(replace(s, engine=s.engine.but(collective_floor=f))) for f in (1.0, 3.0))
     decode = high.decode_parts["tp_comm"] / low.decode_parts["tp_comm"]
     assert 2.0 < decode <= 3.0  # a decode step's messages are nearly all latency
     assert high.prefill_parts["tp_comm"] / low.prefill_parts["tp_comm"] < decode
@@ -114,7 +116,7 @@ def test_the_shared_expert_rides_beside_the_routed_ones_while_tokens_are_few() -
 def test_the_host_issues_prompts_that_no_graph_holds() -> None:
     s = scenario("deepseek-v3", "h200-sxm-141gb", "vllm", quant="fp8", tp=8, batch=1, prompt=1024)
     launched = sum(t.node.count * getattr(t.node, "launches", 1) for t in infer_scenario(s).passes["prefill"].timed)
-    plain, slow = (infer_scenario(replace(s, engine=replace(s.engine, eager=e))) for e in (0.0, 200e-6))
+    plain, slow = (infer_scenario(replace(s, engine=s.engine.but(eager=e))) for e in (0.0, 200e-6))
     assert float(slow.ttft) > 1.5 * float(plain.ttft)
     parts = slow.prefill_parts
     assert sum(map(float, parts.values())) == pytest.approx(float(slow.ttft), rel=1e-12)
@@ -128,7 +130,7 @@ def test_mechanisms_may_be_switched_off_by_path() -> None:
     given = {"gpu": "h200", "tp": 8, "quant": "fp8"}
     for name in ("eager", "captured", "skew", "shared_aside", "alike"):
         off = infer("deepseek-v3", sets={f"engine.{name}": 0}, **given)
-        assert float(getattr(off.scenario.engine, name)) == 0.0
+        assert float(off.scenario.engine.value(name)) == 0.0
     with pytest.raises(RooflmError, match=r"engine\.captured is -5, but it must be a whole number of at least 0"):
         infer("deepseek-v3", sets={"engine.captured": -5}, **given)
 

@@ -62,7 +62,7 @@ def test_the_largest_batch_is_the_largest() -> None:
         s = request.scenario
         assert most > 0
         assert memory_use(s, batch=np.asarray(most)).margin >= 0
-        if most < s.engine.max_sequences * s.mapping.dp:
+        if most < s.engine.room.max_sequences * s.mapping.dp:
             more = memory_use(s, batch=np.asarray(most + s.mapping.dp))
             assert more.margin < 0
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
 from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
@@ -22,7 +23,6 @@ from rooflm.estimate.training_memory import (
     stage_layers,
     zero_bytes,
 )
-from rooflm.graph.forward import Style
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
@@ -47,9 +47,10 @@ def gpt(layers: int, hidden: int, heads: int) -> Model:
 def test_activations_of_a_layer_are_korthikanti_s(name: str, sp: bool, recompute: str) -> None:
     layers, h, a, b, _ = GPT[name]
     m = Mapping(tp=8, sp=sp, micro_batch=b, recompute=recompute)
-    style = Style(flash=False, training=True, dropout=True, sequence_parallel=sp)
     model = gpt(layers, h, a)
-    got = layer_activations(model, model.blocks[0], m, style, BF16, 2048, 2048).kept
+    got = layer_activations(
+        model, model.blocks[0], m, Kernels(flash=False), BF16, Training(dropout=True), 2048, 2048
+    ).kept
     assert got == pytest.approx(korthikanti(2048, b, h, a, 8, sp, recompute), rel=1e-12)
 
 
@@ -64,7 +65,7 @@ def test_korthikanti_by_hand() -> None:
 def test_flash_attention_drops_the_score_term() -> None:
     model = gpt(2, 1024, 16)
     m = Mapping(micro_batch=1)
-    flash = layer_activations(model, model.blocks[0], m, Style(training=True, dropout=True), BF16, 4096, 4096).kept
+    flash = layer_activations(model, model.blocks[0], m, Kernels(), BF16, Training(dropout=True), 4096, 4096).kept
     selective = korthikanti(4096, 1, 1024, 16, 1, recompute="selective")
     assert flash == pytest.approx(selective + 4096 * 16 * 4.0)  # one fp32 number a token and head
 
@@ -84,7 +85,7 @@ def test_model_states_of_a_whole_model() -> None:
     params = 4 * (12 * 512**2 + 4 * 512) + 51200 * 512 + 2048 * 512 + 2 * 512
     for zero, each in ((0, 16.0), (1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 2.0)):
         m = Mapping(dp=8, zero=zero)
-        setup = Setup(model, m, Style(training=True), BF16, Training(), 2048, 2048, 4, 2.0)
+        setup = Setup(model, m, Kernels(), BF16, Training(), 2048, 2048, 4, 2.0)
         states = model_states(setup, 4, 51200 * 512 + 2048 * 512 + 2 * 512)
         own = states["weights"] + states["gradients"] + states["optimizer"]
         assert own == pytest.approx(params * each)
@@ -167,7 +168,7 @@ def test_optimizers_and_offload() -> None:
 def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
     """Bytes kept of one layer for a micro-batch of 1024 tokens."""
     m = Mapping(recompute_modules=modules, **mapping)
-    return float(layer_activations(model, model.blocks[0], m, Style(training=True), BF16, 1024, 1024).kept)
+    return float(layer_activations(model, model.blocks[0], m, Kernels(), BF16, Training(), 1024, 1024).kept)
 
 
 def test_modules_that_run_again_are_not_kept() -> None:

@@ -100,6 +100,8 @@ def test_shin_communication_and_memory(capsys):
     assert (pipeline < tensor / 10).all()
     assert (np.diff(memory, axis=-1) > 0).all()
     assert not fits[:, :, -1].any() and fits[:, :, 0].all()
-    assert (shin.ordered(grid, "latency_s")[0] > shin.ordered(grid, "latency_s")[1]).all()  # fusion saves time
+    apart, fused = shin.ordered(grid, "latency_s")[:2]
+    assert (apart[:, 1:] > fused[:, 1:]).all()  # fusion saves time; of one sequence only where the host bounds it
+    assert apart[0, 0] > fused[0, 0]
     shin.main()
     assert "out of memory" in capsys.readouterr().out

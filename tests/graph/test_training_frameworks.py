@@ -22,10 +22,11 @@ from rooflm.graph.ops import Comm, Op
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
-from rooflm.validation.readers.tables import TRAINING_COLUMNS, training_rows
-from rooflm.validation.readers.training_facts import GRAPHED, KNOWN, RUNS, inputs, release, run_facts
-from rooflm.validation.request import Request, Skip
+from rooflm.validation.request import Request
 from rooflm.validation.score import training_scenario
+from rooflm.validation.table import read_row
+from rooflm_fit.convert.tables import training_rows
+from rooflm_fit.convert.training_facts import GRAPHED, KNOWN, RUNS, Run, inputs, release, run_facts
 from rooflm_fit.training import read
 
 FOUNDRY: dict[str, str] = {
@@ -38,7 +39,8 @@ FOUNDRY: dict[str, str] = {
 
 
 def only(row: dict[str, str]) -> Request:
-    (outcome,) = training_rows([dict.fromkeys(TRAINING_COLUMNS, "") | row])
+    (cells,) = training_rows([row])
+    outcome = read_row(cells)
     assert isinstance(outcome, Request), outcome
     return outcome
 
@@ -113,7 +115,7 @@ def test_cards_of_one_die_share_kernels() -> None:
 
 def test_two_releases_of_llm_foundry() -> None:
     new, old = only(FOUNDRY), only(FOUNDRY | {"precision": "bf16", "note": "MP mode PURE; grad accum 2"})
-    assert (new.engine, old.engine) == ("llm-foundry", "llm-foundry 0.0")
+    assert (new.kwargs["engine"], old.kwargs["engine"]) == ("llm-foundry", "llm-foundry-0.0")
     rates = [float(train_scenario(training_scenario(r)).tokens_per_s_per_gpu) for r in (new, old)]
     # its table of torch 1.13 (before PR 543) has 4030 tokens a second for this run, that of torch 2 has 4357
     assert rates[0] / rates[1] == pytest.approx(4357 / 4030, rel=0.03)
@@ -136,7 +138,7 @@ def test_blocked_launches_cost_more_with_small_micro_batches() -> None:
         for b in (2, 4)
     ]  # fmt: skip
     assert times[0] / times[1] == pytest.approx(128.82 / 117.07, rel=0.06)
-    assert load_engine("gpt-neox").gap == 0
+    assert load_engine("gpt-neox").host.gap == 0
 
 
 def test_tokens_of_latent_experts_travel_in_the_latent_width() -> None:
@@ -159,23 +161,26 @@ def test_details_of_torchtitan_rows() -> None:
         "precision": "bf16", "note": "no compile stated",
     }  # fmt: skip
     s = training_scenario(only(row))
-    assert (s.mapping.recompute, s.mapping.recompute_layers, s.engine.fused) == ("block", 16, False)
+    assert (s.mapping.recompute, s.mapping.recompute_layers, s.engine.kernels.fused) == ("block", 16, False)
     compiled = training_scenario(
         only(row | {"recompute": "full", "note": "torch.compile", "precision": "float8 rowwise"})
     )
-    assert (compiled.mapping.recompute, compiled.quant.name, compiled.engine.fused) == ("full", "fp8-rowwise", True)
+    assert (compiled.mapping.recompute, compiled.quant.name, compiled.engine.kernels.fused) == (
+        "full",
+        "fp8-rowwise",
+        True,
+    )
 
 
 def test_rows_that_contradict_their_repeats_are_not_fitted(tmp_path: Path) -> None:
     rows = [FOUNDRY | {"id": f"LLMF-{i}", "value": str(value)} for i, value in enumerate((4000, 4100, 4200, 6000))]
     path = tmp_path / "rows.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, TRAINING_COLUMNS, restval="")
+        writer = csv.DictWriter(file, list(FOUNDRY), restval="")
         writer.writeheader()
         writer.writerows(rows)
     every = [r.measured for r in read(path, thin=False)]
     assert len(every) >= 1
-    assert not any(isinstance(r, Skip) for r in every)
     assert 6000 not in [r.measured for r in read(path)]
 
 
@@ -218,41 +223,38 @@ def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() 
 def test_published_runs_are_as_their_scripts_had_them(
     model: str, gpu: str, dtype: str, version: str, want: dict[str, Any]
 ) -> None:
-    engine = f"megatron-bridge {version}"
-    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": dtype}, (model, gpu), engine)
-    assert run_facts(asked) == want
+    assert run_facts(Run("MBR", "megatron-bridge", version, model, gpu, dtype=dtype)) == want
+
+
+def bridge(**changes: str) -> Scenario:
+    row = FOUNDRY | {"id": "MBR-1", "source": "Megatron-Bridge", "model": "LLAMA3_70B", "vp": "", "seq": "8192",
+                     "gpu": "GB200-192GB", "gpus": "64", "dp": "64", "precision": "FP8", "global_batch": "512",
+                     "micro_batch": "2", "recompute": "", "zero_fsdp": "", "note": "26.02 NeMo Container"}  # fmt: skip
+    row |= dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab"), "")
+    return training_scenario(only(row | changes))
 
 
 def test_what_runs_keep_elsewhere_or_in_16_bits_is_not_held() -> None:
-    split: dict[str, Any] = {"gpus": 64, "batch": 512, "seq": 8192, "dtype": "fp8", "micro_batch": 2, "dp": 64}
-    about: dict[str, Any] = {"source": "MBR", "task": "train", "metric": "tokens_per_s_per_gpu", "measured": 1.0}
-
-    def run(model: str, gpu: str, engine: str, **kwargs: Any) -> Scenario:
-        asked = {"model": model, "gpu": gpu, "recompute": "none", "framework": engine} | split | kwargs
-        return training_scenario(Request("x", kwargs=asked, group=(model, gpu), engine=engine, **about))
-
-    sharded = run("llama-3-70b", "gb200", "megatron-bridge 26.02", zero="fsdp")
+    sharded = bridge(zero_fsdp="megatron-fsdp")
     assert sharded.training.offload_activations == 40 / 80
     assert sharded.mapping.zero == 3
-    assert run("llama-3-70b", "gb200", "megatron-bridge 26.02", zero=1).training.offload_activations == 0
-    assert run("llama-3-70b", "h100-sxm-80gb", "megatron-bridge 26.02", zero="fsdp").training.offload_activations == 0
-    ultra = run("nemotron-3-ultra-550b-a55b", "gb300", "megatron-bridge 26.08", gpus=256, dp=256, ep=64, zero=1)
+    assert bridge().training.offload_activations == 0
+    assert bridge(zero_fsdp="megatron-fsdp", gpu="H100-80GB").training.offload_activations == 0
+    ultra = bridge(model="Nemotron_3_Ultra", gpu="GB300", gpus="256", dp="256", ep="64", note="26.08 NeMo Container")
     assert (ultra.mapping.zero, ultra.mapping.fsdp_group, ultra.mapping.recompute_modules) == (3, 64, ("moe_act",))
-    auto = run("qwen3-30b-a3b", "h100-sxm-80gb", "nemo-automodel", zero="fsdp")  # no release: entries without one
-    assert (auto.training.optimizer, auto.training.master) == ("adam-bf16", False)
+    auto = bridge(id="AUTO-1", model="Qwen3 MoE 30B", gpu="H100-80GB", precision="bf16", zero_fsdp="fsdp", note="x")
+    assert (auto.training.optimizer, auto.training.master) == ("adam-bf16", False)  # entries without a release
 
 
 def test_full_graphs_hold_the_host_and_one_kernel_all_experts() -> None:
-    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": "mxfp8"}, ("qwen3-30b-a3b", "gb200"),
-                    "megatron-bridge 26.06")  # fmt: skip
+    asked = Run("MBR", "megatron-bridge", "26.06", "qwen3-30b-a3b", "gb200", dtype="mxfp8")
     found = inputs(asked)
     assert found["engine.graphed"] == 1.0 and found["engine.grouped"] is True and found["engine.dedup"] is True
     assert found["engine.ep_overlap"] == 0.7 and 0.5 < found["engine.attention_factor"] < 0.7
 
 
 def test_what_a_row_itself_says_counts_more_than_its_scripts() -> None:
-    asked = Request("x", "MBR", "train", "step_time_s", 1.0, {"dtype": "bf16"}, ("deepseek-v3", "gb200"),
-                    "megatron-bridge 25.11", facts={"mtp": 0.0})  # fmt: skip
+    asked = Run("MBR", "megatron-bridge", "25.11", "deepseek-v3", "gb200", dtype="bf16", facts={"mtp": 0.0})
     assert "training.mtp" not in inputs(asked)
     assert inputs(replace(asked, facts={}))["training.mtp"] == 1
 
@@ -268,13 +270,13 @@ NEMO: dict[str, str] = {
 def test_nemo_keeps_remainders_until_its_optimizer_became_megatron_cores() -> None:
     old, new = (training_scenario(only(NEMO | {"note": f"container {release}; FP8"})) for release in ("24.07", "25.04"))
     assert (old.engine.name, old.training.remainders, new.training.remainders) == ("nemo", True, False)
-    assert old.engine.grad_bytes == 2
+    assert old.engine.room.grad_bytes == 2
     less = train_scenario(new).memory.parts["optimizer"] / train_scenario(old).memory.parts["optimizer"]
     assert less == pytest.approx(12 / 10)  # two fp32 moments, and 4 or 2 bytes of the master copy
     small = {"model": "Nemotron-8B", "layers": "", "hidden": "", "heads": "", "kv_heads": "", "ffn": "", "vocab": "",
              "tp": "2", "pp": "1", "vp": "1", "dp": "32"}  # fmt: skip
     assert training_scenario(only(NEMO | small)).training.grad_bytes == 4
-    assert only(NEMO | {"note": "FP8"}).engine == "nemo"  # no release: entries of releases do not hold
+    assert only(NEMO | {"note": "FP8"}).release == ""  # no release: entries of releases do not hold
 
 
 def test_neighbouring_experts_need_fewer_sends() -> None:
@@ -314,6 +316,6 @@ def test_a_local_batch_is_one_filling_of_the_pipeline() -> None:
     row = NEMO | {"id": "AUTO-1", "source": "NVIDIA-NeMo/Automodel", "precision": "bf16", "zero_fsdp": "fsdp 4"}
     note = "DGX-H100 BF16; local batch 8, grad accum 4; recompute not stated"
     piped = training_scenario(only(row | {"note": note, "vp": "4"}))
-    assert (piped.training.flushes, piped.engine.regather) == (4, False)
+    assert (piped.training.flushes, piped.engine.habits.regather) == (4, False)
     flat = training_scenario(only(row | {"note": note, "pp": "1", "vp": "1", "dp": "16", "zero_fsdp": "fsdp 16"}))
     assert flat.training.flushes == 1

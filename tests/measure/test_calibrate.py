@@ -149,7 +149,7 @@ def test_a_server_takes_two_constants_and_few_rows_apart(tmp_path: Path) -> None
     rows = [Row(case, m, "s", one(v), SMALL.text()) for m, v in (("ttft_s", 0.1), ("tpot_s", 0.008))]
     found = serving(rows, base, apart=True)
     assert found.inside["ttft_s"]["p90_ape"] < 1e-4 and found.inside["tpot_s"]["p90_ape"] < 1e-4
-    assert found.machine.engine.step == 0 and set(found.constants) == {"peak.bf16", "vector.bf16"}
+    assert found.machine.engine.host.step == 0 and set(found.constants) == {"peak.bf16", "vector.bf16"}
     out = tmp_path / "s.toml"
     write(str(out), found, {}, "server.json")
 

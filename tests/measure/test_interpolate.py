@@ -17,8 +17,7 @@ from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
 from rooflm.measure.compare import fast_times, machine_of, measured
 from rooflm.measure.residuals import engine_file, from_cases, from_requests, gains
-from rooflm.validation import Request, read_rows
-from rooflm.validation.readers.tables import published_tables
+from rooflm.validation import Request, published_tables, read_rows
 from rooflm.validation.score import engine_of
 
 SHAPE = ""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rooflm.estimate.capacity import capacity, style
+from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario, kernel_factor
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
@@ -52,9 +52,9 @@ def accounted(run: Run) -> bool:
     ("new", "past", "sequences", "context"), [(512, 0, 32, 1000), (2048, 0, 100, 2000), (64, 4096, 7, 300)]
 )
 def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: int, context: int) -> None:
-    s = replace(SCENARIO, engine=replace(SCENARIO.engine, prompt=1.0))
+    s = replace(SCENARIO, engine=SCENARIO.engine.but(prompt=1.0))
     work = Pass(Prefill(1, new, past), Decode(sequences, context), 1 + sequences)
-    nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, style(s)))
+    nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels))
     timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in time_nodes(nodes, s)]
     e = s.engine
     whole = step(timed, e, s.cluster.device, rates(s), prompt_issue(e, new + sequences), sequences + 1)
@@ -63,7 +63,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
 
 
 def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
-    plain, slow = (StepTable(PARTS, replace(SCENARIO.engine, prompt=f, eager=0.0)) for f in (1.0, 2.0))
+    plain, slow = (StepTable(PARTS, SCENARIO.engine.but(prompt=f, eager=0.0)) for f in (1.0, 2.0))
     alone = plain.decode_time(32, 1000.0)
     assert slow.decode_time(32, 1000.0) == alone
     assert slow.mixed([(512, 0)], 0, 0.0) == pytest.approx(2 * plain.mixed([(512, 0)], 0, 0.0), rel=0.05)
@@ -80,7 +80,9 @@ def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
 def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
     e = infer_scenario(build_inference(model="llama-3.1-8b", gpu="h100-sxm-80gb", prompt=prompt, output=200).scenario)
     run = run_of(
-        closed_loop(1, 3, prompt, 200), request=float(e.scenario.engine.request), front=float(e.scenario.engine.front)
+        closed_loop(1, 3, prompt, 200),
+        request=float(e.scenario.engine.host.request),
+        front=float(e.scenario.engine.host.front),
     )
     t = metrics.table(run)
     assert t.ttft == pytest.approx(float(e.ttft), rel=0.01)

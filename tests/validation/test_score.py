@@ -10,54 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.cli.app import main
-from rooflm.errors import RooflmError
-from rooflm.estimate.bands import Band, around, band, family
+from rooflm.estimate.bands import Band, around, band
 from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.build_inference import build_inference
 from rooflm.validation import Request, published_tables, read_rows
-from rooflm.validation.score import BORDER, Scored, engine_of, engine_row, report, requests_of, score, verdicts, why
+from rooflm.validation.score import BORDER, Scored, report, requests_of, score, verdicts, why
 
 KWARGS = {
     "model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "batch": 4,
-    "prompt": 128, "output": 32, "quant": "w16a16kv16", "engine": "trtllm", "engine_version": "0.9.0",
+    "prompt": 128, "output": 32, "quant": "w16a16kv16", "engine": "trtllm-0.9",
 }  # fmt: skip
 
 
 def request(metric: str = "latency_s", measured: float = 1.0, **kwargs: object) -> Request:
     given = KWARGS | kwargs
     group = (str(given["model"]), str(given["gpu"]))
-    return Request("x-1", "x", "infer", metric, measured, given, group, f"{given['engine']} {given['engine_version']}")
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "row"),
-    [
-        ("trtllm", "0.5.0", "trtllm-0.5"),
-        ("trtllm", "nemo", "trtllm-nemo"),
-        ("vllm", "2024", "vllm-2024"),
-        ("vllm", "0.18.0", "vllm"),
-        ("llama.cpp", "2024-05", "llama.cpp-2024-05"),
-        ("tinychat", "1.0", "tinychat"),
-        ("fastertransformer", "2022", "fastertransformer"),
-    ],
-)
-def test_release_to_engine_row(name: str, version: str, row: str) -> None:
-    assert engine_row(name, version) == row
-
-
-def test_an_unknown_engine_is_a_reason() -> None:
-    with pytest.raises(RooflmError, match="no engine row for nobody"):
-        engine_row("nobody", "1")
-    (x,) = score([request(engine="nobody", engine_version="1")])
-    assert np.isnan(x.predicted)
-    assert x.reason == "no engine row for nobody 1"
-
-
-def test_amd_takes_the_rocm_build() -> None:
-    assert engine_of(request(gpu="mi300x", engine="vllm", engine_version="2024")) == "vllm-2024-rocm"
-    assert engine_of(request(gpu="h100-sxm-80gb", engine="vllm", engine_version="2024")) == "vllm-2024"
+    return Request("x-1", "x", "infer", metric, measured, given, group, str(given["engine"]))
 
 
 def test_rows_predicted_together_are_predicted_alike() -> None:
@@ -73,7 +43,7 @@ def test_rows_predicted_together_are_predicted_alike() -> None:
 def test_one_odd_row_does_not_take_the_others_with_it() -> None:
     good, odd = score([request(), request(tp=3, gpus=3)])
     assert np.isfinite(good.predicted)
-    assert odd.reason == "tp does not divide the heads"
+    assert odd.reason
 
 
 def test_metrics_of_one_run_agree() -> None:
@@ -98,7 +68,7 @@ def test_verdicts() -> None:
 
 def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
     # Llama-2-7B at 4096 tokens: 2 GiB a sequence, so 256 of them take several rounds of one A100's 80 GiB
-    small, large = score([request(batch=b, prompt=2048, output=2048, engine="vllm", engine_version="2024")
+    small, large = score([request(batch=b, prompt=2048, output=2048, engine="vllm-2024")
                           for b in (8, 256)])  # fmt: skip
     assert small.waves == 1
     assert large.waves > 8
@@ -108,7 +78,7 @@ def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
 
 def test_rounds_change_nothing_where_all_fits() -> None:
     made = build_inference(model="llama-2-7b", gpu="a100", batch=8, engine="vllm-2024").scenario
-    off = replace(made, engine=replace(made.engine, waves=False))
+    off = replace(made, engine=made.engine.but(waves=False))
     assert float(infer_scenario(made).latency) == float(infer_scenario(off).latency)
     e = infer_scenario(replace(made, workload=replace(made.workload, batch=4000)))
     assert sum(float(v) for v in e.parts.values()) == pytest.approx(float(e.latency), rel=1e-9)
@@ -137,37 +107,16 @@ def test_bands_widen_where_less_is_known() -> None:
     assert far is not None
     assert far.high / far.low > near.high / near.low
     assert far.level == "all rows"
-    assert family("trtllm-0.9") == "trtllm"
+    assert family_of("trtllm-0.9") == "trtllm"
     assert around(2.0, Band(0.5, 2.0, 1, ""), rate=True) == (1.0, 4.0)
 
 
 def table(path: Path, *rows: dict[str, str]) -> Path:
-    names = (
-        "id",
-        "source",
-        "model",
-        "params_b",
-        "gpu",
-        "gpus",
-        "tp",
-        "pp",
-        "engine",
-        "precision_weights",
-        "precision_activations",
-        "precision_kv",
-        "batch",
-        "input_len",
-        "output_len",
-        "metric",
-        "value",
-        "note",
-    )
-    plain = {"id": "t-1", "source": "a table", "model": "llama-2-7b", "gpu": "A100-80GB", "gpus": "1", "tp": "1",
-             "pp": "1", "engine": "TensorRT-LLM v0.9.0", "precision_weights": "fp16", "precision_activations": "fp16",
-             "precision_kv": "fp16", "batch": "1", "input_len": "128", "output_len": "128", "metric": "latency_s",
-             "value": "2", "note": "trust=A"}  # fmt: skip
+    plain = {"id": "t-1", "source": "mine", "model": "llama-2-7b", "gpu": "a100", "engine": "trtllm", "release": "0.9",
+             "quant": "w16a16kv16", "batch": "1", "prompt": "128", "output": "128", "metric": "latency_s", "value": "2",
+             "doubt": "", "trust": "A", "unit": "s", "concurrency": ""}  # fmt: skip
     with path.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.DictWriter(handle, names)
+        writer = csv.DictWriter(handle, list(plain))
         writer.writeheader()
         for row in rows:
             writer.writerow(plain | row)
@@ -175,26 +124,46 @@ def table(path: Path, *rows: dict[str, str]) -> Path:
 
 
 def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table(tmp_path / "t.csv", {}, {"id": "t-2", "model": "nobody-9b"}, {"id": "t-3", "batch": ""})
+    path = table(tmp_path / "t.csv", {}, {"id": "t-2", "model": "nobody-9b"}, {"id": "t-3", "batch": ""},
+                 {"id": "t-4", "doubt": "odd"}, {"id": "t-5", "value": "0"})  # fmt: skip
     out = tmp_path / "out.csv"
-    assert main(["validate", str(path), "--json", "--out", str(out)]) == 0
+    assert main(["validate", str(path), "--json", "--out", str(out), "--rows", "--by", "release"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert (result["rows"], result["scored"]) == (3, 1)
-    assert result["skipped"] == {"batch not stated": 1, "unknown model nobody-9b": 1}
+    assert (result["rows"], result["scored"], result["counted"]) == (5, 3, 1)
+    lacks = "missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)"
+    assert result["skipped"] == {lacks: 1, "value is not a number above 0": 1}
     for key in ("all", "by_source", "by_gpu", "by_engine", "by_model", "by_metric"):
         assert key in result
     assert set(result["all"]) == {"rows", "mape", "median_ape", "p90_ape", "bias", "coverage"}
+    assert result["all"]["rows"] == 1 and result["apart"]["odd"]["rows"] == 1
+    assert result["assumed"]["batch not stated"]["rows"] == 1 and list(result["by_release"]) == ["0.9"]
+    assert [x["id"] for x in result["each"]] == ["t-1", "t-3", "t-4"]
     with out.open(encoding="utf-8") as handle:
         written = list(csv.DictReader(handle))
-    assert [w["id"] for w in written] == ["t-1", "t-2", "t-3"]
+    assert [w["id"] for w in written] == ["t-1", "t-2", "t-3", "t-4", "t-5"]
     assert float(written[0]["low"]) < float(written[0]["predicted"]) < float(written[0]["high"])
     assert float(written[0]["ratio"]) == pytest.approx(float(written[0]["predicted"]) / 2, rel=1e-4)
-    assert written[1]["skipped"] == "unknown model nobody-9b"
+    assert (written[1]["skipped"], written[3]["apart"]) == (lacks, "odd")
+    width = [np.log(float(w["high"]) / float(w["low"])) for w in written if w["low"]]
+    assert width[1] > 1.2 * width[0]  # something stands in
+
+
+def test_sources_and_columns_pick_and_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(table(tmp_path / "t.csv", {}, {"id": "t-2", "source": "yours", "batch": "8"}))
+    assert main(["validate", path, "--source", "yours", "--by", "batch,tp", "--rows"]) == 0
+    text = capsys.readouterr().out
+    assert "1 rows, 1 scored, 1 counted" in text and "by batch" in text and "by source" not in text
+    assert "t-2" in text and "t-1" not in text
+    for arguments, words in ((["--source", "hers"], "source is 'hers'"), (["--by", "prmpt"], "did you mean 'prompt'")):
+        assert main(["validate", path, *arguments]) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1
 
 
 def test_the_text_is_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figure = tmp_path / "f.png"
-    assert main(["validate", str(table(tmp_path / "t.csv", {}, {"id": "t-2", "gpu": "x"})), "--plot", str(figure)]) == 0
+    odd = {"id": "t-2", "gpu": "x"}, {"id": "t-3", "doubt": "a doubt that goes on and on about what is not known of it"}
+    assert main(["validate", str(table(tmp_path / "t.csv", {}, *odd)), "--plot", str(figure)]) == 0
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "by engine" in text
@@ -203,9 +172,12 @@ def test_the_text_is_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_bad_files_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    older = tmp_path / "older.csv"
+    older.write_text("id,model,gpu,engine,input_len,output_len,metric,value,note\n", encoding="utf-8")
     for arguments, words in (
         (["validate", str(tmp_path / "none.csv")], "cannot be read"),
         (["validate", "--out", str(tmp_path / "x.txt")], "must end in .csv"),
+        (["validate", str(older)], f"convert it with scripts/convert-published {older} NEW.csv"),
     ):
         assert main(arguments) == 2
         error = capsys.readouterr().err

@@ -6,10 +6,12 @@ costs a kernel and a step, whether decoding is replayed from CUDA graphs, and ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from rooflm.catalogue.fields import flag, number, share, word
+from rooflm.catalogue.fields import About, abouts, flag, number, share, word
 from rooflm.units import Num
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class ServerOptions:
     )
     wait_share: float = share(0.0, "share of the budget that prompts wait for")
     prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
-    cache_block: int = number(16, "tokens of a block of the prefix cache", low=1, whole=True)
+    cache_block: int = number(512, "tokens a hash", low=1, whole=True)
     speculative: int = number(0, "tokens guessed a step", whole=True)
     acceptance: float = share(0.7, "chance that a guess is right")
     draft: float = number(0.03, "cost of a guess over that of a step")
@@ -58,16 +60,10 @@ class ServerOptions:
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Constants of one version of one engine; times in s, memory in bytes."""
+class Kernels:
+    """Which kernels it runs, and how a graph is built of them."""
 
-    name: str
-    version: str = word("", "release")
-    date: str = word("", "when it was released, or measured")
-    phase: str = word("inference", "what it does", ("inference", "training"))
-    measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
-
-    kernels: str = word("vllm", "whose measured kernels it runs: a key of the calibration tables (none: the roofline)")
+    whose: str = word("torch", "whose measured kernels it runs: a key of the calibration tables (none: the roofline)")
     fused: bool = flag(
         True,
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
@@ -78,6 +74,7 @@ class Engine:
     all_reduce: str = word(
         "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
     )
+    fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
         0.0,
         "time of query heads that read the KV cache each by itself, over that of 16-bit values at L1's rate",
@@ -127,6 +124,11 @@ class Engine:
     )
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
 
+
+@dataclass(frozen=True)
+class Host:
+    """What the host costs, and how it runs beside the device. Times in s."""
+
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(
@@ -168,6 +170,11 @@ class Engine:
     )
     graphed: Num = share(0.0, "share of moe_host and chunk_host which CUDA graphs hold")
 
+
+@dataclass(frozen=True)
+class Room:
+    """How it spends memory, and the limits of a pass. Memory in bytes."""
+
     memory_fraction: Num = share(1.0, "share of device memory that it may use", above=True)
     free_fraction: Num = share(
         1.0, "share of what is left beside weights, activations and buffers that the KV cache may take", above=True
@@ -195,12 +202,30 @@ class Engine:
         0.0, "a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation)", "bytes"
     )
 
+
+@dataclass(frozen=True)
+class Stages:
+    """How it runs pipeline stages when serving."""
+
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
     pipeline_loss: Num = share(0.0, "share of a prefill's passes that run as if they did not")
     stage_tokens: Num = number(INF, "most new tokens in one micro-batch of a pipeline", low=1, whole=True)
     even_stages: bool = flag(False, "layers and head are shared out by bytes, not by count")
 
+
+@dataclass(frozen=True)
+class Habits:
+    """What a training framework does unless told otherwise."""
+
     zero: Num = number(1, "ZeRO stage unless told otherwise", high=3, whole=True)
+    zero_one: bool = flag(True, "it shards optimiser states apart from gradients (FSDP shards both: no ZeRO-1)")
+    pipeline_zero: Num = number(
+        3,
+        "highest ZeRO stage that goes with its pipelines (DeepSpeed documents that 2 and 3 do not; Megatron-LM's "
+        "distributed optimizer is 1)",
+        high=3,
+        whole=True,
+    )
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
     selective: str = word(
@@ -215,6 +240,12 @@ class Engine:
         "again (PyTorch 2.1 and later, XLA)",
     )
     regather: bool = flag(False, "FSDP gathers again at each micro-batch even with a pipeline")
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Which communication of a training step hides behind compute."""
+
     grad_overlap: bool = flag(True, "gradient reduction hides behind the backward pass")
     param_overlap: bool = flag(True, "gathers of parameters hide behind the forward pass (FSDP: behind both)")
     tp_overlap: Num = share(0.0, "share of tensor-parallel communication that may hide behind compute")
@@ -224,6 +255,11 @@ class Engine:
     ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
     pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
     overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication")
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Time of its kernels and collectives over what was measured of them alone: fitted."""
 
     collective_factor: Num = number(1.0, "time of its collectives over that of today's", above=True)
     collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
@@ -241,16 +277,106 @@ class Engine:
     speed: Num = number(1.0, "factor of all device times when serving", above=True)
     prompt: Num = number(1.0, "further factor of what prompt tokens add to a pass", above=True)
 
+
+@dataclass(frozen=True)
+class Command:
+    """How it is started: what each part of a search's answer is in words of its command line.
+
+    In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `budget`,
+    `memory_fraction`, `free_fraction`; of attention data parallelism `group` (its ranks in all), `group_budget`.
+    """
+
+    start: str = word("", "the program that serves (none: no command is known)")
+    train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
+    tp: str = word("", "a tensor group above 1")
+    pp: str = word("", "pipeline stages above 1")
+    dp: str = word("", "data-parallel ranks above 1")
+    ep: str = word("", "expert ranks above 1")
+    attention_dp: str = word("", "ranks that share experts and have sequences of their own")
+    attention_dp_file: str = word("", "the same as a line of the file of options")
+    attention_tp: bool = flag(True, "such ranks may be tensor groups")
+    batch: str = word("", "most sequences at a time")
+    length: str = word("", "longest sequence")
+    whole: str = word("", "prompts go in whole")
+    budget: str = word("", "tokens of a pass")
+    chunked: str = word("", "prompts longer than that go in by chunks")
+    memory: str = word("", "share of memory, where it is not all")
+    free: str = word("", "share of what is left for the cache, where it is not all")
+    fp8: str = word("", "8-bit weights and activations")
+    kv8: str = word("", "an 8-bit cache")
+    kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
+    file: str = word("", "the file of options")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
+    (`engine.step` is engine.host.step), in `but`."""
+
+    name: str
+    version: str = word("", "release")
+    date: str = word("", "when it was released, or measured")
+    phase: str = word("inference", "what it does", ("inference", "training"))
+    family: str = word("", "engine that it is a release of (none: itself)")
+    measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
+    kernels: Kernels = Kernels()
+    host: Host = Host()
+    room: Room = Room()
+    stages: Stages = Stages()
+    habits: Habits = Habits()
+    overlaps: Overlaps = Overlaps()
+    factors: Factors = Factors()
     server: ServerOptions = ServerOptions()
-    """Options of its server."""
+    command: Command = Command()
     residuals: Residuals | None = None
     """One's own measurements over the predictions, from the engine's own file."""
+
+    places: ClassVar[Mapping[str, str]] = {}
+    """Constant by its own name -> where it stands: `scenario.paths` takes either."""
 
     @property
     def runs(self) -> str:
         """The engine whose runs its card factors and error bands were fitted to."""
         return self.measured_as or self.name
 
+    def but(self, **values: Any) -> Engine:
+        """The engine with some of its constants, by their own names.
 
-IDEAL = Engine("ideal", kernels="", epilogue=True)
+        >>> Engine("x").but(step=1e-3, flash=False).host.step
+        0.001
+        """
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            group, _, field = PLACES[name].rpartition(".")
+            groups.setdefault(group, {})[field] = value
+        own = groups.pop("", {})
+        return replace(self, **own, **{g: replace(getattr(self, g), **new) for g, new in groups.items()})
+
+    def value(self, name: str) -> Any:
+        """A constant by its own name.
+
+        >>> Engine("x").value("kernels"), Engine("x").value("gap")
+        ('torch', 0.0)
+        """
+        return attrgetter(PLACES[name])(self)
+
+
+GROUPS: dict[str, Any] = {
+    "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
+    "factors": Factors,
+}  # fmt: skip
+PLACES: dict[str, str] = {
+    **{name: name for name in abouts(Engine)},
+    **{name: f"{group}.{name}" for group, kind in GROUPS.items() for name in abouts(kind) if name != "whose"},
+    "kernels": "kernels.whose", **{name: name for name in ("server", "command", "residuals")},
+}  # fmt: skip
+"""Constant by its own name -> where it stands."""
+ABOUT: dict[str, About] = {
+    name: abouts(GROUPS.get(place.rpartition(".")[0], Engine))[place.rpartition(".")[2]]
+    for name, place in PLACES.items() if name not in ("server", "command", "residuals")
+}  # fmt: skip
+"""Constant by its own name -> what is known of it."""
+Engine.places = PLACES
+
+IDEAL = Engine("ideal").but(kernels="", epilogue=True)
 """No overheads at all, everything fused: the physical lower bound."""

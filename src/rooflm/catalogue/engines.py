@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engine import Engine, ServerOptions
-from rooflm.catalogue.fields import abouts, bounded, held
+from rooflm.catalogue.engine import ABOUT, Command, Engine, ServerOptions
+from rooflm.catalogue.fields import About, abouts, bounded, held
 from rooflm.catalogue.residuals import parse
-from rooflm.errors import RooflmError, near_matches
+from rooflm.errors import RooflmError, UnknownNameError, near_matches
 
 Factors = Mapping[str, Mapping[str, float]]
 """Card or release -> field of the engine -> factor."""
@@ -33,10 +33,11 @@ class Row(NamedTuple):
 @lru_cache
 def _schema() -> type[Any]:
     """What a row may hold: every described field, and what is said about the row."""
-    own: list[Any] = [(name, bool | float | int | str | None, None) for name in abouts(Engine)]
+    own: list[Any] = [(name, bool | float | int | str | None, None) for name in ABOUT]
     factors = dict[str, dict[str, float]]
     about: list[Any] = [("base", str | None, None), ("aliases", list[str], []), ("source", str | None, None),
-                        ("note", str, ""), ("server", dict[str, Any], {}), ("cards", factors, {}),
+                        ("note", str, ""), ("server", dict[str, Any], {}), ("command", dict[str, Any], {}),
+                        ("usual", bool, False), ("older", str, ""), ("cards", factors, {}),
                         ("releases", factors, {}), ("fitted", dict[str, float], {})]  # fmt: skip
     return msgspec.defstruct("EngineRow", own + about, forbid_unknown_fields=True, kw_only=True)
 
@@ -46,8 +47,8 @@ def load_engine(name: str, gpu: str = "") -> Engine:
     "@RELEASE" after it, as that release. A user's file is read each time. Raises RooflmError for unknown names and bad
     rows.
 
-    >>> load_engine("ideal").step, load_engine("vllm@0.19.0", "h100-sxm-80gb").name
-    (0.0, 'vllm@0.19.0')
+    >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
+    (0.0, 'vllm')
     """
     if catalogue.is_path(name):
         return _on(_read(name), "", gpu)
@@ -76,15 +77,54 @@ def _on(row: Row, release: str, gpu: str) -> Engine:
 def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
     """The engine with some of its constants multiplied.
 
-    >>> scaled(Engine("x", step=2.0), {"step": 1.5}).step
+    >>> scaled(Engine("x").but(step=2.0), {"step": 1.5}).host.step
     3.0
     """
-    return replace(engine, **{k: getattr(engine, k) * v for k, v in factors.items()}) if factors else engine
+    return engine.but(**{k: engine.value(k) * v for k, v in factors.items()}) if factors else engine
 
 
 def releases(name: str) -> list[str]:
     """The releases of an engine of which constants were fitted."""
     return sorted(row_of(name).releases)
+
+
+def at_release(name: str, release: str) -> str:
+    """The engine to load for a release: with its own constants where some were fitted; before all that were (by the
+    first number) the row that `older` names; else the engine as it is.
+
+    >>> [at_release("trtllm", r) for r in ("1.0.0rc3", "0.17.0", "9.9", "")]
+    ['trtllm@1.0.0rc3', 'trtllm-0.17', 'trtllm', 'trtllm']
+    """
+    known = releases(name)
+    if release in known:
+        return f"{name}{RELEASE}{release}"
+    older = catalogue.raw_row("engine", name)[0].get("older", "")
+    first = [int(r.partition(".")[0]) for r in (release, *known) if r.partition(".")[0].isdigit()]
+    return older if older and release[:1].isdigit() and first and first[0] < min(first[1:], default=0) else name
+
+
+def family_of(name: str) -> str:
+    """The engine that one is a release of; a name that no row has, as it is.
+
+    >>> family_of("vllm-2024-rocm"), family_of("llama.cpp-2024-05"), family_of("hf-eager"), family_of("nobody")
+    ('vllm', 'llama.cpp', 'hf-eager', 'nobody')
+    """
+    try:
+        e = load_engine(name)
+    except UnknownNameError:
+        return name
+    return e.family or e.runs
+
+
+@lru_cache
+def usual_engine(phase: str) -> str:
+    """The engine that is assumed where none is named, of a phase ("inference", "training"): the row that says `usual`.
+
+    >>> usual_engine("inference"), usual_engine("training")
+    ('vllm', 'megatron')
+    """
+    rows = {name: catalogue.raw_row("engine", name)[0] for name in engine_names()}
+    return next(name for name, row in rows.items() if row.get("usual") and load_engine(name).phase == phase)
 
 
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
@@ -106,8 +146,9 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     label = catalogue.where("engine", name)
     typed: Any = catalogue.convert(raw, _schema(), label)
     base = row_of(typed.base, (*above, name)) if typed.base else Row(Engine(canonical), {}, {})
-    values = _values(Engine, {k: getattr(typed, k) for k in abouts(Engine) if getattr(typed, k) is not None}, label)
-    values["server"] = replace(base.engine.server, **_values(ServerOptions, typed.server, f"{label}: server"))
+    values = _values(ABOUT, {k: getattr(typed, k) for k in ABOUT if getattr(typed, k) is not None}, label)
+    values["server"] = replace(base.engine.server, **_values(abouts(ServerOptions), typed.server, f"{label}: server"))
+    values["command"] = replace(base.engine.command, **_values(abouts(Command), typed.command, f"{label}: command"))
     known = catalogue.beside(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
@@ -115,10 +156,10 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     if catalogue.is_path(name):
         inherited = [_without(own, values) for own in (base.cards, base.releases)]
         cards, others = {**inherited[0], **cards}, {**inherited[1], **others}
-        values.setdefault("measured_as", base.engine.runs if typed.base else "")
+        values = {"measured_as": base.engine.runs, "family": base.engine.family} | values if typed.base else values
     else:
-        values.setdefault("measured_as", "")
-    return Row(replace(base.engine, name=canonical, **values), cards, others)
+        values = {"measured_as": "", "family": ""} | values
+    return Row(replace(base.engine, name=canonical).but(**values), cards, others)
 
 
 def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
@@ -126,29 +167,26 @@ def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
     return {key: {k: v for k, v in own.items() if k not in given} for key, own in factors.items()}
 
 
-def _values(kind: type[Any], given: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Values of a row's table for a described dataclass, each checked against its field."""
-    about = abouts(kind)
-    types = {f.name: str(f.type) for f in fields(kind)}
+def _values(about: Mapping[str, About], given: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Values of a row's table, each checked against its field."""
     for key in given:
         if key not in about:
             near = near_matches(key, about)
             tail = f": did you mean {near[0]!r}?" if near else ""
             raise RooflmError(f"{label} has the unknown field {key!r}{tail}")
-    values = {k: held(f"{label}: {k}", v, types[k], about[k]) for k, v in given.items()}
-    if "kernels" in values and kind is Engine:
+    values = {k: held(f"{label}: {k}", v, about[k]) for k, v in given.items()}
+    if "kernels" in values:
         known_kernels(f"{label}: kernels", values["kernels"])
     return values
 
 
 def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
     """Factors by card or release, of fields that hold numbers, each above 0."""
-    about = abouts(Engine)
     for key, own in given.items():
         for name, value in own.items():
-            if name not in about or not about[name].unit:
+            if name not in ABOUT or ABOUT[name].kind != "number":
                 raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
-            bounded(f"{label}: {key}, {name}", value, about["speed"])
+            bounded(f"{label}: {key}, {name}", value, ABOUT["speed"])
     return given
 
 
@@ -156,7 +194,7 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
 def kernel_names() -> tuple[str, ...]:
     """Whose kernels there are: every one that a row of the catalogue names."""
     rows = (catalogue.raw_row("engine", name)[0] for name in engine_names())
-    return tuple(sorted({row["kernels"] for row in rows if "kernels" in row}))
+    return tuple(sorted({row["kernels"] for row in rows if row.get("kernels")}))
 
 
 def known_kernels(name: str, value: str) -> None:

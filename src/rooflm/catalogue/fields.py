@@ -19,9 +19,12 @@ from rooflm.units import is_array, parse
 
 
 class About(NamedTuple):
-    """What is known of a field. unit: "" of a flag or a word. low, high: bounds, both allowed unless `above` (then the
-    value must be above low) or `below` (then below high). whole: counts something. endless: a limit that may be none at
-    all, so that infinity is allowed. among: the words that it may be (none: any)."""
+    """What is known of a field.
+
+    kind: number, flag or word. unit: of a number. low, high: bounds, both allowed unless `above` (then the value must
+    be above low) or `below` (then below high). whole: counts something. endless: a limit that may be none at all, so
+    that infinity is allowed. among: the words that it may be (none: any).
+    """
 
     meaning: str
     unit: str = ""
@@ -29,6 +32,7 @@ class About(NamedTuple):
     high: float = math.inf
     above: bool = False
     whole: bool = False
+    kind: str = "number"
     among: tuple[str, ...] = ()
     below: bool = False
     endless: bool = False
@@ -80,12 +84,12 @@ def share(default: float, meaning: str, *, above: bool = False) -> Any:
 
 def flag(default: bool, meaning: str) -> Any:
     """A field that is true or false."""
-    return field(default=default, metadata={KEY: About(meaning)})
+    return field(default=default, metadata={KEY: About(meaning, kind="flag")})
 
 
 def word(default: str, meaning: str, among: Sequence[str] = ()) -> Any:
     """A field that holds a name, out of a few where `among` lists them."""
-    return field(default=default, metadata={KEY: About(meaning, among=tuple(among))})
+    return field(default=default, metadata={KEY: About(meaning, kind="word", among=tuple(among))})
 
 
 def abouts(kind: Any) -> Mapping[str, About]:
@@ -142,18 +146,18 @@ def bounded(name: str, value: Any, about: About) -> None:
         raise RooflmError(f"{name} is {shown(bad)}, but it must be {rule}")
 
 
-def held(name: str, value: Any, kind: str, about: About) -> Any:
-    """A value of a file or of --set as its field holds it: kind "Num", "bool" or "str" (how the field is annotated).
-    Text with a unit becomes a number. RooflmError where it breaks the field's rule.
+def held(name: str, value: Any, about: About) -> Any:
+    """A value of a file or of --set as its field holds it: text with a unit becomes a number. RooflmError where it
+    breaks the field's rule.
 
-    >>> held("step", "2 ms", "Num", About("", "s"))
+    >>> held("step", "2 ms", About("", "s"))
     0.002
     """
-    if kind == "bool":
+    if about.kind == "flag":
         if isinstance(value, bool):
             return value
         raise RooflmError(f"{name} is {value!r}, but it must be true or false")
-    if kind == "str":
+    if about.kind == "word":
         if not isinstance(value, str):
             raise RooflmError(f"{name} is {value!r}, but it must be a name")
         return one_of(name, value, about.among) if about.among else value

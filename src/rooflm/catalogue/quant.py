@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import Num
@@ -48,6 +48,11 @@ class Quant:
         (True, False)
         """
         return part not in self.wide
+
+    @cached_property
+    def half_bytes(self) -> float:
+        """Bytes a value of all that is not quantised: 2, or 4 where weights are fp32."""
+        return 4.0 if isinstance(self.weight_bits, int | float) and self.weight_bits >= 32 else 2.0
 
     def table_bytes(self, half: Num) -> Num:
         """Bytes a value of embedding and head, where 16-bit values take `half`.
@@ -126,6 +131,26 @@ layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counte
 of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
 tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head). IQ4_XS, IQ3_M and
 Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB)."""
+
+
+def native(q: Quant, peaks: dict[str, Num]) -> Quant:
+    """The scheme as engines run it on a device: where matrix units multiply 4-bit floats, 4-bit float weights of a
+    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way.
+
+    Sources: TensorRT-LLM documentation, "Deployment guide for gpt-oss" (W4A8, MXFP4 weights times MXFP8 activations on
+    Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
+    VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8.
+
+    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
+    8
+    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0}).act_bits
+    16
+    """
+    plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
+    if plain and q.kind == "float" and q.weight_bits <= 4 and q.act_bits >= 16 and {"fp4", "fp8"} <= peaks.keys():
+        return replace(q, act_bits=8)
+    return q
+
 
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)

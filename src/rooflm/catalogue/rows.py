@@ -27,6 +27,8 @@ FOLDERS = {
     "gpu": "devices", "cluster": "clusters", "model": "models", "engine": "engines",
     "node": "technology/nodes", "dram": "technology/dram", "link": "technology/links", "die": "technology/dies",
 }  # fmt: skip
+PUBLISHED = {"engine": "published/engines.toml"}
+"""Rows that stand for single published tables: found by name, but not listed."""
 NOT_VALUES = ("aliases", "from", "cluster", "note", "source", "date")
 """Keys of a row that are not values: they need no source."""
 
@@ -88,7 +90,8 @@ def is_path(name: str) -> bool:
 
 def row_files(kind: str) -> list[Path]:
     """The files that hold the rows of a kind; those whose name starts with an underscore hold none."""
-    return sorted((DATA / FOLDERS[kind]).glob("[!_]*.toml"))
+    own = sorted((DATA / FOLDERS[kind]).glob("[!_]*.toml"))
+    return [*own, DATA / PUBLISHED[kind]] if kind in PUBLISHED else own
 
 
 def rows_of(path: Path) -> Iterator[RawRow]:
@@ -176,7 +179,8 @@ def names(kind: str) -> list[str]:
     >>> "a100-sxm-80gb" in names("gpu")
     True
     """
-    return sorted(_rows(kind))
+    hidden = DATA / PUBLISHED[kind] if kind in PUBLISHED else None
+    return sorted(name for name, row in _rows(kind).items() if row.path != hidden)
 
 
 @lru_cache(maxsize=4096)

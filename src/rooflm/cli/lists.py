@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.models import load_model
@@ -192,7 +193,10 @@ def _words(part: Any) -> str:
 def _show_engine(name: str) -> list[str]:
     """Every constant as predictions use it, then what multiplies some of them on a card and in a release."""
     e, row = load_engine(name), row_of(name)
-    lines = [e.name, *_described(e), "", "Server", *_described(e.server)]
+    lines = [e.name, *_described(e)]
+    aside = ("habits", "overlaps") if e.phase == "inference" else ("stages", "server")
+    for group in (g for g in (*GROUPS, "server") if g not in aside):
+        lines += ["", group.capitalize(), *_described(getattr(e, group))]
     for title, factors in (("Factors on a card", row.cards), (f"Factors of a release ({name}@RELEASE)", row.releases)):
         if any(factors.values()):
             lines += ["", title]
@@ -202,19 +206,22 @@ def _show_engine(name: str) -> list[str]:
 
 
 def _described(part: Any) -> list[str]:
-    """The described fields of a dataclass, with their units."""
+    """The described fields of a dataclass: value with its unit, and what it means."""
+    import textwrap
+
     units = {"s": "s", "bytes": "B", "bytes/s": "B/s"}
-    rows = []
+    lines: list[str] = []
     for field, about in abouts(type(part)).items():
         value = getattr(part, field)
         if isinstance(value, bool):
             value = "yes" if value else "no"
-        elif about.unit:
+        elif about.kind == "number":
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
-        rows.append((field, str(value)))
-    return render.columns(rows, "ll")
+        first = f"  {field:18} {value or '-'!s:11} "
+        lines += textwrap.wrap(about.meaning, render.WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+    return lines
 
 
 def _show_cluster(name: str) -> list[str]:

@@ -36,7 +36,7 @@ app.command("train")(
 
 def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     """The command that runs the best answer."""
-    from rooflm.catalogue.engines import load_engine
+    from rooflm.catalogue.engines import load_engine, usual_engine
     from rooflm.catalogue.models import load_model
     from rooflm.scenario.build_inference import find_cluster, node_size
     from rooflm.search.train_command import train_command
@@ -47,7 +47,7 @@ def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     one = {k: chosen.get(k) or given.get(k) for k in ("gpu", "engine", "dtype", "cluster")}
     node = node_size(find_cluster(one["gpu"], one["cluster"])[0])
     fixed = {**one, "seq": given["seq"], "node": node, "gpus": found.best.outputs["gpus"], "batch": chosen["batch"]}
-    return train_command(load_model(model), load_engine(one["engine"] or "megatron"), chosen, fixed)
+    return train_command(load_model(model), load_engine(one["engine"] or usual_engine("training")), chosen, fixed)
 
 
 TRAIN = (

@@ -59,7 +59,7 @@ infer_command = command(
 
 def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> str:
     """The command that starts the best answer's engine: of a search under load, the best of those simulated."""
-    from rooflm.catalogue.engines import load_engine
+    from rooflm.catalogue.engines import load_engine, usual_engine
     from rooflm.catalogue.models import load_model
     from rooflm.scenario.build_inference import quant_for
     from rooflm.search.serve_command import serve_command
@@ -77,4 +77,4 @@ def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, f
     longest = given["prompt"] + given["output"]
     if hasattr(found, "confirmed"):
         longest = math.floor(longest * (spread or (0.8, 1.2))[1])
-    return serve_command(model, load_engine(one["engine"] or "vllm"), quant, chosen, int(longest))
+    return serve_command(model, load_engine(one["engine"] or usual_engine("inference")), quant, chosen, int(longest))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +16,11 @@ from rooflm.cli import streams
 from rooflm.cli.render import WIDTH, columns, dumps
 
 Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE.csv]...", help="Tables (default: the shipped ones).")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="NAME", help="Rows of these sources only (a comma list)."),
+]
+By = Annotated[list[str] | None, typer.Option("--by", metavar="COLUMN", help="Group errors by columns (a comma list).")]
 WORST = 12
 """Worst rows printed."""
 MOST = 24
@@ -22,28 +29,36 @@ MOST = 24
 
 def validate(
     files: Files = None,
+    source: Sources = None,
+    by: By = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Print every row with its prediction.")] = False,
+    show: Annotated[bool, typer.Option("--columns", help="Print what columns and metrics a table may have.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="Print the errors by source only.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every row and its prediction.")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg).")] = None,
 ) -> None:
-    """Predict published measurements and say how far off the predictions are."""
+    """Predict measured runs, the shipped ones or a table of your own, and say how far off the predictions are."""
     from rooflm.sweep.files import check_target
-    from rooflm.validation import published_tables, read_rows
     from rooflm.validation.score import report, requests_of, score
+    from rooflm.validation.table import read_tables
 
+    if show:
+        print(columns_json() if json_ else columns_text())
+        return
     if out:
         check_target(out, ("csv",))
     if plot:
         from rooflm.validation.scatter import FORMATS
 
         check_target(plot, FORMATS, "--plot")
-    paths = [Path(f) for f in files] if files else published_tables()
-    outcomes = [o for path in paths for o in read_rows(path)]
+    groups = listed(by)
+    check_groups(groups)
+    outcomes = read_tables(files or (), listed(source))
     requests = requests_of(outcomes)
-    with streams.bar("rows", len(requests)) as advance:
+    with progress(len(requests)) as advance:
         scored = score(requests, advance)
-    result = report(outcomes, scored)
+    result = report(outcomes, scored, groups)
     if out:
         write_rows(out, outcomes, scored)
         print(f"rooflm: wrote {out}", file=sys.stderr)
@@ -52,10 +67,77 @@ def validate(
 
         draw(scored, plot)
         print(f"rooflm: wrote {plot}", file=sys.stderr)
-    if brief and not json_:
+    if json_:
+        print(dumps(result | ({"each": rows_json(scored)} if rows else {})))
+    elif brief:
         print("\n".join([*table("all", {"all": result["all"]}), "", *table("by source", result["by_source"])]))
+    else:
+        print(text(result, scored, groups, rows))
+
+
+EVERY = 5.0
+"""Seconds between two lines of progress where standard error is no terminal."""
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; elsewhere a line on standard error every few seconds."""
+    if sys.stderr.isatty():
+        with streams.bar("rows", total) as advance:
+            yield advance
         return
-    print(dumps(result) if json_ else text(result, scored))
+    done, last = 0, time.monotonic()
+
+    def told(more: int) -> None:
+        nonlocal done, last
+        done += more
+        if time.monotonic() - last > EVERY:
+            last = time.monotonic()
+            print(f"rooflm: {done} of {total} rows predicted", file=sys.stderr, flush=True)
+
+    yield told
+
+
+def listed(given: Sequence[str] | None) -> list[str]:
+    """The names in repeated comma lists.
+
+    >>> listed(["a,b", "c"])
+    ['a', 'b', 'c']
+    """
+    return [name.strip() for item in given or [] for name in item.split(",") if name.strip()]
+
+
+def check_groups(groups: Sequence[str]) -> None:
+    """RooflmError for a --by that is no column."""
+    from rooflm.errors import RooflmError, near_matches
+    from rooflm.validation.columns import COLUMNS, SETTING
+
+    for name in groups:
+        if name not in COLUMNS and not name.startswith(SETTING):
+            near = near_matches(name, COLUMNS)
+            tail = f": did you mean {' or '.join(map(repr, near))}?" if near else "; see `rooflm validate --columns`"
+            raise RooflmError(f"--by is {name!r}, but there is no such column{tail}")
+
+
+def columns_text() -> str:
+    """Every column and metric that a table may have."""
+    from rooflm.validation.columns import listed as columns_listed
+    from rooflm.validation.columns import metrics_listed
+
+    head = ("column", "meaning", "unit", "read by")
+    lines = ["A row is a measured run; a blank cell takes the default of the command that reads it.", ""]
+    lines += columns([head, *columns_listed()], "llll")
+    return "\n".join([*lines, "", *columns([("metric", "meaning", "unit", "of"), *metrics_listed()], "llll")])
+
+
+def columns_json() -> str:
+    """The same as JSON."""
+    from rooflm.validation.columns import listed as columns_listed
+    from rooflm.validation.columns import metrics_listed
+
+    keys = ("name", "meaning", "unit", "read_by")
+    return dumps({"columns": [dict(zip(keys, c, strict=True)) for c in columns_listed()],
+                  "metrics": [dict(zip(keys, m, strict=True)) for m in metrics_listed()]})  # fmt: skip
 
 
 def percent(value: Any) -> str:
@@ -76,29 +158,39 @@ def signed(value: Any) -> str:
     return "-" if value is None else f"{100 * value:+.1f}"
 
 
-def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST) -> list[str]:
-    """Error figures by group, the largest groups first."""
+def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST, width: int = 30) -> list[str]:
+    """Error figures by group, the largest groups first; width: characters of a group's name."""
     ranked = sorted(groups.items(), key=lambda kv: (-int(kv[1]["rows"]), kv[0]))
     rows: list[Sequence[str]] = [(title, "rows", "mean", "median", "p90", "bias", "in band")]
     for name, g in ranked[:most]:
         errors = [percent(g[k]) for k in ("mape", "median_ape", "p90_ape")]
-        rows.append((name[:30], str(g["rows"]), *errors, signed(g["bias"]), percent(g["coverage"])))
+        rows.append((name[:width], str(g["rows"]), *errors, signed(g["bias"]), percent(g["coverage"])))
     lines = columns(rows, "lrrrrrr")
     if len(ranked) > most:
         lines.append(f"  ... and {len(ranked) - most} more (see --json)")
     return lines
 
 
-def text(result: Mapping[str, Any], scored: Sequence[Any]) -> str:
+NONE = "No row counts: what stands in for unstated conditions, and what sets rows apart, is below."
+
+
+def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str] = (), rows: bool = False) -> str:
     """The report for people, at most 80 columns."""
-    lines = [f"{result['rows']} rows, {result['scored']} scored; errors of predicted over measured in per cent", ""]
-    lines += table("all", {"all": result["all"]})
-    for name in ("source", "gpu", "engine", "metric", "model"):
+    head = f"{result['rows']} rows, {result['scored']} scored, {result['counted']} counted"
+    lines = [f"{head}; errors of predicted over measured in per cent", ""]
+    lines += table("all", {"all": result["all"]}) if result["counted"] else [NONE]
+    for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
+        if not result["counted"]:
+            break
         lines += ["", *table(f"by {name}", result[f"by_{name}"])]
     lines += load_lines(result["under_load"])
-    lines += ["", "Skipped", *columns([(str(n), r[:66]) for r, n in result["skipped"].items()], "rl")]
-    lines += ["", *verdict_lines(result["verdicts"]), "", *worst_lines(scored)]
-    return "\n".join(lines)
+    for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
+        if result[key]:
+            lines += ["", *table(f"not counted: {title}", result[key], width=36)]
+    if result["skipped"]:
+        lines += ["", "Skipped", *columns([(str(n), r[:66]) for r, n in result["skipped"].items()], "rl")]
+    lines += ["", *verdict_lines(result["verdicts"]), ""]
+    return "\n".join([*lines, *(row_lines(scored) if rows else worst_lines(scored))])
 
 
 AICONFIGURATOR = (
@@ -134,6 +226,7 @@ def worst_lines(scored: Sequence[Any]) -> list[str]:
     from rooflm.validation.score import why
 
     usable = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
+    usable = [x for x in usable if not x.request.apart] or usable
     worst = sorted(usable, key=lambda x: -abs(math.log(x.ratio)))[:WORST]
     lines = ["Worst rows (predicted over measured)"]
     for x in worst:
@@ -143,12 +236,38 @@ def worst_lines(scored: Sequence[Any]) -> list[str]:
     return lines
 
 
+def row_lines(scored: Sequence[Any]) -> list[str]:
+    """Every row: predicted over measured, both, what it is, and what sets it apart."""
+    head = ("ratio", "measured", "predicted", "metric", "id", "model", "gpu", "engine", "remark")
+    rows: list[Sequence[str]] = [head]
+    for x in scored:
+        r = x.request
+        remark = x.reason or r.apart or "; ".join(r.assumed)
+        figures = (f"{x.ratio:.2f}" if x.ratio == x.ratio else "-", _cell(r.measured), _cell(x.predicted) or "-")
+        rows.append((*figures, r.metric, r.id, *r.group, r.engine, remark))
+    return columns(rows, "rrrllllll")
+
+
+def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every row for --json --rows."""
+    return [
+        {"id": x.request.id, "source": x.request.source, "metric": x.request.metric, "measured": x.request.measured,
+         "predicted": _number(x.predicted), "low": _number(x.low), "high": _number(x.high), "skipped": x.reason,
+         "apart": x.request.apart, "assumed": list(x.request.assumed)}
+        for x in scored
+    ]  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else float(value)
+
+
 COLUMNS = ("id", "source", "trust", "model", "gpu", "engine", "metric", "measured", "predicted", "ratio", "low", "high",
-           "skipped", "notes")  # fmt: skip
+           "skipped", "apart", "assumed")  # fmt: skip
 
 
 def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> None:
-    """Every row of the tables, in order: measured and predicted (SI units), the band, or why it was skipped."""
+    """Every row, in order: measured and predicted, the band, or why it was skipped; what sets it apart."""
     from rooflm.sweep.files import write_whole
 
     done = {id(x.request): x for x in scored}
@@ -160,12 +279,12 @@ def write_rows(path: str, outcomes: Sequence[Any], scored: Sequence[Any]) -> Non
             for o in outcomes:
                 x = done.get(id(o))
                 if x is None:
-                    writer.writerow([o.id, o.source, *[""] * 10, o.reason, ""])
+                    writer.writerow([o.id, o.source, *[""] * 10, o.reason, "", ""])
                     continue
                 r = x.request
                 figures = [_cell(v) for v in (r.measured, x.predicted, x.ratio, x.low, x.high)]
-                writer.writerow([r.id, r.source, r.trust, *r.group, r.engine, r.metric, *figures, x.reason,
-                                 "; ".join(r.notes)])  # fmt: skip
+                writer.writerow([r.id, r.source, r.trust, *r.group, r.engine, r.metric, *figures, x.reason, r.apart,
+                                 "; ".join(r.assumed)])  # fmt: skip
 
     write_whole(Path(path), write)
 

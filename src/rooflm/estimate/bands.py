@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rooflm.catalogue.engines import family_of
 from rooflm.catalogue.rows import structured
 from rooflm.errors import RooflmError
 from rooflm.kernels.constants import ANY, CALIBRATION
@@ -63,23 +64,13 @@ def _rows() -> dict[tuple[str, str, str], _Row]:
     return {(r.phase, r.engine, r.architecture): r for r in found}
 
 
-def family(engine: str) -> str:
-    """The engine without its release.
-
-    >>> family("vllm-2024-rocm"), family("llama.cpp-2024-05"), family("hf-eager")
-    ('vllm', 'llama.cpp', 'hf-eager')
-    """
-    head, _, tail = engine.partition("-")
-    return head if tail[:1].isdigit() or tail == "nemo" else engine
-
-
 def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:
     """The sets of rows that a prediction may be like, in the order of LEVELS.
 
     >>> asked("vllm-2024", "hopper")[2]
     ('vllm*', 'hopper')
     """
-    kin = f"{family(engine)}{ANY}"
+    kin = f"{family_of(engine)}{ANY}"
     return (engine, architecture), (engine, ANY), (kin, architecture), (kin, ANY), (ANY, architecture), (ANY, ANY)
 
 

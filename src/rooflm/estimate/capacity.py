@@ -14,7 +14,6 @@ from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
 from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
-from rooflm.graph.forward import Style
 from rooflm.scenario.rules import INFERENCE, Rule, divisors, flags, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of
@@ -48,20 +47,6 @@ class Limits(NamedTuple):
         return np.asarray(np.array(names)[np.asarray(code)])
 
 
-def half_bytes(s: Scenario) -> float:
-    """Bytes of a value that no scheme makes narrow: 2, or 4 where the weights are wide."""
-    return 4.0 if isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32 else 2.0
-
-
-def style(s: Scenario) -> Style:
-    """How the engine builds its graph."""
-    e = s.engine
-    return Style(
-        e.fused, e.flash, half_bytes(s), e.kv_reread, e.vocab_parallel, e.merged, e.epilogue,
-        decode_flash=e.decode_flash, rope_inside=e.rope_inside, alike=e.alike, skew=e.skew, shared_aside=e.shared_aside,
-    )  # fmt: skip
-
-
 def rank_sequences(s: Scenario) -> Num:
     """Sequences of the fullest data-parallel rank."""
     return np.ceil(s.workload.batch / s.mapping.dp)
@@ -79,9 +64,9 @@ class Needs(NamedTuple):
 
 def needs(s: Scenario) -> Needs:
     """What memory is made of, whatever the batch."""
-    e, m, half = s.engine, s.mapping, half_bytes(s)
-    held = replace(m, pp=1) if e.even_stages else m
-    weights = mem.weight_bytes(s.model, held, s.quant, half) / (m.pp if e.even_stages else 1)
+    e, m, half = s.engine, s.mapping, s.quant.half_bytes
+    held = replace(m, pp=1) if e.stages.even_stages else m
+    weights = mem.weight_bytes(s.model, held, s.quant, half) / (m.pp if e.stages.even_stages else 1)
     return Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half))
 
 
@@ -116,11 +101,11 @@ def most_in_flight(s: Scenario) -> Num:
 
     >>> from rooflm.scenario.build_inference import build_inference
     >>> two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
-    >>> float(most_in_flight(two)), float(most_in_flight(replace(two, engine=replace(two.engine, pipelined=False))))
+    >>> float(most_in_flight(two)), float(most_in_flight(replace(two, engine=two.engine.but(pipelined=False))))
     (2.0, 1.0)
     """
     asked = np.asarray(s.mapping.in_flight)
-    return np.minimum(np.where(asked > 0, asked, s.mapping.pp if s.engine.pipelined else 1), s.mapping.pp)
+    return np.minimum(np.where(asked > 0, asked, s.mapping.pp if s.engine.stages.pipelined else 1), s.mapping.pp)
 
 
 def running(s: Scenario) -> Running:
@@ -133,10 +118,10 @@ def running(s: Scenario) -> Running:
     need = needs(s)
     largest = max_batch(s, need)
     at_once = np.maximum(np.minimum(largest, running_limit(s)), m.dp)
-    rounds: Num = np.ceil(s.workload.batch / at_once) if e.waves else 1
+    rounds: Num = np.ceil(s.workload.batch / at_once) if e.room.waves else 1
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
-    budget = np.minimum(e.token_budget, np.where(np.asarray(m.pp) > 1, e.stage_tokens, np.inf))
+    budget = np.minimum(e.room.token_budget, np.where(np.asarray(m.pp) > 1, e.stages.stage_tokens, np.inf))
     passes = np.maximum(np.ceil(tokens / budget), 1)
     flight = np.minimum(most_in_flight(s), np.maximum(np.floor(sequences), 1))
     fullest = np.minimum(tokens, budget) * passes / tokens
@@ -156,12 +141,12 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     parts["kv_cache"] = sequences * each.sequence
     parts["activations"] = pass_tokens(s, sequences) * each.token
     parts["logits"] = sequences * each.logit
-    parts["context"] = e.context + 0.0
-    parts["workspace"] = e.workspace + 0.0
+    parts["context"] = e.room.context + 0.0
+    parts["workspace"] = e.room.workspace + 0.0
     total = add_up(parts.values())
     rest = total - parts["kv_cache"]
-    size = usable(s.cluster.device) * e.memory_fraction
-    return Memory(parts, total, rest + e.free_fraction * (size - rest))
+    size = usable(s.cluster.device) * e.room.memory_fraction
+    return Memory(parts, total, rest + e.room.free_fraction * (size - rest))
 
 
 def usable(device: Device) -> Num:
@@ -173,19 +158,19 @@ def sequence_bytes(s: Scenario) -> Num:
     """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
     share)."""
     length = (s.workload.prompt + s.workload.output) / s.mapping.cp
-    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.block)
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.room.block)
 
 
 def pass_tokens(s: Scenario, sequences: Num) -> Num:
     """New tokens of the largest pass of one device."""
-    return np.maximum(np.minimum(sequences * s.workload.new, s.engine.token_budget) / s.mapping.cp, sequences)
+    return np.maximum(np.minimum(sequences * s.workload.new, s.engine.room.token_budget) / s.mapping.cp, sequences)
 
 
 def token_bytes(s: Scenario, half: float) -> Num:
     """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores;
     `half`: bytes of a value."""
     values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
-    scores = 0.0 if s.engine.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
+    scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
     return values * half + scores
 
 
@@ -200,9 +185,9 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     budget, and where more sequences than prompt tokens are in a pass. need: `needs(s)`, where it is known already."""
     own = needs(s) if need is None else need
     fixed = memory_use(s, np.zeros(()), own)
-    free = (fixed.capacity - fixed.total) / s.engine.free_fraction
-    new, budget = s.workload.new / s.mapping.cp, s.engine.token_budget / s.mapping.cp
-    each = own.sequence / s.engine.free_fraction + own.logit
+    free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
+    new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
+    each = own.sequence / s.engine.room.free_fraction + own.logit
     below = free / (each + new * own.token)
     above = np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * own.token, -1.0) / each
     most = np.minimum(np.maximum(below, above), free / (each + own.token))
@@ -211,7 +196,7 @@ def max_batch(s: Scenario, need: Needs | None = None) -> Num:
 
 def running_limit(s: Scenario) -> Num:
     """Sequences in all that the engine runs at a time, whatever the memory."""
-    return s.engine.max_sequences * s.mapping.dp
+    return s.engine.room.max_sequences * s.mapping.dp
 
 
 def check(s: Scenario, fits: Num, rules: Iterable[Rule] = INFERENCE) -> Limits:
@@ -265,7 +250,8 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     """
     m = s.mapping
     fixed = memory_use(s, batch=np.zeros(()))
-    free = float(fixed.capacity - fixed.total) - float(s.engine.free_fraction * budget * token_bytes(s, half_bytes(s)))
+    full = budget * token_bytes(s, s.quant.half_bytes)
+    free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:
@@ -273,7 +259,7 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
 
     per_token = (held(2 * long) - held(long)) / long
     state = max(held(longest) - per_token * longest, 0.0)
-    block = float(s.engine.block)
+    block = float(s.engine.room.block)
     if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
         per_token = state / max(longest, 1.0) or 1.0
     each = state / per_token + (block - 1) / 2

@@ -17,7 +17,6 @@ from rooflm.estimate.capacity import (
     check,
     memory_use,
     running,
-    style,
 )
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
@@ -176,7 +175,7 @@ def prefill_context(s: Scenario, run: Running) -> Context:
     sequences = run.sequences / run.passes
     rows = sequences * (w.new if w.logits == "all" else 1)
     work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, style(s))
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
 
 
 def decode_context(s: Scenario, run: Running) -> Context:
@@ -185,7 +184,8 @@ def decode_context(s: Scenario, run: Running) -> Context:
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
-    return Context(s.model.scaled(), Pass(None, Decode(run.micro, contexts), run.micro), s.mapping, s.quant, style(s))
+    work = Pass(None, Decode(run.micro, contexts), run.micro)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
 
 
 def mean_step(x: Num, axes: int) -> Num:
@@ -228,12 +228,12 @@ def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
 
 def kernel_factor(t: Timed, s: Scenario) -> Num:
     """Time of a kernel in this engine over the calibrated one's; a collective's factor is in its time already."""
-    return own_factor(t.node.kind, s.engine) if isinstance(t.node, Op) else s.engine.speed
+    return own_factor(t.node.kind, s.engine.factors) if isinstance(t.node, Op) else s.engine.factors.speed
 
 
 def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Nodes with their seconds in this engine. Experts of few tokens run at their roof already: no factor lifts them
-    above."""
+    """Nodes with their seconds in this engine. No factor lifts a kernel above its roof: what was fitted on one card is
+    carried to others, where less may be left to win."""
     factors: dict[str, Num] = {}
     out = []
     for t in timed:
@@ -241,12 +241,12 @@ def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         if kind not in factors:
             factors[kind] = kernel_factor(t, s)
         factor = factors[kind]
-        if isinstance(factor, float) and factor == 1.0:  # experts, too: no kernel beats its roof
+        if isinstance(factor, float) and factor == 1.0:
             out.append(t)
             continue
         time = t.time * factor
-        if kind == "moe" and t.levels is not None:
-            time = np.maximum(time, np.max(t.levels, axis=0))
+        if not (isinstance(factor, float) and factor > 1.0):
+            time = np.maximum(time, np.minimum(t.roof, t.time))  # work beside another kernel's has no time of its own
         out.append(Timed(t.node, time, *t[2:]))
     return out
 
@@ -271,7 +271,7 @@ def host_of(s: Scenario) -> Engine:
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
-    tick = step(timed, e, s.cluster.device, r, e.issue_decode, run.micro)
+    tick = step(timed, e, s.cluster.device, r, e.host.issue_decode, run.micro)
     return (
         tick if e.residuals is None else scaled(tick, e.residuals.factor("decode", place(s, "decode", run.sequences)))
     )
@@ -282,12 +282,12 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     e, m = host_of(s), s.mapping
     sequences = run.sequences / run.passes
     issue = prompt_issue(e, sequences * s.workload.new)
-    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.prompt)
+    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
-    overlapped = (run.passes + (m.pp - 1) * run.fullest) / m.pp if e.pipelined else run.passes
-    repeat = overlapped + e.pipeline_loss * (run.passes - overlapped)
+    overlapped = (run.passes + (m.pp - 1) * run.fullest) / m.pp if e.stages.pipelined else run.passes
+    repeat = overlapped + e.stages.pipeline_loss * (run.passes - overlapped)
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
-    prefill_parts["request"] = e.request + e.front
+    prefill_parts["request"] = e.host.request + e.host.front
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:
         own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))

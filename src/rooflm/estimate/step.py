@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -97,12 +97,12 @@ def unfitted(engine: Engine) -> Engine:
     """The engine where kernels take their roofline's time: without what corrects measured kernels (launches that
     overlap, hotter passes of prompts), which would beat the roofline or count twice. Host costs stay.
 
-    >>> unfitted(Engine("", gap=-1e-6, prompt=1.2)) == Engine("")
+    >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    if np.all(np.asarray(engine.gap) >= 0) and is_plain(engine.prompt, 1.0):
+    if np.all(np.asarray(engine.host.gap) >= 0) and is_plain(engine.factors.prompt, 1.0):
         return engine
-    return replace(engine, gap=np.maximum(engine.gap, 0.0), prompt=1.0)
+    return engine.but(gap=np.maximum(engine.host.gap, 0.0), prompt=1.0)
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
@@ -117,11 +117,17 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
 def prompt_issue(engine: Engine, tokens: Num) -> Num:
     """Host time a launch of a pass with prompts that has so many tokens in all: a graph's where one holds them.
 
-    >>> e = Engine("", issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, captured=512)
+    >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, captured=512)
     >>> [float(prompt_issue(e, n)) for n in (512, 513)]
     [1e-06, 6e-05]
     """
-    return np.where(tokens > engine.captured, np.maximum(engine.issue_prefill, engine.eager), engine.issue_decode)
+    h = engine.host
+    return np.where(tokens > h.captured, np.maximum(h.issue_prefill, h.eager), h.issue_decode)
+
+
+def roofs(timed: Sequence[Timed]) -> Num:
+    """Seconds that the kernels of a pass take at least, one after the other."""
+    return add_up(t.node.count * np.minimum(t.roof, t.time) for t in timed)
 
 
 def step(
@@ -132,19 +138,22 @@ def step(
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
     which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
     "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
-    show) shortens all parts alike, to half at the shortest: two kernels at a time. slower: factor of all device times.
+    show) shortens all parts alike, to half at the shortest (two kernels at a time), and no pass beats the roofs of its
+    kernels. slower: factor of all device times.
     """
-    parts = by_part(timed)
+    host, parts = engine.host, by_part(timed)
     alone = add_up(parts.values())
     count = launches(timed)
-    device_time = np.maximum(alone + count * engine.gap, alone / 2) * slower
+    device_time = np.maximum(alone + count * host.gap, alone / 2) * slower
+    if not (isinstance(host.gap, int | float) and host.gap >= 0):
+        device_time = np.maximum(device_time, roofs(timed))
     busy = np.minimum(alone * slower, device_time)
     packed = busy / np.maximum(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}
     parts["gaps"] = device_time - busy
-    fixed = engine.step + engine.sequence * sequences
+    fixed = host.step + host.sequence * sequences
     issued = count * issue
-    total = hosted(device_time, issued, fixed, engine.overlap)
+    total = hosted(device_time, issued, fixed, host.overlap)
     parts["host"] = total - device_time
     return Step(total, parts, busy, timed, device, r, packed)
 

@@ -149,10 +149,10 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on."""
     e = s.engine
-    grad_extra = e.grad_extra_bf16 if s.quant.name == "bf16" else 0.0
+    grad_extra = e.room.grad_extra_bf16 if s.quant.name == "bf16" else 0.0
     return tm.Setup(
-        c.model, s.mapping, c.style, s.quant, s.training, s.workload.seq, document(s), micro_batches(s), grad_bytes(s),
-        adapter_params(s, c), e.logit_bytes, grad_extra, e.regather,
+        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, e.habits.regather,
     )  # fmt: skip
 
 
@@ -160,10 +160,10 @@ def memory_use(s: Scenario, stages: Sequence[tm.Stage]) -> Memory:
     """Memory of the fullest device, of these stages."""
     e = s.engine
     parts = dict(tm.fullest_stage(stages).parts)
-    parts["fragmentation"] = (e.fragmentation - 1.0) * sum(parts.values())
-    parts["context"] = e.context + 0.0
-    parts["workspace"] = e.workspace + 0.0
-    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.memory_fraction)
+    parts["fragmentation"] = (e.room.fragmentation - 1.0) * sum(parts.values())
+    parts["context"] = e.room.context + 0.0
+    parts["workspace"] = e.room.workspace + 0.0
+    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.room.memory_fraction)
 
 
 def volumes(step: TrainingStep) -> dict[str, Num]:
@@ -206,7 +206,7 @@ def flops_time(step: TrainingStep) -> Num:
 def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
     """The largest micro-batch that fits on every stage: activations and logits grow with it, all else stays (with as
     many micro-batches in flight as now)."""
-    room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.fragmentation
+    room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
     most: Num = np.inf
     for stage in stages:
         growing = stage.parts["activations"] + stage.parts["logits"]

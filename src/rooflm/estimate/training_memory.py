@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, LinearAttention, Model, MoE, norm_params
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import block_shard, extra_share, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
-from rooflm.graph.forward import Style
 from rooflm.scenario.mapping import MODULES, Mapping
 from rooflm.scenario.training import Training
 from rooflm.units import Num
@@ -83,7 +83,7 @@ class Layer:
 
 
 def layer_activations(
-    model: Model, block: Block, m: Mapping, style: Style, quant: Quant, seq: Num, span: Num, imbalance: Num = 1.0
+    model: Model, block: Block, m: Mapping, kernels: Kernels, quant: Quant, options: Training, seq: Num, span: Num
 ) -> Layer:
     """Activations of one layer for a micro-batch of m.micro_batch sequences of `seq` tokens; scores span `span` keys.
 
@@ -93,7 +93,7 @@ def layer_activations(
     h = model.hidden
     tokens = m.micro_batch * seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
-    b, drop = style.half_bytes, 1.0 * style.dropout
+    b, drop = quant.half_bytes, 1.0 * options.dropout
     narrow = np.minimum(quant.act_bytes, b)
     mixer = local_mixer(block.mixer, m.tp)
     held: Num = block.norms * rows * h * b
@@ -103,7 +103,7 @@ def layer_activations(
         wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
         held = held + rows * h * (narrow + drop) + tokens * wide * b
         again["layernorm"] = again["layernorm"] + rows * h * narrow
-        if style.flash:
+        if kernels.flash:
             held = held + tokens * mixer.heads * 4.0
         else:
             scores = tokens * mixer.heads * span * (b + drop * (b + 1))
@@ -125,7 +125,7 @@ def layer_activations(
         held = held + rows * h * (narrow + drop) + wide
         again["layernorm"] = again["layernorm"] + rows * h * narrow
         if isinstance(block.ffn, MoE):
-            pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * imbalance
+            pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * options.imbalance
             inner = block.ffn.inner(h)
             routed = rows * block.ffn.experts * 8.0 + pairs * (inner * (narrow + b) + width * ((mats - 1) * b + narrow))
             routed = routed + rows * block.ffn.latent * narrow  # what the projection out of the latent reads
@@ -150,13 +150,15 @@ def layer_activations(
     return Layer(checkpoint if m.recompute == "block" else whole - dropped, whole)
 
 
-def fullest_layer(model: Model, m: Mapping, style: Style, quant: Quant, seq: Num, span: Num, imbalance: Num) -> Layer:
+def fullest_layer(
+    model: Model, m: Mapping, kernels: Kernels, quant: Quant, options: Training, seq: Num, span: Num
+) -> Layer:  # fmt: skip
     """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
     kept: Num = 0.0
     whole: Num = 0.0
     mean: Num = 0.0
     for block in model.blocks:
-        layer = layer_activations(model, block, m, style, quant, seq, span, imbalance)
+        layer = layer_activations(model, block, m, kernels, quant, options, seq, span)
         kept = kept + block.count * layer.kept
         mean = mean + block.count * layer.whole
         whole = np.maximum(whole, layer.whole)
@@ -227,7 +229,7 @@ class Setup(NamedTuple):
 
     model: Model
     mapping: Mapping
-    style: Style
+    kernels: Kernels
     quant: Quant
     options: Training
     seq: Num
@@ -250,7 +252,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     end_share = 1.0 * (t.embeddings and not t.adapters)
     trained = layers * (per["dense"] + per["plain"]) * share + ends * end_share + layers * c.adapters
     frozen = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8)) if t.adapters else 2.0
-    own = c.style.half_bytes + (1.0 if t.fp8_weights else 0.0)
+    own = c.quant.half_bytes + (1.0 if t.fp8_weights else 0.0)
     weight = own if not t.adapters else frozen
     grad = c.grad_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
@@ -272,14 +274,14 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
 
 def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -> Stage:
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
-    m, model, b = c.mapping, c.model, c.style.half_bytes
+    m, model, b = c.mapping, c.model, c.quant.half_bytes
     parts = model_states(c, layers, ends)
-    layer = fullest_layer(model, m, c.style, c.quant, c.seq, c.span, c.options.imbalance)
+    layer = fullest_layer(model, m, c.kernels, c.quant, c.options, c.seq, c.span)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     tokens = m.micro_batch * c.seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
     working = 0.0 if m.recompute in ("none", "selective", "ops") else np.maximum(layer.whole - layer.kept, 0.0)
-    masks = first * flight * rows * model.hidden * c.style.dropout
+    masks = first * flight * rows * model.hidden * c.options.dropout
     inputs = last * 2 * rows * model.hidden * b
     held = flight * layers * layer.kept + working + masks + inputs
     parts["activations"] = held * (1 - c.options.offload_activations)

@@ -11,13 +11,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
 from rooflm.graph import backward as rules
 from rooflm.graph import forward as graph
 from rooflm.graph.context import absent_group
 from rooflm.graph.feedforward import reached_ranks
-from rooflm.graph.forward import Context, Pass, Prefill, Style
+from rooflm.graph.forward import Context, Pass, Prefill
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -74,15 +75,10 @@ def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
     return StepGraph(passes, optimizer_nodes(s, own), send_nodes(c), sync.reduce, sync.gather, sync.tied)
 
 
-def style(s: Scenario) -> Style:
-    """How the engine builds its training graph."""
-    e = s.engine
-    wide = isinstance(s.quant.weight_bits, int | float) and s.quant.weight_bits >= 32
-    return Style(
-        fused=e.fused, flash=e.flash, half_bytes=4.0 if wide else 2.0, vocab_parallel=True, merged=e.merged,
-        training=True, sequence_parallel=s.mapping.sp, dropout=s.training.dropout, ring=e.ring, dedup=e.dedup,
-        grouped=e.grouped, consecutive=s.training.consecutive,
-    )  # fmt: skip
+def kernels(s: Scenario) -> Kernels:
+    """The engine's kernels as a training graph is built of them: what serving alone does is left out."""
+    k = replace(s.engine.kernels, vocab_parallel=True, epilogue=False, rope_inside=False, decode_flash=True)
+    return replace(k, alike=0.0, skew=0.0, shared_aside=0.0)
 
 
 def document(s: Scenario) -> Num:
@@ -101,7 +97,7 @@ def context(s: Scenario) -> Context:
     m, length = s.mapping, document(s)
     tokens = m.micro_batch * s.workload.seq
     work = Pass(Prefill(tokens / length, length, 0), None, tokens / m.cp)
-    return Context(trained_model(s), work, m, s.quant, style(s))
+    return Context(trained_model(s), work, m, s.quant, kernels(s), s.training)
 
 
 def trained_model(s: Scenario) -> Model:
@@ -124,7 +120,7 @@ def multi_token(s: Scenario) -> bool:
 
 def grad_bytes(s: Scenario) -> Num:
     """Bytes a gradient value: as asked, else as the engine accumulates them."""
-    return np.where(np.asarray(s.training.grad_bytes) > 0, s.training.grad_bytes, s.engine.grad_bytes)
+    return np.where(np.asarray(s.training.grad_bytes) > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
 
 
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -137,7 +133,7 @@ def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
         layers = [scaled(n, s.training.imbalance) if of_experts(n) else n for n in layers]
     head = graph.head_nodes(c)
     if multi_token(s):  # every depth has a loss of its own
-        h, b = c.model.hidden, c.style.half_bytes
+        h, b = c.model.hidden, c.quant.half_bytes
         rows = c.tokens / c.mapping.tp
         head = [scaled(n, 1.0 + s.training.mtp) for n in head]
         head.append(gemm("mtp_join", "logits", s.training.mtp, rows, h, 2 * h, (b, b, b)))
@@ -162,7 +158,7 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     Bytes shrink by the expected number of different nodes over that of different ranks. Source: DeepSeek-V3
     (arXiv 2412.19437), section 3.2.2.
     """
-    if not s.engine.dedup or not s.cluster.tiers:
+    if not s.engine.kernels.dedup or not s.cluster.tiers:
         return nodes
     held = s.cluster.tiers[0].size
 
@@ -184,7 +180,7 @@ def pass_nodes(s: Scenario, c: Context, m: Num) -> dict[tuple[str, str], Nodes]:
     head = plain._replace(weights=1.0 * (t.embeddings and not t.adapters))
     forward, backward = layer_nodes(s, places["layers"], m)
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules
-    again = rules.recomputed(forward, policy, recomputed_share(s), s.engine.early_stop, modules)
+    again = rules.recomputed(forward, policy, recomputed_share(s), s.engine.habits.early_stop, modules)
     nodes = {
         ("backward", "embedding"): rules.backward(places["embedding"], plain),
         ("backward", "layers"): backward,
@@ -223,7 +219,7 @@ def narrow_gathers(s: Scenario) -> bool:
     Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs.
     """
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
-    return narrow and s.engine.narrow_gather and s.quant.name != "fp8-rowwise"
+    return narrow and s.engine.kernels.narrow_gather and s.quant.name != "fp8-rowwise"
 
 
 def gathered(node: Op | Comm, s: Scenario) -> Op | Comm:
@@ -359,7 +355,7 @@ def send_nodes(c: Context) -> Nodes:
     m = c.mapping
     if absent_group(m.pp):
         return []
-    size = c.tokens * c.model.hidden * c.style.half_bytes
+    size = c.tokens * c.model.hidden * c.quant.half_bytes
     ranks = np.minimum(m.pp, 2)
     nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
     if not m.sp and not absent_group(m.tp):
@@ -384,7 +380,7 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
     """
     one = Mapping()
-    even = replace(s, mapping=one, engine=replace(s.engine, flash=causal), training=replace(s.training, imbalance=1.0))
+    even = replace(s, mapping=one, engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
     c = context(even)
     nodes = forward_nodes(even, c)
     if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
@@ -399,6 +395,6 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
 def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
     """FLOPs of one sequence that recomputation runs again, of the forward nodes of all layers."""
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules
-    if policy == "selective" and s.engine.flash:
+    if policy == "selective" and s.engine.kernels.flash:
         policy = "none"
-    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.early_stop, modules))
+    return count_flops(rules.recomputed(layers, policy, recomputed_share(s), s.engine.habits.early_stop, modules))

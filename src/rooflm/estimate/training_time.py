@@ -37,17 +37,21 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
     """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
-        single = e.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
+        single = e.factors.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
         if node.of != "experts":
             return single
-        apart = 1.0 if e.grouped else factors.experts(device, generation) * bias_factor(s)
-        return single * e.moe_factor * apart
+        apart = 1.0 if e.kernels.grouped else factors.experts(device, generation) * bias_factor(s)
+        return single * e.factors.moe_factor * apart
     if node.kind == "scan":
-        return e.attention_factor * factors.scan(device, generation)
+        return e.factors.attention_factor * factors.scan(device, generation)
     if node.kind in ("attention", "mla_attention"):
-        forward, back = factors.attention(e.attention_kernel, device, generation)
-        return e.attention_factor * forward * (back * e.attention_backward if node.role == "dgrad" else 1.0)
-    return e.bmm_factor
+        forward, back = factors.attention(e.kernels.attention_kernel, device, generation)
+        return (
+            e.factors.attention_factor
+            * forward
+            * (back * e.factors.attention_backward if node.role == "dgrad" else 1.0)
+        )
+    return e.factors.bmm_factor
 
 
 def bias_factor(s: Scenario) -> float:
@@ -63,16 +67,16 @@ PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
 
 def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
     """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
-    biased = node.of == "experts" and node.kind == "activation" and not s.engine.grouped
+    biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
     slower = bias_factor(s) if biased else 1.0
-    return slower * node.bytes / (s.engine.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+    return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches
 
 
 def expert_launches(node: Op, s: Scenario) -> Num:
     """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
     starts, and ends too short to fill the device."""
-    one_by_one = not s.engine.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
-    return s.engine.expert_launch * node.launches if one_by_one else 0.0
+    one_by_one = not s.engine.kernels.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
+    return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
@@ -90,7 +94,7 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
             seconds = t.time * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
             out.append(t._replace(time=seconds + expert_launches(t.node, s)))
         else:
-            out.append(t._replace(time=t.time * s.engine.dp_factor) if t.node.group == "dp" else t)
+            out.append(t._replace(time=t.time * s.engine.factors.dp_factor) if t.node.group == "dp" else t)
     return out
 
 
@@ -142,14 +146,14 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
     """
     e = s.engine
     shares = {
-        "tp_comm": e.tp_overlap,
-        "cp_comm": e.cp_overlap,
-        "ep_comm": e.ep_overlap,
+        "tp_comm": e.overlaps.tp_overlap,
+        "cp_comm": e.overlaps.cp_overlap,
+        "ep_comm": e.overlaps.ep_overlap,
         "tp_regather": 1.0,
-        "cp_regather": e.cp_overlap,
+        "cp_regather": e.overlaps.cp_overlap,
     }
     bound = s.efficiency.mode == "ideal"  # an exchange cut fine enough hides behind all of attention
-    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, e.ring)
+    left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, e.kernels.ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
         hidden = np.minimum(shares[group] * seconds, left)
@@ -188,9 +192,9 @@ def experts_host(s: Scenario) -> Num:
         return 0.0
     e, m = s.engine, s.mapping
     plans: Num = 0.0
-    if not is_plain(e.ep_overlap, 0):
-        plans = m.pp * m.vp * e.chunk_host * (np.asarray(e.ep_overlap) > 0)
-    return (layers * e.moe_host + plans) * (1.0 - e.graphed)
+    if not is_plain(e.overlaps.ep_overlap, 0):
+        plans = m.pp * m.vp * e.host.chunk_host * (np.asarray(e.overlaps.ep_overlap) > 0)
+    return (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num) -> Num:
@@ -229,11 +233,11 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        issue = part.kernels * e.issue_prefill
+        issue = part.kernels * e.host.issue_prefill
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
             issue = issue + experts_host(s) * ISSUED.get(phase, once)
-        host = np.maximum(issue - total, 0.0) + part.kernels * e.gap
+        host = np.maximum(issue - total, 0.0) + part.kernels * e.host.gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
         seconds[place] = seconds[place] + total + host
@@ -277,7 +281,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     parameters for both passes of each (once a step with a pipeline, unless the engine gathers again).
     """
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
-    each = m if e.regather else np.where(np.asarray(pp) > 1, 1.0, m)
+    each = m if e.habits.regather else np.where(np.asarray(pp) > 1, 1.0, m)
     reductions = np.where(zero >= 2, each, 1.0)
     forward_gathers = np.where(zero >= 3, each, np.where(zero >= 1, 1.0, 0.0))
     backward_gathers = np.where(zero >= 3, each, 0.0)
@@ -287,8 +291,8 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     first, last = gather / stage_layers, reduce / stage_layers
     left_f = np.maximum(in_forward - np.maximum(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
     left_b = np.maximum(in_backward - reductions * micro.backward, last)
-    shown_f = left_f if e.param_overlap else in_forward
-    shown_b = left_b if e.grad_overlap else in_backward
+    shown_f = left_f if e.overlaps.param_overlap else in_forward
+    shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
     return Sync(total, shown_f + shown_b + tied, reductions, forward_gathers + backward_gathers)
 
@@ -307,7 +311,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
     optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
     params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
-    layer = tm.fullest_layer(c.model, s.mapping, c.style, s.quant, s.workload.seq, document(s), t.imbalance)
+    layer = tm.fullest_layer(c.model, s.mapping, c.kernels, s.quant, t, s.workload.seq, document(s))
     kept = layer.kept * np.ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0 / bandwidth
     return optimizer + np.maximum(params + activations - compute, 0.0)
@@ -322,9 +326,9 @@ def overlap_tax(s: Scenario) -> Num:
     """Compute time lost a second of hidden data-parallel communication: the engine's; at ZeRO 2 and 3, whose gathers
     and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
     if s.efficiency.mode != "calibrated":
-        return s.engine.overlap_tax
+        return s.engine.overlaps.overlap_tax
     least = np.where(np.asarray(s.mapping.zero) >= 2, SHARDED_TAX, 0.0)
-    return np.maximum(s.engine.overlap_tax, least)
+    return np.maximum(s.engine.overlaps.overlap_tax, least)
 
 
 @dataclass(frozen=True)
@@ -363,7 +367,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
     chunks = schedule.chunks(m.schedule, m.vp)
     crossings = np.where(np.asarray(m.pp) > 1, 2.0 * chunks, 0.0)
-    hides = np.where(np.asarray(chunks) > 1, 1.0 * (e.pp_overlap and m.schedule != "gpipe"), 0.0)
+    hides = np.where(np.asarray(chunks) > 1, 1.0 * (e.overlaps.pp_overlap and m.schedule != "gpipe"), 0.0)
     sends = 2.0 * (m.pp - 1) * s.training.flushes + (1.0 - hides) * count * crossings
     parts = {name: count * x for name, x in micro.parts.items()}
     parts |= {
@@ -374,6 +378,6 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
         "overlap_tax": overlap_tax(s) * np.maximum(sync.total - sync.exposed, 0.0),
         "optimizer": seconds(timed.update),
         "offload": offload_time(s, c, count, micro.mean * count),
-        "host": parts["host"] + e.step,
+        "host": parts["host"] + e.host.step,
     }
     return TrainingStep(s, c, count, crossings, timed, micro, sync, bubble, parts)

@@ -1,4 +1,4 @@
-"""What the builders of a graph share: a pass as data, the engine's style, the model, the split, the widths."""
+"""What the builders of a graph share: a pass as data, the engine's kernels, the model, the split, the widths."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain
 
 
@@ -35,46 +37,35 @@ class Pass(NamedTuple):
     logits: Num
 
 
-class Style(NamedTuple):
-    """How the engine builds its kernels: fused or not, flash attention or not, 16-bit bytes a value elsewhere.
-
-    training: no KV cache is written, the head ends in a cross-entropy over a split vocabulary, native norm kernels even
-    where they are not fused. sequence_parallel: norms, residuals and dropouts work on tokens / tp, and each all-reduce
-    is a reduce-scatter and an all-gather (Korthikanti et al. 2022). dropout: masks are drawn and stored. ring: context
-    parallelism passes K and V around a ring. dedup: a token is sent once to a rank that holds several of its experts.
-    grouped: one kernel holds the products of all experts. consecutive: a token's experts are neighbours.
-    shared_aside: as in `Engine`.
-    """
-
-    fused: bool = True
-    flash: bool = True
-    half_bytes: float = 2.0
-    kv_reread: Num = 0.0
-    vocab_parallel: bool = False
-    merged: bool = True
-    epilogue: bool = False
-    training: bool = False
-    sequence_parallel: bool = False
-    dropout: bool = False
-    ring: bool = False
-    dedup: bool = True
-    grouped: bool = False
-    consecutive: bool = False
-    decode_flash: bool = True
-    rope_inside: bool = False
-    alike: Num = 0.0
-    skew: Num = 0.0
-    shared_aside: Num = 0.0
-
-
 class Context(NamedTuple):
-    """What every builder needs: the model as scaled, the pass, the split, widths and style."""
+    """What every builder needs: the model as scaled, the pass, the split, the widths and the engine's kernels.
+
+    training: options of a training step, or None when serving. In training no KV cache is written, the head ends in a
+    cross-entropy over a split vocabulary, and norms are native kernels even where they are not fused.
+    """
 
     model: Model
     work: Pass
     mapping: Mapping
     quant: Quant
-    style: Style
+    kernels: Kernels = Kernels()
+    training: Training | None = None
+
+    @property
+    def sequence_parallel(self) -> bool:
+        """Norms, residuals and dropouts work on tokens / tp, and each all-reduce is a reduce-scatter and an all-gather
+        (Korthikanti et al. 2022)."""
+        return self.training is not None and self.mapping.sp
+
+    @property
+    def dropout(self) -> bool:
+        """Masks are drawn and stored."""
+        return self.training is not None and self.training.dropout
+
+    @property
+    def consecutive(self) -> bool:
+        """A token's experts are neighbours."""
+        return self.training is not None and self.training.consecutive
 
     @property
     def tokens(self) -> Num:
@@ -86,11 +77,11 @@ class Context(NamedTuple):
     @property
     def residual_tokens(self) -> Num:
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
-        return self.tokens / self.mapping.tp if self.style.sequence_parallel else self.tokens
+        return self.tokens / self.mapping.tp if self.sequence_parallel else self.tokens
 
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        half = self.style.half_bytes
+        half = self.quant.half_bytes
         if not self.quant.narrows(part):
             return (half, half, half)
         return (self.quant.weight_bytes, np.minimum(self.quant.act_bytes, half), half)

@@ -12,21 +12,21 @@ from rooflm.units import Num, is_plain
 
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
     """Up (and gate), activation, down, with columns split over the tensor group."""
-    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
     width = np.ceil(f.width / c.mapping.tp)
     piece = "shared" if name else "mlp"
     widths, rate = c.widths(piece), c.rate(piece)
     nodes: list[Op | Comm] = []
-    if f.gated and not c.style.merged:
+    if f.gated and not c.kernels.merged:
         nodes.append(gemm(f"{name}gate", part, count, tokens, width, h, widths, rate, of="gate"))
         nodes.append(gemm(f"{name}up", part, count, tokens, width, h, widths, rate, of="up"))
     else:
         own = "gate_up" if f.gated else "up"
         nodes.append(gemm(name + own, part, count, tokens, width * (1 + f.gated), h, widths, rate, of=own))
     values = (3 if f.gated else 2) * tokens * width * b
-    if c.style.fused and not c.style.epilogue:
+    if c.kernels.fused and not c.kernels.epilogue:
         nodes.append(stream(f"{name}activation", part, "activation", count, values, rows=tokens))
-    elif not c.style.fused:
+    elif not c.kernels.fused:
         extra = 2 * tokens * width * b * f.gated
         nodes.append(stream(f"{name}activation", part, "activation", count, values + extra, 1 + f.gated))
     nodes.append(gemm(f"{name}down", part, count, tokens, h, width, widths, rate, of="down"))
@@ -39,14 +39,14 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     With ep <= tp every rank of the tensor group holds all tokens, works on its own experts and the usual all-reduce
     combines. With ep > tp tokens travel: an all-to-all to the ranks of their experts and one back.
     """
-    m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.style.half_bytes
+    m, h, tokens, b = c.mapping, c.model.hidden, c.tokens, c.quant.half_bytes
     inner = f.inner(h)
     gathered = tokens * m.expert_dp
     local = f.experts / m.ep
     width = np.ceil(f.width / m.expert_tp)
     pairs = gathered * f.top_k / m.ep
-    spread = popularity(f.experts, f.top_k, c.style.skew)
-    touched = distinct_experts(f.experts, f.top_k, gathered, c.style.alike, spread) / m.ep
+    spread = popularity(f.experts, f.top_k, c.kernels.skew)
+    touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / m.ep
     mats = 3 if f.gated else 2
     w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
@@ -56,7 +56,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     if has_latent:
         nodes.append(gemm("latent_down", "moe", count, tokens, inner, h, c.widths("mlp"), c.rate("mlp")))
     nodes += exchange_nodes(c, count, f)
-    if c.style.training:
+    if c.training:
         nodes += grouped_ops(c, count, pairs, local, inner, width, f)
         nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     else:
@@ -70,7 +70,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))
     if not is_plain(f.shared_width, 0):
         shared = mlp_ops(c, count, MLP(f.shared_width, f.gated), "moe", "shared_")
-        if not c.style.training and not c.style.epilogue:
+        if not c.training and not c.kernels.epilogue:
             shared += shared_join(c, count, f)
         nodes += overlapping(c, shared)
     return nodes
@@ -83,9 +83,9 @@ def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
     DUAL_STREAM_TOKEN_THRESHOLD 1024 while graphs are captured, or one fused expert more; TensorRT-LLM,
     multi_stream_utils.py, only in CUDA graphs.
     """
-    if c.work.prefill is not None or is_plain(c.style.shared_aside, 0):
+    if c.work.prefill is not None or is_plain(c.kernels.shared_aside, 0):
         return nodes
-    few: Num = np.where(c.tokens <= c.style.shared_aside, 1.0, 0.0)
+    few: Num = np.where(c.tokens <= c.kernels.shared_aside, 1.0, 0.0)
     few = few if np.ndim(few) else float(few)
     return [node._replace(overlapped=few) if isinstance(node, Op) else node for node in nodes]
 
@@ -95,7 +95,7 @@ def shared_join(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
     Source: transformers, modeling_qwen2_moe.py and modeling_deepseek_v3.py; vLLM and SGLang keep these kernels apart.
     """
-    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
     nodes: list[Op | Comm] = []
     if f.shared_gate:
         nodes.append(gemm("shared_gate", "moe", count, tokens, 1, h, (b, b, b)))
@@ -113,12 +113,12 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products).
     """
-    w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.style.half_bytes), c.style.half_bytes
+    w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     wide = width * (1 + f.gated)
     values = (3 if f.gated else 2) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
-    moved, sorts = (2 * (pairs + arrived), 2) if c.style.dedup else (6 * pairs, 3)
-    launches = 1 if c.style.grouped else local
+    moved, sorts = (2 * (pairs + arrived), 2) if c.kernels.dedup else (6 * pairs, 3)
+    launches = 1 if c.kernels.grouped else local
     return [
         stream("permute", "moe", "route", count, moved * h * b, sorts, rows=pairs, of="experts"),
         grouped("experts_up", "moe", count, pairs, wide, h, local, (w, act, b), "quant", launches, of="experts"),
@@ -129,7 +129,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 
 def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
     """Expected number of expert-parallel ranks, or of as many alike places (nodes), that hold a token's experts."""
-    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.style.consecutive else 0)
+    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.consecutive else 0)
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
@@ -142,11 +142,11 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     m = c.mapping
     if absent_group(m.ep):
         return []
-    each = reached_ranks(c, f) if c.style.dedup else f.top_k
+    each = reached_ranks(c, f) if c.kernels.dedup else f.top_k
     ranks = np.where(m.expert_dp > 1, m.ep, 1)
     rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
-    sent = np.minimum(c.quant.act_bytes, c.style.half_bytes)
+    sent = np.minimum(c.quant.act_bytes, c.quant.half_bytes)
     return [
         Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),
-        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.style.half_bytes, ranks, m.stride("ep"), "ep"),
+        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.quant.half_bytes, ranks, m.stride("ep"), "ep"),
     ]

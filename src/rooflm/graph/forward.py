@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from rooflm.catalogue.model import MLP, Block
-from rooflm.graph.context import Context, Decode, Pass, Prefill, Style, absent_group
+from rooflm.graph.context import Context, Decode, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import mixer_ops
 from rooflm.graph.ops import Comm, Op, equal, gemm, stream
 from rooflm.units import Num
 
-__all__ = ["Context", "Decode", "Pass", "Prefill", "Style", "block_nodes", "build", "embedding_nodes", "head_nodes"]
+__all__ = ["Context", "Decode", "Pass", "Prefill", "block_nodes", "build", "embedding_nodes", "head_nodes"]
 
 
 def build(c: Context) -> list[Op | Comm]:
@@ -59,10 +59,10 @@ def _mixed_alike(a: Block, b: Block) -> bool:
 def embedding_nodes(c: Context) -> list[Op | Comm]:
     """Rows of the token table (and dropout where there is one), reduced where the table is split."""
     values = c.tokens * c.model.hidden
-    nodes: list[Op | Comm] = [stream("embedding", "embedding", "embedding", 1, 2 * values * c.style.half_bytes)]
-    if c.style.dropout:
+    nodes: list[Op | Comm] = [stream("embedding", "embedding", "embedding", 1, 2 * values * c.quant.half_bytes)]
+    if c.dropout:
         nodes.append(stream("embedding_dropout", "embedding", "add", 1, c.residual_tokens * c.model.hidden * 5.0))
-    if c.style.vocab_parallel:
+    if c.kernels.vocab_parallel:
         nodes += tensor_reduce(c, "embedding_all_reduce", 1, c.tokens)
     return nodes
 
@@ -101,12 +101,12 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     the add with 3 values; a layer norm is one kernel there too.
     """
     values = c.residual_tokens * c.model.hidden
-    b = c.style.half_bytes
-    if c.style.training and not c.style.fused:
-        add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.style.dropout))
+    b = c.quant.half_bytes
+    if c.training and not c.kernels.fused:
+        add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout))
         each = 26.0 if c.model.norm == "rms" else 2.0 * b
         return [stream("norm", "norm", "norm", count * norms, values * each, of="norm"), add]
-    if c.style.fused:
+    if c.kernels.fused:
         written = b + (c.widths("attention")[1] + c.widths("mlp")[1]) / 2  # of a layer's two norms
         moved = values * (2 * b + written)
         return [stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens, of="norm")]
@@ -120,11 +120,11 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
 
 def head_nodes(c: Context) -> list[Op | Comm]:
     """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling."""
-    model, rows, b, m = c.model, c.work.logits, c.style.half_bytes, c.mapping
+    model, rows, b, m = c.model, c.work.logits, c.quant.half_bytes, c.mapping
     columns = np.ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]
     nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes(b), b, b)))
-    if c.style.training:
+    if c.training:
         return nodes + loss_nodes(c, rows, columns)
     if not absent_group(m.tp):
         nodes.append(
@@ -138,8 +138,8 @@ def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
     """Cross-entropy over a vocabulary split by columns: logits to fp32, maximum, exponentials and their sum (read 2,
     write 4, read 4 twice, write 4 bytes a logit; one pass of 4 bytes where fused), three reductions of one number a
     row (Megatron-LM, arXiv 1909.08053)."""
-    m, each = c.mapping, 4.0 if c.style.fused else 18.0
-    nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, 1 if c.style.fused else 5)]
+    m, each = c.mapping, 4.0 if c.kernels.fused else 18.0
+    nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, 1 if c.kernels.fused else 5)]
     if not absent_group(m.tp):
         nodes.append(Comm("loss_all_reduce", "tp_comm", "all_reduce", 3, rows * 4.0, m.tp, m.stride("tp"), "tp"))
     return nodes
@@ -149,9 +149,9 @@ def tensor_reduce(c: Context, name: str, count: Num, tokens: Num) -> list[Op | C
     """The all-reduce of a layer's partial sums over the tensor group (Megatron-LM, arXiv 1909.08053)."""
     if absent_group(c.mapping.tp):
         return []
-    size = tokens * c.model.hidden * c.style.half_bytes
+    size = tokens * c.model.hidden * c.quant.half_bytes
     ranks, stride = c.mapping.tp, c.mapping.stride("tp")
-    if c.style.sequence_parallel:
+    if c.sequence_parallel:
         ops = ("reduce_scatter", "all_gather")
         return [Comm(name.replace("all_reduce", op), "tp_comm", op, count, size, ranks, stride, "tp") for op in ops]
     return [Comm(name, "tp_comm", "all_reduce", count, size, ranks, stride, "tp")]
@@ -162,5 +162,5 @@ def pipeline_nodes(c: Context) -> list[Op | Comm]:
     m = c.mapping
     if absent_group(m.pp):
         return []
-    size = c.tokens * c.model.hidden * c.style.half_bytes
+    size = c.tokens * c.model.hidden * c.quant.half_bytes
     return [Comm("pp_send", "pp_comm", "p2p", m.pp - 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")]

@@ -21,7 +21,7 @@ def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
-    h, t, tokens, b = c.model.hidden, c.mapping.tp, c.tokens, c.style.half_bytes
+    h, t, tokens, b = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes
     heads, kv = split(a.heads, t), split(a.kv_heads, t)
     own = not a.shared_kv
     q_width, k_width, v_width = heads * a.head_dim, own * kv * a.head_dim, own * kv * a.v_dim
@@ -29,21 +29,21 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     widths, rate, part = c.widths("attention"), c.rate("attention"), "attention"
     q_gated = q_width * (1 + a.gate)
     nodes: list[Op | Comm] = []
-    if c.style.merged:
+    if c.kernels.merged:
         nodes.append(gemm("qkv", part, count, tokens, q_gated + k_width + v_width, h, widths, rate))
     else:
         nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
         if own:
             nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
     kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
-    if c.style.training:
+    if c.training:
         if a.rope or a.qk_norm:
             # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
-            each = 2.0 * b if c.style.fused else 20.0
+            each = 2.0 * b if c.kernels.fused else 20.0
             nodes.append(stream("rope", part, "rope", count, tokens * (q_width + k_width) * each))
-    elif c.style.epilogue or c.style.rope_inside:
-        nodes.append(stream("kv_write", part, "kv_write", count, kv_written, 1 - c.style.rope_inside))
-    elif c.style.fused:
+    elif c.kernels.epilogue or c.kernels.rope_inside:
+        nodes.append(stream("kv_write", part, "kv_write", count, kv_written, 1 - c.kernels.rope_inside))
+    elif c.kernels.fused:
         turned = 2 * tokens * (q_width + k_width) * b * (a.rope or a.qk_norm)
         turned = turned + tokens * v_width * b + kv_written
         nodes.append(stream("rope_kv_write", part, "rope", count, turned, rows=tokens))
@@ -52,7 +52,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         turned = (12.0 * b * tokens * (q_width + k_width)) * a.rope
         nodes.append(stream("rope", part, "rope", count, turned, 12 * a.rope))
         nodes.append(stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2))
-    if a.qk_norm and not c.style.fused and not c.style.training:
+    if a.qk_norm and not c.kernels.fused and not c.training:
         nodes.append(stream("qk_norm", part, "norm", count, 26.0 * tokens * (q_width + k_width), 12))
     if _indexed(a):
         nodes += block_indexer_ops(c, count, a)
@@ -77,7 +77,7 @@ def _cache_copy(c: Context, width: Num) -> Num:
 
 def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
     """Scores, softmax and weighted values, as one flash kernel or as plain products with the scores in memory."""
-    b, kv_b, part = c.style.half_bytes, c.quant.kv_bytes, "attention"
+    b, kv_b, part = c.quant.half_bytes, c.quant.kv_bytes, "attention"
     per_key = heads * (a.head_dim + a.v_dim)
     kv_row = kv * (a.head_dim + a.v_dim) * kv_b
     reach = a.index_topk if _indexed(a) else a.window  # tokens that a query reads
@@ -91,9 +91,9 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
         shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach)
         nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
-        if c.style.training and not c.style.flash:
+        if c.training and not c.kernels.flash:
             nodes += score_ops(c, count, p, heads, a)
-        elif c.style.flash:
+        elif c.kernels.flash:
             nodes.append(
                 Op("attention", part, "attention", count, 2.0 * rows * keys * per_key, in_out + kv_read, shape,
                    (b, kv_b, b))
@@ -113,12 +113,12 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         keys = np.minimum(d.context, reach) / c.mapping.cp
         rows = d.sequences
         traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
-        launches = 1 if c.style.decode_flash else 2
+        launches = 1 if c.kernels.decode_flash else 2
         nodes.append(
             Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
                (rows, keys, heads, kv, a.head_dim, a.v_dim, reach), (b, kv_b, b), launches=launches)
         )  # fmt: skip
-        if not c.style.decode_flash:
+        if not c.kernels.decode_flash:
             scores = rows * keys * heads
             nodes.append(stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores))
     return nodes
@@ -127,14 +127,14 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
 def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
     """Unfused attention in training: two batched products with full squares of scores between them, a fused scaled
     masked softmax (read, write) and its dropout (read, write and a mask of one byte)."""
-    b, part = c.style.half_bytes, "attention"
+    b, part = c.quant.half_bytes, "attention"
     rows = p.sequences * p.new / c.mapping.cp
     scores, keys = rows * heads * p.new, p.new
     qk = bmm("scores", part, count, rows * heads, keys, a.head_dim, p.sequences * heads, b)
     pv = bmm("values", part, count, rows * heads, a.v_dim, keys, p.sequences * heads, b)
     softmax = stream("softmax", part, "softmax", count, scores * 2 * b, of="core")
     drop = stream("score_dropout", part, "softmax", count, scores * (2 * b + 1), of="core")
-    return [qk, softmax, drop, pv] if c.style.dropout else [qk, softmax, pv]
+    return [qk, softmax, drop, pv] if c.dropout else [qk, softmax, pv]
 
 
 def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) -> list[Op | Comm]:
@@ -149,14 +149,14 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     ways = c.mapping.cp
     if absent_group(ways):
         return []
-    size = p.sequences * p.new * values * c.style.half_bytes
-    if c.style.ring:
+    size = p.sequences * p.new * values * c.quant.half_bytes
+    if c.kernels.ring:
         ring = Comm("cp_ring", "cp_comm", "p2p", count * (ways - 1), size / ways, ways, c.mapping.stride("cp"), "cp")
         nodes: list[Op | Comm] = [ring]
     else:
         nodes = [Comm("cp_all_gather", "cp_comm", "all_gather", count, size, ways, c.mapping.stride("cp"), "cp")]
-    if c.style.training and c.style.flash:
-        merged = 3.0 * p.sequences * p.new / ways * out * c.style.half_bytes * (ways - 1)
+    if c.training and c.kernels.flash:
+        merged = 3.0 * p.sequences * p.new / ways * out * c.quant.half_bytes * (ways - 1)
         nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
     return nodes
 
@@ -166,7 +166,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
 
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2.
     """
-    h, tokens, b = c.model.hidden, c.tokens, c.style.half_bytes
+    h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
     heads = split(a.heads, c.mapping.tp)
     qk, widths, rate, part = a.nope_dim + a.rope_dim, c.widths("attention"), c.rate("attention"), "attention"
     latent = a.kv_rank + a.rope_dim
@@ -178,7 +178,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(gemm("qkv_down", part, count, tokens, a.q_rank + latent, h, widths, rate))
         nodes.append(stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b))
         nodes.append(gemm("q_up", part, count, tokens, heads * qk, a.q_rank, widths, rate))
-    cached = 0.0 if c.style.training else c.quant.kv_bytes
+    cached = 0.0 if c.training else c.quant.kv_bytes
     written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
     sparse = not is_plain(a.index_topk, 0)
@@ -188,7 +188,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         p = c.work.prefill
         rows, all_keys = p.sequences * p.new / c.mapping.cp, p.sequences * (p.new + p.past)
         # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
-        inside = c.style.ring and c.style.training
+        inside = c.kernels.ring and c.training
         expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, latent)
         nodes += context_exchange(c, count, p, sent, heads * a.value_dim)
         keys = attended(p.new, p.past, float("inf"))
@@ -277,7 +277,7 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     """A gated short convolution (LFM2): one projection to two gates and a value, the convolution between them, out.
 
     Source: transformers, modeling_lfm2.py, Lfm2ShortConv."""
-    h, tokens, b, part = c.model.hidden, c.tokens, c.style.half_bytes, "attention"
+    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     inner = split(a.heads, c.mapping.tp) * a.head_dim
     sequences: Num = c.work.prefill.sequences if c.work.prefill else 0
     if c.work.decode:
@@ -296,7 +296,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     multiplies chunks of 64 tokens (Mamba-2, arXiv 2405.21060 section 6; gated DeltaNet, arXiv 2412.06464). Engines keep
     gated DeltaNet's two gates a head as a product of their own, in 16 bits (in_proj_ba of modeling_qwen3_next.py).
     """
-    h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.style.half_bytes, "attention"
+    h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, key_heads = split(a.heads, t), split(a.key_heads, t)
     inner, keys = heads * a.head_dim, key_heads * a.state
     delta = a.kind in ("gated-delta", "kda")
@@ -311,7 +311,7 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = 2 * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
-    apart = a.kind == "gated-delta" and not c.style.training and not c.style.epilogue
+    apart = a.kind == "gated-delta" and not c.training and not c.kernels.epilogue
     width = 2 * inner + 2 * keys + gates * (not apart)
     mixed = inner + 2 * keys
     gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []

@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 
 class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One fit. Errors are mean absolute percentage errors of the time, in per cent; `*` matches anything.
+    """One fit. Errors are mean absolute percentage errors of the time, in per cent; `*` matches anything. family: whose
+    kernels were measured (a library), where an engine has several.
 
     rows_in/out: measured points fitted/kept aside; mape_in/out: their errors; mape_large: out of sample, only points
     whose plain roofline time exceeds 20 us; p10/p90: 10th and 90th percentile of measured over predicted out of sample;
@@ -55,6 +56,7 @@ class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     engine: str
     dtype: str
     kernel: str = ""
+    family: str = ""
     constants: dict[str, float]
     rows_in: int
     rows_out: int
@@ -90,10 +92,11 @@ class _Entry(NamedTuple):
     dtype: str
     kernel: str
     mape_out: float
+    family: str
     text: str
 
 
-_KEY = re.compile(r'^(gpu|architecture|engine|dtype|kernel|mape_out) = "?([^"\n]*)"?$', re.MULTILINE)
+_KEY = re.compile(r'^(gpu|architecture|engine|dtype|kernel|family|mape_out) = "?([^"\n]*)"?$', re.MULTILINE)
 
 
 @cache
@@ -104,7 +107,7 @@ def _entries(family: str) -> tuple[_Entry, ...]:
         raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
     found = []
     for text in path.read_text(encoding="utf-8").split("[[fit]]")[1:]:
-        keys = {"kernel": "", **dict(_KEY.findall(text))}
+        keys = {"kernel": "", "family": "", **dict(_KEY.findall(text))}
         found.append(_Entry(**{**keys, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
     return tuple(found)
 

@@ -43,6 +43,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bandwidth: float = 1.0
     network: float = 1.0
     few: float = 0.0
+    narrow: float = 1.0
     rows: int = 0
     source: str = ""
 
@@ -80,5 +81,5 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, engine:
     for wanted in [(*place, who) for place in places for who in (engine, ANY)]:
         for row in _rows():
             if (row.gpu, row.product_family, row.architecture, row.engine) == wanted:
-                return Derating(row.compute, row.bandwidth, row.network, row.few)
+                return Derating(row.compute, row.bandwidth, row.network, row.few, row.narrow)
     return Derating()

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import Factors
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct_experts, equal, popularity
 from rooflm.kernels import own_machine
@@ -31,10 +31,10 @@ from rooflm.kernels.attention import (
 from rooflm.kernels.context_parallel import chunked
 from rooflm.kernels.derating import derating
 from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
-from rooflm.kernels.lookup import Where, constants, first_of, where
+from rooflm.kernels.expert_kernels import choices
+from rooflm.kernels.lookup import Where, captured, constants, first_of, where
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
-from rooflm.kernels.moe import fitted as moe_constants
 from rooflm.kernels.products import products
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
@@ -72,7 +72,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
         times = EVALUATE[family](kept, shape, rate, w, s, r)
         for index, at in zip(members, which, strict=True):
-            out[index] = times[at] * (1.0 - ops[index].overlapped)
+            narrow = reached.narrow if ops[index].rate == "quant" and w.quant != w.half else 1.0
+            out[index] = times[at] * (1.0 - ops[index].overlapped) * narrow
     return np.asarray(np.maximum(out, floor))
 
 
@@ -116,13 +117,13 @@ FACTORS = {
 """Kind of kernel -> the engine's constant for it; streaming kernels take stream_factor."""
 
 
-def own_factor(kind: str, e: Engine) -> Num:
+def own_factor(kind: str, f: Factors) -> Num:
     """Time of a kind of kernel in an engine over the time of the calibrated one.
 
-    >>> own_factor("gemm", Engine("", gemm_factor=1.5, speed=2.0)), own_factor("norm", Engine(""))
+    >>> own_factor("gemm", Factors(gemm_factor=1.5, speed=2.0)), own_factor("norm", Factors())
     (3.0, 1.0)
     """
-    factor: Num = getattr(e, FACTORS.get(kind, "stream_factor")) * e.speed
+    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor")) * f.speed
     return factor
 
 
@@ -139,8 +140,8 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
     times: list[Num] = []
     for op in ops:
         sequences, new, past, heads, kv, qk, v, window = op.shape
-        if op.kind == "attention" and not s.engine.flash:
-            times.append(_unfused(op, rate, s, r) * s.engine.bmm_factor)
+        if op.kind == "attention" and not s.engine.kernels.flash:
+            times.append(_unfused(op, rate, s, r) * s.engine.factors.bmm_factor)
             continue
         names = prefill_kernels(bool(np.max(op.widths[1]) <= 1), np.max(qk))
         c = first_of("attention", PrefillConstants, w, w.half, names)
@@ -152,7 +153,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
         time = call(new, past, c=c, window=window) / s.mapping.cp
         if s.engine.phase == "training" and not absent_group(s.mapping.cp):
             long = op.flops / r.peak["half"]
-            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.ring))
+            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
         times.append(time)
     return times
 
@@ -161,7 +162,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
     """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
-    c = c._replace(floor_s=np.where(np.asarray(s.engine.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
+    c = c._replace(floor_s=np.where(np.asarray(s.engine.host.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
     for op in ops:
         sequences, new, past, heads, _, qk, v, _ = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
@@ -189,10 +190,10 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         c = _decode_constants(group, np.max(qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        own = (group > s.engine.kv_shared) | ((group > 1) & np.isfinite(window))
-        time = np.hypot(time, own * s.engine.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
+        own = (group > s.engine.kernels.kv_shared) | ((group > 1) & np.isfinite(window))
+        time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
         if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
-            time = time + rows * keys * kv * (qk + v) * s.engine.kv_convert / r.peak["vector"]
+            time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
         times.append(time)
     return times
 
@@ -208,15 +209,18 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
 
 
 def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out."""
+    """Latent attention of one query a sequence, absorbed; graphs replay it, so the host's floor is left out.
+
+    Engines share its libraries (FlashMLA, FlashInfer, CUTLASS): tables measured eagerly (57 us a call) say little of a
+    kernel in a graph, so there the other engines' stand in.
+    """
     times: list[Num] = []
     for op in ops:
         rows, keys, heads, latent, rope = op.shape
-        c = constants("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")._replace(floor_s=0.0)
-        times.append(
-            mla_decode_time(rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1], peak=r.peak["half"],
-                            bandwidth=r.dram, sms=s.cluster.device.sms, c=c)
-        )  # fmt: skip
+        known = captured("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")
+        call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
+                       peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+        times.append(reduce(np.minimum, [call(c=c._replace(floor_s=0.0)) for c in known]))
     return times
 
 
@@ -224,42 +228,33 @@ GRAPHLESS = 6e-6
 """s a kernel launch: from here on the host is eager, and the measured floor of a call is its."""
 
 
-@lru_cache(maxsize=1024)
-def _moe_constants(w: Where, expert_parallel: bool) -> Any:
-    return moe_constants(gpu=w.gpu, generation=w.generation, engine=w.kernels, dtype=w.quant,
-                         expert_parallel=expert_parallel)[0]  # fmt: skip
-
-
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Expert layers: sort, two grouped products, combine."""
-    c = chosen_by(np.asarray(s.mapping.ep) > 1, _moe_constants(w, True), _moe_constants(w, False))
+    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
+    spread_out = np.asarray(s.mapping.ep) > 1
+    kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x)) for x in np.unique(spread_out)}
     d = s.cluster.device
-    hardware = Hardware(r.peak[rate], r.dram, d.sms)
     times: list[Num] = []
     for op in ops:
         tokens, hidden, width, experts, local, top_k, _ = op.shape
         ep = experts / local
-        spread = popularity(experts, top_k, s.engine.skew)
+        spread = popularity(experts, top_k, s.engine.kernels.skew)
         routing = routed(tokens, top_k, experts, ep, spread)
-        if not is_plain(s.engine.alike, 0.0):
-            touched = distinct_experts(experts, top_k, tokens, s.engine.alike, spread) / ep
-            fewer = np.where(np.asarray(s.engine.alike) > 0, np.minimum(routing.experts, touched), routing.experts)
+        alike = s.engine.kernels.alike
+        if not is_plain(alike, 0.0):
+            touched = distinct_experts(experts, top_k, tokens, alike, spread) / ep
+            fewer = np.where(np.asarray(alike) > 0, np.minimum(routing.experts, touched), routing.experts)
             routing = routing._replace(experts=fewer)
-        times.append(
-            moe_time(
-                tokens,
-                hidden,
-                width,
-                routing,
-                top_k=top_k,
-                experts=experts,
-                device=hardware,
-                c=c,
-                ep=ep,
-                weight_bytes=op.widths[0],
-                act_bytes=op.widths[1],
-            )
-        )
+        call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
+                       weight_bytes=op.widths[0])  # fmt: skip
+        best = {
+            parallel: reduce(np.minimum, [
+                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants, act_bytes=act)
+                for kernel in known
+                for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
+            ])
+            for parallel, known in kernels.items()
+        }  # fmt: skip
+        times.append(np.where(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1])
     return times
 
 

@@ -16,8 +16,8 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
     device, library = s.cluster.device, "nccl"
     if device.measured is not None:  # the links' own latency and bandwidth are measured ones
         return [None] * len(s.cluster.tiers)
-    if comm.op == "all_reduce" and s.engine.all_reduce == "custom":
-        library = s.engine.kernels
+    if comm.op == "all_reduce" and s.engine.kernels.all_reduce == "custom":
+        library = s.engine.kernels.whose
     card = {"gpu": device.kernels_from, "generation": device.kernel_generation}
     return [fitted(comm.op, **card, library=library, kind=tier.kind)[0] for tier in s.cluster.tiers]
 
@@ -27,8 +27,8 @@ def in_engine(
 ) -> Num:  # fmt: skip
     """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
     a network that reaches more or less than the one measured (`kernels.derating`)."""
-    device, e = s.cluster.device, s.engine
-    if not is_plain(e.collective_floor, 1.0):
+    device, f = s.cluster.device, s.engine.factors
+    if not is_plain(f.collective_floor, 1.0):
         empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride).time
-        time = time + (e.collective_floor - 1.0) * empty
-    return time * (e.collective_factor / derating(device, e.runs).network)
+        time = time + (f.collective_floor - 1.0) * empty
+    return time * (f.collective_factor / derating(device, s.engine.runs).network)

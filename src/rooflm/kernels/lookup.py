@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import LEVELS, Match, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 
@@ -56,7 +56,8 @@ def where(s: Scenario, r: Rates) -> Where:
     """What picks the constants of a scenario."""
     device = s.cluster.device
     quant = weight_dtype(s.quant, r.dtype["quant"])
-    return Where(device.kernels_from, device.kernel_generation, s.engine.kernels, quant, r.dtype["half"], s.engine.runs)
+    own, generation = device.kernels_from, device.kernel_generation
+    return Where(own, generation, s.engine.kernels.whose, quant, r.dtype["half"], s.engine.runs)
 
 
 @lru_cache(maxsize=4096)
@@ -85,6 +86,23 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
         if own or kernel in COMMON:
             return found
     return plain
+
+
+EAGER = 5e-5
+"""s: the floor of a kernel above which its table was measured eagerly, launch by launch from the host."""
+
+
+@lru_cache(maxsize=4096)
+def captured(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) -> tuple[Any, ...]:
+    """The constants of a kernel of a library that all engines bring, as measured on this very card: the engine's own,
+    but where its table was measured eagerly (or not at all) those of every other engine, of which the fastest runs.
+    Where nobody measured it so, the usual ones (`constants`)."""
+    rows = [e for e in _entries(family) if (e.dtype, e.kernel, e.gpu) == (dtype, kernel, w.gpu)]
+    found = {e.engine: typed(kind, _parse(family, e.text)) for e in rows}
+    known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
+    if w.kernels in known:
+        return (known[w.kernels],)
+    return tuple(known.values()) or (typed(kind, lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel).row),)
 
 
 @lru_cache(maxsize=4096)

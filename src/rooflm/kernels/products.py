@@ -31,7 +31,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     wide = [stacked([op.widths[i] for op in ops], shape) for i in range(3)]
     time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-    if s.engine.gemv:
+    if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
         time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
     reached = derating(s.cluster.device, w.engine)
@@ -40,10 +40,10 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
 
 def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     """Constants of the products of a rate."""
-    own = s.engine.gemv and w.quant in ("int4_wo", "int8_wo")
+    own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
     c = constants("gemm", GemmConstants, w, dtype)
-    if dtype == "fp8" and s.engine.ready_scales:  # the measured products find scales and quantise (10 us)
+    if dtype == "fp8" and s.engine.kernels.ready_scales:  # the measured products find scales and quantise (10 us)
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
     return c
 
@@ -60,19 +60,20 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
 def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
     narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
-    t: Num = s.engine.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
+    t: Num = s.engine.kernels.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
     return t
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
     """Seconds to make 16-bit operands of fp32 activations and fp32 values of 16-bit results (two kernels a product),
     in engines that hold activations in fp32."""
-    if is_plain(s.engine.convert, 0):
+    convert = s.engine.kernels.convert
+    if is_plain(convert, 0):
         return 0.0
     c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
     d = s.cluster.device
     t: Num = sum(
-        elementwise_time(s.engine.convert * m * side, bandwidth=r.dram, c=c, row_bytes=s.engine.convert * side,
+        elementwise_time(convert * m * side, bandwidth=r.dram, c=c, row_bytes=convert * side,
                          sms=d.sms) for side in (k, n)
     )  # fmt: skip
     return t

@@ -52,6 +52,12 @@ class Timed(NamedTuple):
         """Seconds of all executions of the node in a pass."""
         return self.node.count * self.time
 
+    @property
+    def roof(self) -> Num:
+        """Seconds that one execution takes at least: its FLOPs at the datasheet's rate, its bytes at that of device
+        memory (0 for a collective)."""
+        return 0.0 if self.levels is None else np.max(self.levels[:2], axis=0)
+
 
 def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
     """Seconds that each op needs at [compute, DRAM, L2, L1], shape (4, ops, *shape).

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,8 +129,8 @@ def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, cont
         dram=Memory(memory or 2.0**34, values["bandwidth"]), tdp=1.0, idle=0.0, price=0.0, measured=constants,
     )  # fmt: skip
     link = Link("own", "ethernet", float(ranks), values.get("link_bandwidth", 1e9), values.get("link_latency", 1e-4))
-    engine = Engine(
-        "own", kernels="torch", fused=False, merged=False, flash=True, decode_flash=True, vocab_parallel=True,
+    engine = Engine("own").but(
+        kernels="torch", fused=False, merged=False, flash=True, decode_flash=True, vocab_parallel=True,
         pipelined=False, step=values["step"], context=context,
     )  # fmt: skip
     return Machine(Cluster("own", device, (link,)), engine)
@@ -197,7 +196,7 @@ def calibrate(rows: Sequence[Row], share: float = HELD_OUT, clock: str = "wall")
     machine = build({k: c.value for k, c in constants.items()})
     context = overhead(fitted, values, machine)
     constants["context"] = Constant(context, 0.0)
-    machine = machine._replace(engine=replace(machine.engine, context=context))
+    machine = machine._replace(engine=machine.engine.but(context=context))
     mine = {**fitted, **trained}
     aside = {c: s for c, s in {**runs, **steps}.items() if c not in mine}
     inside, outside = errors(mine, values, machine), errors(aside, values, machine)
@@ -291,8 +290,8 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         "", "[cluster]", 'device = "*"',
         f'tiers = [{{ name = "own", kind = "ethernet", size = {int(link.size)}, '
         f"bandwidth = {link.bandwidth:.4g}, latency = {link.latency:.4g} }}]",
-        "", "[engine]", 'kernels = "torch"', *(f"{k} = {str(getattr(e, k)).lower()}" for k in SWITCHES),
-        f"step = {e.step:.4g}", f"context = {e.context:.0f}",
+        "", "[engine]", 'kernels = "torch"', *(f"{k} = {str(e.value(k)).lower()}" for k in SWITCHES),
+        f"step = {e.host.step:.4g}", f"context = {e.room.context:.0f}",
         "", "[fit]", "# constant = [value, share by which it may be off (one standard deviation)]",
         *(f'"{k}" = [{c.value:.4g}, {c.sigma:.3g}]' for k, c in found.constants.items()),
     ]  # fmt: skip

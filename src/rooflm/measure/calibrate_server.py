@@ -34,7 +34,7 @@ def serving(rows: Sequence[Row], base: Machine, apart: bool = False) -> Calibrat
     first = next(iter(known))
     half = first.dtype if first.dtype in device.peak else next(iter(device.peak))
     wide = (device.measured or Measured()).of("fp32")._replace(launch=0.0, convert=0.0, apart=float(apart), own={})
-    engine = replace(base.engine, fused=True, merged=True, step=0.0, context=0.0)
+    engine = base.engine.but(fused=True, merged=True, step=0.0, context=0.0)
 
     def of(x: Array) -> Machine:
         rate, bandwidth = np.exp(x).tolist()

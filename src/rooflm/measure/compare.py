@@ -7,7 +7,6 @@ types, attention, compiled or not), so that a table of a thousand cases is a han
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,8 +76,8 @@ def model_of(case: Case, shape: str) -> Model:
 def style_of(case: Case, engine: Engine) -> Engine:
     """The engine as the case ran it: fused kernels where it was compiled, the attention that it used."""
     flash = case.attention == "sdpa"
-    own = replace(engine, flash=flash, decode_flash=flash) if not engine.name.startswith("vllm") else engine
-    return replace(own, fused=True) if case.compiled else own
+    own = engine.but(flash=flash, decode_flash=flash) if not engine.kernels.fixed_attention else engine
+    return own.but(fused=True) if case.compiled else own
 
 
 def scenario(cases: Sequence[Case], shape: str, machine: Machine) -> Scenario:
@@ -144,7 +143,7 @@ def training(case: Case, shape: str, machine: Machine) -> dict[str, float]:
     """Predicted times of a training step and of its phases, its memory, and the bytes that a rank sends (mean)."""
     mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp, micro_batch=case.batch // case.dp)
     work = Workload(batch=case.batch, seq=case.prompt)
-    engine = replace(machine.engine, zero=0, sequence_parallel=False, grad_bytes={"fp32": 4}.get(case.dtype, 2),
+    engine = machine.engine.but(zero=0, sequence_parallel=False, grad_bytes={"fp32": 4}.get(case.dtype, 2),
                      grad_overlap=False, phase="training")  # fmt: skip
     options = Training(master=False, clip=False)
     s = Scenario(model_of(case, shape), work, mapping, machine.cluster, engine, parse_quant(case.scheme),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import parse_quant
 from rooflm.estimate.memory import weight_bytes
-from rooflm.graph.forward import Context, Decode, Pass, Prefill, Style, build
+from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import volume
 from rooflm.measure.case import BYTES, Case
@@ -26,11 +28,10 @@ class Expected(NamedTuple):
     sent: dict[str, float]
 
 
-def style(case: Case) -> Style:
+def kernels_of(case: Case) -> Kernels:
     """How PyTorch runs the case: nothing fused, the embedding split over the tensor group, flash attention by SDPA."""
     flash = case.attention == "sdpa"
-    half = float(BYTES[case.dtype])
-    return Style(fused=False, flash=flash, half_bytes=half, vocab_parallel=True, merged=False, decode_flash=flash)
+    return Kernels(fused=False, flash=flash, vocab_parallel=True, merged=False, decode_flash=flash)
 
 
 def expected(case: Case, model: Model, context: int = 0) -> Expected:
@@ -40,11 +41,11 @@ def expected(case: Case, model: Model, context: int = 0) -> Expected:
         Pass(Prefill(sequences, case.prompt), None, sequences)
     )  # fmt: skip
     mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp)
-    scheme, st = parse_quant(case.scheme), style(case)
-    full = build(Context(model, work, mapping, scheme, st._replace(flash=False, decode_flash=False)))
+    scheme, own = parse_quant(case.scheme), kernels_of(case)
+    full = build(Context(model, work, mapping, scheme, replace(own, flash=False, decode_flash=False)))
     flops = sum(float(n.count * n.flops) for n in full if isinstance(n, Op) and n.kind in PRODUCTS)
     sent: dict[str, float] = {}
-    for node in build(Context(model, work, mapping, scheme, st)):
+    for node in build(Context(model, work, mapping, scheme, own)):
         if isinstance(node, Comm):
             each = float(node.count * volume(node.op, node.bytes, node.ranks))
             sent[node.name] = sent.get(node.name, 0.0) + each
@@ -78,7 +79,9 @@ def step_bytes(case: Case, model: Model, rank: int) -> float:
     from rooflm.scenario.training import Training
 
     cluster = Cluster("own", load_device("a100-sxm-80gb"), (Link("own", "ethernet", float(case.world), 1e9, 1e-6),))
-    engine = Engine("own", phase="training", fused=False, zero=0, sequence_parallel=False, grad_bytes=BYTES[case.dtype])
+    engine = Engine("own", phase="training").but(
+        fused=False, zero=0, sequence_parallel=False, grad_bytes=BYTES[case.dtype]
+    )
     mapping = Mapping(tp=case.tp, pp=case.pp, dp=case.dp, micro_batch=case.batch // case.dp, sp=False, zero=0)
     work = Workload(batch=case.batch, seq=case.prompt)
     found = train_scenario(Scenario(

@@ -19,11 +19,11 @@ from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of, measured, scenario
 from rooflm.measure.results import read
 from rooflm.validation.folds import held_out
-from rooflm.validation.readers.tables import read_rows
 from rooflm.validation.request import Request
 from rooflm.validation.score import PHASES as PHASE_OF
 from rooflm.validation.score import engine_of, is_rate, pick, scenario_of
 from rooflm.validation.score import family as family_of
+from rooflm.validation.table import read_rows
 
 PARTS = 3
 """Parts of the points, each predicted from the others."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import ABOUT, PLACES, Kernels
 from rooflm.catalogue.engines import known_kernels
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.errors import RooflmError
@@ -16,10 +16,12 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.training import Training
 
-DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training, "engine": Engine}
-CHOICES: dict[str, tuple[str, ...]] = {"quant.kind": ("any", "int", "float")} | {
-    f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
-    if about.among
+DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "quant.kind": ("any", "int", "float"),
+    **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
+       if about.among},
+    **{f"engine.{path}": about.among for name, about in ABOUT.items() if about.among for path in (name, PLACES[name])},
 }  # fmt: skip
 """Fields that hold one of a few words, by path."""
 ANY, SOME = About(""), About("", above=True)
@@ -46,16 +48,13 @@ def rule_of(owner: Any, name: str) -> About:
 
 def allowed(root: Any, path: str, value: Any) -> Any:
     """A value as the field at a path holds it. Raises RooflmError for an unknown path and a value beyond its rule."""
-    above, _, name = path.rpartition(".")
-    paths.get(root, path)
-    owner = paths.get(root, above) if above else root
+    owner, name = paths.found(root, path)
     if path in CHOICES:
         return one_of(path, value, CHOICES[path])
     about = abouts(type(owner)).get(name) if is_dataclass(owner) else None
     if about is not None:
-        kinds = {f.name: str(f.type) for f in fields(owner)}
-        value = held(path, value, kinds[name], about)
-        if name == "kernels":
+        value = held(path, value, about)
+        if isinstance(owner, Kernels) and name == "whose":
             known_kernels(path, value)
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
         bounded(path, value, rule_of(owner, name))

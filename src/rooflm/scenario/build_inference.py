@@ -15,12 +15,12 @@ import numpy as np
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, usual_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.models import load_model
-from rooflm.catalogue.quant import Quant, parse_quant
+from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
@@ -123,7 +123,7 @@ def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
     """The efficiency at which an engine runs: as asked for; by itself calibrated, or ideal where it has no measured
     kernels, which cannot be asked for then."""
-    if not engine.kernels and mode.mode == "calibrated":
+    if not engine.kernels.whose and mode.mode == "calibrated":
         if not assumed_mode:
             raise RooflmError(
                 f"efficiency is 'calibrated', but engine {engine.name} has no measured kernels: "
@@ -175,12 +175,12 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = (own or "vllm") if mode.mode == "calibrated" else "ideal"
+        engine = (own or usual_engine("inference")) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed)
-    scheme = quant_for(found, given["quant"], assumed)
+    scheme = native(quant_for(found, given["quant"], assumed), machine.device.peak)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engines import usual_engine
 from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
@@ -92,12 +93,12 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
     asked = fields_at("mapping", "train", given) | dict(degrees)
     tp, vp = asked.get("tp", 1), asked["vp"]
     if "sp" not in asked:
-        asked["sp"] = bool(runner.sequence_parallel and (is_array(tp) or tp > 1))
+        asked["sp"] = bool(runner.habits.sequence_parallel and (is_array(tp) or tp > 1))
         if asked["sp"]:
             assumed.append("sp on")
     if "zero" not in asked:
-        assumed.append(f"zero {shown(runner.zero)}")
-    asked["zero"] = zero_stage(asked.get("zero", runner.zero))
+        assumed.append(f"zero {shown(runner.habits.zero)}")
+    asked["zero"] = zero_stage(asked.get("zero", runner.habits.zero))
     asked.setdefault("schedule", "interleaved" if is_array(vp) or vp > 1 else "1f1b")
     again = asked.setdefault("recompute_modules", ())
     if "recompute" not in asked and not again:
@@ -107,14 +108,14 @@ def training_mapping(given: Dict[str, Any], degrees: Dict[str, Any], runner: Eng
         policy = "selective"
     if again and policy not in ("none", "selective"):
         raise RooflmError(f"recompute_modules go with recompute none or selective, but recompute is {policy}")
-    if policy == "selective" and runner.selective == "ops" and not again:
+    if policy == "selective" and runner.habits.selective == "ops" and not again:
         policy = "ops"
     return Mapping(**asked | {"recompute": policy, "order": group_order(given["order"])})
 
 
 def training_options(given: Dict[str, Any], runner: Engine, options: Training | None) -> Training:
     """The Training options from what was given (those of `options` stay), and the framework's habits."""
-    asked = {"dropout": runner.dropout} | fields_at("training", "train", given)
+    asked = {"dropout": runner.habits.dropout} | fields_at("training", "train", given)
     if options is not None:
         asked = {k: v for k, v in asked.items() if k in ("dropout", "lora_modules")}
     start = options or Training()
@@ -158,7 +159,7 @@ def build_training(
     engine = given["engine"]
     if engine is None:
         own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = "ideal" if mode.mode == "ideal" else own or "megatron"
+        engine = "ideal" if mode.mode == "ideal" else own or usual_engine("training")
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)

@@ -5,7 +5,7 @@ The command line's --set, sweep axes, search variables and sensitivities all nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from rooflm.units import is_array
 def _children(node: Any) -> list[str]:
     """Names that may follow in a path below this node."""
     if is_dataclass(node):
-        return [f.name for f in fields(node)]
+        return list(dict.fromkeys([*(f.name for f in fields(node)), *_places(node)]))
     if isinstance(node, dict):
         return list(node)
     if isinstance(node, tuple):
@@ -27,6 +27,11 @@ def _children(node: Any) -> list[str]:
             return list(node._fields)
         return [str(i) for i in range(len(node))]
     return []
+
+
+def _places(node: Any) -> Mapping[str, str]:
+    """Name -> path below a node, for what stands deeper but goes by its own name too (`Engine.places`)."""
+    return getattr(type(node), "places", {})
 
 
 def _step(node: Any, name: str, path: str) -> Any:
@@ -39,6 +44,25 @@ def _step(node: Any, name: str, path: str) -> Any:
     if isinstance(node, dict):
         return node[name]
     return node[int(name)] if isinstance(node, tuple) and name.isdigit() else getattr(node, name)
+
+
+def found(root: Any, path: str) -> tuple[Any, str]:
+    """What holds the field at a path, and the field's name there. Raises RooflmError for a path that does not exist.
+
+    >>> from rooflm.catalogue.engine import Engine
+    >>> owner, name = found(Engine("x"), "kernels")
+    >>> type(owner).__name__, name, found(Engine("x"), "step")[1]
+    ('Kernels', 'whose', 'step')
+    """
+    node = root
+    *above, last = path.split(".")
+    for name in above:
+        node = _step(node, name, path)
+    *above, last = _places(node).get(last, last).split(".")
+    for name in above:
+        node = getattr(node, name)
+    _step(node, last, path)
+    return node, last
 
 
 def arrays_in(node: Any) -> Iterator[NDArray[Any]]:
@@ -65,10 +89,8 @@ def get(root: Any, path: str) -> Any:
     >>> get(Memory(80e9, 2e12), "bandwidth")
     2000000000000.0
     """
-    node = root
-    for name in path.split("."):
-        node = _step(node, name, path)
-    return node
+    owner, name = found(root, path)
+    return _step(owner, name, path)
 
 
 def put(root: Any, path: str, value: Any) -> Any:
@@ -85,6 +107,8 @@ def put(root: Any, path: str, value: Any) -> Any:
 
 def _put(root: Any, path: str, value: Any, whole: str) -> Any:
     """`put` of what is left of a path, which errors name as a whole."""
+    if path in _places(root):
+        path = _places(root)[path]
     head, _, rest = path.partition(".")
     old = _step(root, head, whole)
     new = _put(old, rest, value, whole) if rest else _checked(old, value, whole)

@@ -20,15 +20,12 @@ configuration: Float8LinearConverter).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
 
-MEGATRON = ("megatron", "megatron-2021", "megatron-2022", "megatron-deepspeed", "megatron-bridge", "nemo", "ideal")
-"""Engines that take Megatron-LM's arguments (Megatron-Bridge and NeMo have the same fields by the same names)."""
-TORCHTITAN = ("torchtitan", "fsdp")
 SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe", "dualpipe": "DualPipeV"}
 """Schedule -> the name that torchtitan (torch.distributed.pipelining) knows it by."""
 LOW = {
@@ -67,11 +64,8 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     """
     v = {**fixed, **chosen}
     sizes = {k: int(v.get(k) or 1) for k in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch")}
-    if engine.name in MEGATRON:
-        return " ".join(_megatron(model, engine, sizes, v))
-    if engine.name in TORCHTITAN and v.get("schedule", "1f1b") in SCHEDULES:
-        return " ".join(_torchtitan(model, engine, sizes, v))
-    return ""
+    make = PROGRAMS.get(engine.command.train)
+    return "" if make is None else " ".join(make(model, engine, sizes, v))
 
 
 def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
@@ -79,11 +73,13 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     words = ["torchrun", *nodes, "pretrain_gpt.py"]
     if n["tp"] > 1:
         words.append(f"--tensor-model-parallel-size {n['tp']}")
-        words += ["--sequence-parallel"] if engine.sequence_parallel else []
-        words += ["--tp-comm-overlap"] if engine.tp_overlap and engine.sequence_parallel else []
+        words += ["--sequence-parallel"] if engine.habits.sequence_parallel else []
+        words += ["--tp-comm-overlap"] if engine.overlaps.tp_overlap and engine.habits.sequence_parallel else []
     words += _megatron_stages(model, engine, n)
     if n["cp"] > 1:
-        words.append(f"--context-parallel-size {n['cp']} --cp-comm-type {'p2p' if engine.ring else 'all_gather'}")
+        words.append(
+            f"--context-parallel-size {n['cp']} --cp-comm-type {'p2p' if engine.kernels.ring else 'all_gather'}"
+        )
     if any(isinstance(b.ffn, MoE) for b in model.blocks):
         words += _megatron_experts(engine, n)
     names = {"micro_batch": "micro-batch-size", "batch": "global-batch-size", "seq": "seq-length"}
@@ -94,7 +90,7 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     words += [{"fp16": "--fp16", "fp32": ""}.get(dtype, "--bf16"), LOW.get(dtype, "")]
     optimizer = OPTIMIZERS.get(str(v.get("optimizer") or "adam"))
     words += [f"--optimizer {optimizer}"] if optimizer else []
-    words += [] if engine.flash else ["--attention-backend unfused"]
+    words += [] if engine.kernels.flash else ["--attention-backend unfused"]
     return [w for w in words if w]
 
 
@@ -116,7 +112,7 @@ def _megatron_stages(model: Model, engine: Engine, n: Mapping[str, int]) -> list
     words = [f"--pipeline-model-parallel-size {n['pp']}"]
     if n["vp"] > 1:
         words.append(f"--num-virtual-stages-per-pipeline-rank {n['vp']}")
-        words += [] if engine.pp_overlap else ["--no-overlap-p2p-communication"]
+        words += [] if engine.overlaps.pp_overlap else ["--no-overlap-p2p-communication"]
     if layers % stages and (layers + 2) % stages == 0:
         words.append("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split")
     elif layers % stages:
@@ -131,8 +127,8 @@ def _megatron_experts(engine: Engine, n: Mapping[str, int]) -> list[str]:
     words.append(f"--expert-tensor-parallel-size {max(n['tp'] // n['ep'], 1)} --moe-grouped-gemm --moe-permute-fusion")
     if n["ep"] > 1:
         flex = "flex --moe-flex-dispatcher-backend deepep"
-        words.append(f"--moe-token-dispatcher-type {flex if engine.dedup else 'alltoall'}")
-        words += ["--overlap-moe-expert-parallel-comm"] if engine.ep_overlap else []
+        words.append(f"--moe-token-dispatcher-type {flex if engine.kernels.dedup else 'alltoall'}")
+        words += ["--overlap-moe-expert-parallel-comm"] if engine.overlaps.ep_overlap else []
     return words
 
 
@@ -140,7 +136,7 @@ def _megatron_recompute(model: Model, engine: Engine, policy: str) -> list[str]:
     """Recomputation; of the attention core under flash attention it is without effect and left out."""
     if policy == "full":
         return ["--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"]
-    if policy == "selective" and not engine.flash and not any(isinstance(b.mixer, MLA) for b in model.blocks):
+    if policy == "selective" and not engine.kernels.flash and not any(isinstance(b.mixer, MLA) for b in model.blocks):
         return ["--recompute-granularity selective --recompute-modules core_attn"]
     return []
 
@@ -148,10 +144,10 @@ def _megatron_recompute(model: Model, engine: Engine, policy: str) -> list[str]:
 def _megatron_sharding(engine: Engine, zero: int) -> list[str]:
     """ZeRO-1 is the distributed optimizer; stages 2 and 3 are Megatron-FSDP's, whose checkpoints have a form of their
     own."""
-    overlap = ["--overlap-grad-reduce"] if engine.grad_overlap else []
+    overlap = ["--overlap-grad-reduce"] if engine.overlaps.grad_overlap else []
     if zero == 0:
         return overlap
-    gather = ["--overlap-param-gather"] if engine.param_overlap and engine.grad_overlap else []
+    gather = ["--overlap-param-gather"] if engine.overlaps.param_overlap and engine.overlaps.grad_overlap else []
     words = ["--use-distributed-optimizer", *overlap, *gather]
     if zero >= 2:
         strategy = f"--use-megatron-fsdp --data-parallel-sharding-strategy {SHARDING[zero]}"
@@ -160,7 +156,10 @@ def _megatron_sharding(engine: Engine, zero: int) -> list[str]:
 
 
 def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str, Any]) -> list[str]:
-    """run_train.sh with the options of a configuration; a batch larger than dp x local batch is accumulated."""
+    """run_train.sh with the options of a configuration; a batch larger than dp x local batch is accumulated. Nothing of
+    a schedule that it has not."""
+    if v.get("schedule", "1f1b") not in SCHEDULES:
+        return []
     node = int(v.get("node") or 8)
     gpus = int(v.get("gpus") or node)
     words = [f"NGPU={min(gpus, node)}"]
@@ -177,10 +176,10 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     words.append(f"--parallelism.data_parallel_shard_degree {shard}")
     words += [f"--parallelism.data_parallel_replicate_degree {replicate}"] if replicate > 1 else []
     if zero and n["dp"] * n["cp"] > 1:
-        again = zero >= 3 and (pp == 1 or engine.regather)
+        again = zero >= 3 and (pp == 1 or engine.habits.regather)
         words.append(f"--parallelism.fsdp_reshard_after_forward {'always' if again else 'never'}")
     words += [f"--parallelism.tensor_parallel_degree {n['tp']}"] if n["tp"] > 1 else []
-    if n["tp"] > 1 and engine.tp_overlap:
+    if n["tp"] > 1 and engine.overlaps.tp_overlap:
         words.append("--parallelism.enable_async_tensor_parallel")
     if pp > 1:
         layers = -(-int(model.scaled().layers) // (pp * n["vp"]))
@@ -190,9 +189,18 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
         words.append(f"--parallelism.pipeline_parallel_microbatch_size {n['micro_batch']}")
     if n["cp"] > 1:
         words.append(f"--parallelism.context_parallel_degree {n['cp']}")
-        words.append(f"--parallelism.context_parallel_rotate_method {'alltoall' if engine.ring else 'allgather'}")
+        words.append(
+            f"--parallelism.context_parallel_rotate_method {'alltoall' if engine.kernels.ring else 'allgather'}"
+        )
     words += [f"--parallelism.expert_parallel_degree {n['ep']}"] if n["ep"] > 1 else []
     mode = {"selective": "selective", "ops": "selective", "full": "full"}.get(str(v.get("recompute")), "none")
     narrow = str(v.get("dtype") or "bf16") not in ("bf16", "fp16", "fp32")
     note = [f"# {v['dtype']}: a converter in the configuration (docs/float8.md, docs/mxfp8.md)"] if narrow else []
     return [*words, f"--activation_checkpoint.mode {mode}", "--compile.enable", *note]
+
+
+PROGRAMS: dict[str, Callable[[Model, Engine, Mapping[str, int], Mapping[str, Any]], list[str]]] = {
+    "pretrain_gpt.py": _megatron,
+    "run_train.sh": _torchtitan,
+}
+"""Program (`Engine.command.train`) -> its words. Megatron-Bridge and NeMo have Megatron-LM's fields by its names."""

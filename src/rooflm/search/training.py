@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import TRAIN, named
+from rooflm.catalogue.engines import usual_engine
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import refuse_kind
@@ -49,21 +50,7 @@ TWIN_OUTPUTS = ("step_time_s", "memory_bytes", "gpus")
 """Two answers of one score that also agree in these are one: the option in which they differ is without effect."""
 RECOMPUTE = ("none", "selective", "full")
 ZERO = (0, 1, 2, 3)
-SHARDS_STATES_ONLY = (
-    "megatron",
-    "megatron-2021",
-    "megatron-2022",
-    "megatron-deepspeed",
-    "megatron-bridge",
-    "nemo",
-    "deepspeed",
-    "gpt-neox",
-)
-"""Engines whose pipelines shard optimiser states, but not gradients or weights (DeepSpeed documents that ZeRO-2 and 3
-do not go with its pipelines; Megatron-LM's distributed optimizer is ZeRO-1)."""
 SCHEDULES = ("1f1b", "interleaved")
-WHOLE_SHARDING = ("torchtitan", "fsdp", "llm-foundry", "nemo-automodel")
-"""Engines built on FSDP, which shards optimiser states only together with gradients: there is no ZeRO-1."""
 
 
 def layer_splits(
@@ -118,9 +105,9 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     e = TRAIN.over(axes, **arguments)
     dp, m = np.asarray(e.scenario.mapping.dp), e.scenario.mapping
     broken: Any = e.limits.illegal
-    if e.scenario.engine.name in SHARDS_STATES_ONLY:
-        broken = broken | ((np.asarray(m.zero) > 1) & (np.asarray(m.pp) > 1))
-    if e.scenario.engine.name in WHOLE_SHARDING:
+    habits = e.scenario.engine.habits
+    broken = broken | ((np.asarray(m.zero) > habits.pipeline_zero) & (np.asarray(m.pp) > 1))
+    if not habits.zero_one:
         broken = broken | (np.asarray(m.zero) == 1)
     asked = SEARCHED if outputs is None else outputs
     found = {k: dp if k == "dp" else TRAIN.outputs[k].read(e) for k in asked}
@@ -205,7 +192,7 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        assumed.append(f"engine {'ideal' if more.get('efficiency') == 'ideal' else 'megatron'}")
+        assumed.append(f"engine {'ideal' if more.get('efficiency') == 'ideal' else usual_engine('training')}")
     batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rooflm.api import named
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import capacity, half_bytes, memory_use, token_bytes
+from rooflm.estimate.capacity import capacity, memory_use, token_bytes
 from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search.limits import Limit
@@ -179,7 +179,7 @@ def held_bytes(pool: Pool, found: Steady, passes: Array, room: Array, longest: i
     kept = np.maximum(np.maximum(found.running, ranks) * one / ranks, one)
     kept = np.where(room >= one, np.minimum(kept, room), kept)
     per_token = pool.capacity.bytes_per_token / (m.tp * m.pp) / ranks
-    held = fixed.total + passes * token_bytes(s, half_bytes(s)) + kept * per_token
+    held = fixed.total + passes * token_bytes(s, s.quant.half_bytes) + kept * per_token
     return np.asarray(np.where(room >= one, np.minimum(held, fixed.capacity), held))
 
 

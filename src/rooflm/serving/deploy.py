@@ -21,7 +21,7 @@ from rooflm.estimate.results import Answer, bands_around, frame, headline, plain
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.schedulers import POLICIES, scheduler
+from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steady import Steady, steady
@@ -44,7 +44,7 @@ USUAL = {"budget": 8192, "max_sequences": 1024}
 def server_options(engine: Engine, device: Device) -> dict[str, Any]:
     """Documented options of an engine's server on a card; where they leave its limits to the engine, the engine's."""
     options = {f.name: getattr(engine.server, f.name) for f in fields(ServerOptions)}
-    own = {"budget": engine.token_budget, "max_sequences": engine.max_sequences}
+    own = {"budget": engine.room.token_budget, "max_sequences": engine.room.max_sequences}
     for name, value in own.items():
         if not options[name]:
             options[name] = int(value) if math.isfinite(float(value)) else USUAL[name]
@@ -56,12 +56,11 @@ def server_options(engine: Engine, device: Device) -> dict[str, Any]:
 def make_server(options: Dict[str, Any]) -> Server:
     """Server options checked. RooflmError for an unknown one, and for values out of range."""
     about = abouts(Server)
-    types = {f.name: str(f.type) for f in fields(Server)}
     for name in options:
         if name not in about:
             near = near_matches(name, about)
             raise RooflmError(f"unknown server option {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
-    server = Server(**{name: held(name, value, types[name], about[name]) for name, value in options.items()})
+    server = Server(**{name: held(name, value, about[name]) for name, value in options.items()})
     for name in USUAL:
         if name in options and options[name] < 1:
             raise RooflmError(f"{name} is {options[name]}, but it must be at least 1")
@@ -85,7 +84,7 @@ def make_pool(
     if not attention_dp(s.model) and s.mapping.dp != 1:
         replicas *= int(s.mapping.dp)
         s = replace(s, mapping=replace(s.mapping, dp=1))
-    s = replace(s, engine=replace(s.engine, token_budget=server.budget))
+    s = replace(s, engine=s.engine.but(token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(s, min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
@@ -247,8 +246,24 @@ def make_requests(
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     e = s.engine
-    host = {"request": float(e.request), "front": float(e.front)}
+    host = {"request": float(e.host.request), "front": float(e.host.front)}
     return make_server({**host, **server_options(e, s.cluster.device), **(options or {})})
+
+
+def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequences: int) -> Server:
+    """The server with room in a pass for the longest prompt beside all that decode, where it takes prompts whole and no
+    budget was given: a prompt as long as the budget would wait until nothing else runs.
+
+    Every published launch script of such an engine sets its budget above a prompt and its clients (InferenceX:
+    max_num_tokens = prompt + clients + 64; AIConfigurator's generator: prompt + max_batch_size + 1500), as its guide
+    asks for without chunked context (TensorRT-LLM, "Tuning max batch size and max num tokens").
+
+    >>> room_for_prompts(Server("no-evict"), {}, 8192, 64).budget, room_for_prompts(Server(), {}, 8192, 64).budget
+    (8256, 8192)
+    """
+    if "budget" in given or not isinstance(scheduler(server.scheduler), InFlight):
+        return server
+    return replace(server, budget=max(server.budget, prompt + sequences))
 
 
 def deploy(
@@ -262,14 +277,15 @@ def deploy(
     if replicas < 1 or prefill_replicas < 0:
         raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
     server = server_for(s, options)
+    longest = int(np.max(load.prompt + load.output))
+    share = load.concurrency or load.count
+    sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
+    server = room_for_prompts(server, options or {}, int(np.max(load.prompt)), min(sequences, server.max_sequences))
     assumed = [
         f"{server.scheduler} scheduler",
         f"token budget {server.budget}",
         f"at most {server.max_sequences} sequences",
     ]
-    longest = int(np.max(load.prompt + load.output))
-    share = load.concurrency or load.count
-    sequences = int(min(server.max_sequences * max(float(s.mapping.dp), 1), share))
     network = Transfer()
     if prefill_replicas:
         first = prefill or request

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.serving.schedulers import SCHEDULERS
+from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool
 from rooflm.serving.workload import Requests
 
@@ -101,6 +101,9 @@ def states(pool: Pool, load: Load) -> Steady:
     """The steady states of one replica under each of the loads."""
     numbers = (np.asarray(v, float) for v in (load.clients, load.rate, load.first, load.budget, load.tokens))
     load = Load(load.prompt, load.output, *numbers)
+    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole: as many as fit, each by itself
+        whole = np.maximum(np.floor(load.budget / load.prompt), 1.0) * load.prompt
+        load = replace(load, budget=np.minimum(load.budget, whole))
     found = _closed(pool, load) if np.any(load.clients) else _open(pool, load)
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import most_in_flight, style
+from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
@@ -33,6 +33,8 @@ from rooflm.scenario.scenario import Scenario
 Array = NDArray[np.float64]
 CELLS = 48
 """Cells of the context axis (equal widths, so that a look-up is a division)."""
+ROOF = "roof"
+"""End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
@@ -101,6 +103,8 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
     for t in timed:
         pairs = [(factor_name(t), np.asarray(t.total, float))]
         if isinstance(t.node, Op):
+            least = t.node.count * np.minimum(t.roof, t.time)
+            pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
             own = np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
             pairs.append(("joules", np.asarray(joule * t.node.count * own, float)))
         for name, value in pairs:
@@ -120,21 +124,21 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
     contexts[0] = 1.0
-    model, st, m = s.model.scaled(), style(s), s.mapping
+    model, k, m = s.model.scaled(), s.engine.kernels, s.mapping
     column = tokens[:, None]
     rows = sequences[:, None]
     prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
     decode = Pass(None, Decode(rows, contexts[None, :]), rows)
     wide = Pass(None, Decode(rows * (1 + speculative), np.ones((1, 2)) * size.context), rows * (1 + speculative))
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
-    nodes = [build(Context(model, work, m, s.quant, st)) for work in (prefill, decode, wide)]
+    nodes = [build(Context(model, work, m, s.quant, k)) for work in (prefill, decode, wide)]
     flat = time_nodes([n for group in nodes for n in group], s)
     ends = np.cumsum([len(group) for group in nodes])
     timed = [flat[: ends[0]], flat[ends[0] : ends[1]], flat[ends[1] :]]
     dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
     _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))
-    mixed = [Timed(n, 0.0) for n in build(Context(model, both, m, s.quant, st))]
+    mixed = [Timed(n, 0.0) for n in build(Context(model, both, m, s.quant, k))]
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
@@ -142,16 +146,22 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
-    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`)."""
+    """Seconds of a group of nodes, each kind times the engine's factor for it (collectives carry that of `base`), but
+    never above their roof."""
     out = np.zeros(shape)
     for name, value in parts.items():
-        if name == "joules":
+        if name == "joules" or name.endswith(ROOF):
             continue
-        factor = getattr(engine, name) if fitted else 1.0
+        factor = getattr(engine.factors, name) if fitted else 1.0
         if name == "collective_factor":
-            factor = engine.collective_factor / base.collective_factor
-        out += value * factor
+            factor = engine.factors.collective_factor / base.factors.collective_factor
+        out += np.maximum(value * factor, parts.get(f"{name} {ROOF}", 0.0))
     return out
+
+
+def least(parts: dict[str, Array], shape: tuple[int, ...]) -> Array:
+    """Seconds that a group of nodes takes at least."""
+    return sum((v for k, v in parts.items() if k.endswith(ROOF)), np.zeros(shape))
 
 
 class StepTable:
@@ -167,7 +177,7 @@ class StepTable:
         fitted = s.efficiency.mode == "calibrated"
         given = engine if engine is not None else s.engine
         e = given if fitted else unfitted(given)
-        speed, prompt = float(e.speed) if fitted else 1.0, float(e.prompt)
+        speed, prompt = float(e.factors.speed) if fitted else 1.0, float(e.factors.prompt)
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
         self.flight = int(np.max(most_in_flight(s)))
@@ -189,14 +199,15 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._prompt, self._captured = prompt, float(e.captured)
+        self._prompt, self._captured = prompt, float(e.host.captured)
         self._decode, self._attention = decode, attention
+        self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
-        self._gaps = [n * float(e.gap) for n in counts]
+        self._gaps = [n * float(e.host.gap) for n in counts]
         eager = float(prompt_issue(e, np.inf))
-        issue = (eager, e.issue_decode, eager)
+        issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
-        self._step, self._sequence, self._overlap = float(e.step), float(e.sequence), e.overlap
+        self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}
 
@@ -222,6 +233,7 @@ class StepTable:
             if here > self.size.sequences:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
             device = self._spread(self._decode, here) + self._spread(self._attention, here) + self._gaps[1]
+            device = np.maximum(device, self._spread(self._least, here))
             times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
             cell = self._cell
             slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)

@@ -48,7 +48,7 @@ def knobs(s: Scenario) -> list[Knob]:
         found.append(Knob(f"{tier.name} bandwidth", (f"cluster.tiers.{i}.bandwidth",)))
         found.append(Knob(f"{tier.name} latency", (f"cluster.tiers.{i}.latency",), False))
     names = {name: f"host: {name.replace('_', ' ')}" for name in OVERHEADS}
-    if np.all(np.asarray(s.engine.gap) < 0):
+    if np.all(np.asarray(s.engine.host.gap) < 0):
         names["gap"] = "host: overlap of launches"
     found += [Knob(label, (f"engine.{name}",), False) for name, label in names.items()]
     return [k for k in found if all(_moves(paths.get(s, p)) for p in k.paths)]

@@ -1,15 +1,16 @@
-"""Validation: published rows -> scenario requests, and the summary of how far predictions are off."""
+"""Validation: measured runs -> predictions, and the summary of how far they are off."""
 
+from rooflm.validation.columns import COLUMNS
 from rooflm.validation.metrics import ape, describe, summarise
-from rooflm.validation.readers.sizes import model_from_sizes
-from rooflm.validation.readers.tables import labels, published_tables, read_rows
-from rooflm.validation.request import METRICS, Outcome, Request, ServeRequest, Skip
+from rooflm.validation.request import METRICS, Outcome, Request, Skip
+from rooflm.validation.sizes import model_from_sizes
+from rooflm.validation.table import labels, published_tables, read_rows
 
 __all__ = [
+    "COLUMNS",
     "METRICS",
     "Outcome",
     "Request",
-    "ServeRequest",
     "Skip",
     "ape",
     "describe",

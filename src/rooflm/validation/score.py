@@ -1,7 +1,8 @@
-"""Published rows -> predictions: each Request gets the number that `rooflm` predicts for it, or a reason why not.
+"""Measured rows -> predictions: each Request gets the number that `rooflm` predicts for it, or a reason why not.
 
-Rows that differ in numbers only (sizes, lengths, degrees) are predicted together, as one array evaluation: a table of
-three thousand rows takes seconds.
+Rows of fixed batches go through `infer`, rows under load through `serve`, training rows through `train`. Rows of infer
+that differ in numbers only (sizes, lengths, degrees) are predicted together, as one array evaluation: a table of three
+thousand rows takes seconds.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.model import Model
+from rooflm.catalogue.engines import RELEASE, family_of, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
@@ -26,29 +26,32 @@ from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
+from rooflm.validation.columns import INFER as INFERENCE
+from rooflm.validation.columns import SERVE, TRAIN
 from rooflm.validation.metrics import describe, summarise
-from rooflm.validation.readers import training_facts
-from rooflm.validation.readers.distrust import distrusted
-from rooflm.validation.readers.sizes import model_from_sizes
-from rooflm.validation.readers.tables import labels
-from rooflm.validation.request import Outcome, Request, ServeRequest, Skip
+from rooflm.validation.request import Outcome, Request, Skip
+from rooflm.validation.sizes import model_argument
+from rooflm.validation.table import label, labels
 from rooflm.validation.under_load import predict_load
 
-NUMBERS = ("tp", "pp", "dp", "ep", "batch", "prompt", "output")
-"""Keyword arguments of an inference request that may be arrays."""
+NUMBERS = ("gpus", "tp", "pp", "dp", "ep", "cp", "batch", "prompt", "output", "cached")
+"""Arguments of inference that may be arrays."""
 BORDER = 0.05
 """Share of the capacity within which a verdict on memory is borderline."""
 VERDICT = "verdict on memory: see verdicts"
+STAND_IN = 1.5
+"""Power by which the band of a row is widened for which something stands in (its model, device or conditions): as the
+widest of `bands.LEVELS`."""
 
 
 class Scored(NamedTuple):
-    """A row and its prediction (SI units as in METRICS); nan where there is none, with the reason.
+    """A row and its prediction (in the unit of its metric); nan where there is none, with the reason.
 
     margin: free memory of the predicted run over the capacity (negative: missing); waves: rounds in which the batch
     runs; low, high: error band.
     """
 
-    request: Request | ServeRequest
+    request: Request
     predicted: float
     reason: str = ""
     margin: float = float("nan")
@@ -62,65 +65,31 @@ class Scored(NamedTuple):
         return self.predicted / self.request.measured
 
 
-def engine_row(name: str, version: str) -> str:
-    """The engine row of a release: its own, that of the longest part of its version, or the engine's plain row.
-
-    >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0")
-    ('trtllm-0.9', 'vllm-2024', 'vllm')
-    """
-    known = catalogue.aliases("engine")
-    parts = version.split(".") if version else []
-    for size in range(len(parts), 0, -1):
-        found = known.get(catalogue.normalise(f"{name}-{'.'.join(parts[:size])}"))
-        if found:
-            return found
-    plain = known.get(catalogue.normalise(name))
-    if plain is None:
-        raise RooflmError(f"no engine row for {name} {version}".strip())
-    return plain
-
-
-def engine_of(request: Request | ServeRequest) -> str:
-    """The engine row of an inference request: the build for the card's software where the engine has one."""
-    k = request.kwargs
-    row = engine_row(str(k["engine"]), str(k.get("engine_version", "")))
-    known = catalogue.aliases("engine")
-    software = catalogue.load_device(str(k["gpu"])).software
-    return known.get(f"{row}-{software}", row) if software else row
-
-
-@lru_cache(maxsize=256)
-def _model_of(sizes: str) -> Model:
-    return model_from_sizes(json.loads(sizes))
-
-
-def model_argument(model: Any) -> Any:
-    """The `model` argument of a builder: a name as it is, sizes as a Model (the same one for the same sizes)."""
-    return _model_of(json.dumps(model, sort_keys=True)) if isinstance(model, dict) else model
+def engine_of(request: Request) -> str:
+    """The engine row of a request, without a release."""
+    return str(request.kwargs["engine"]).partition(RELEASE)[0]
 
 
 def family(request: Request) -> tuple[Any, ...]:
-    """What rows must share to be predicted in one evaluation."""
-    k = request.kwargs
-    model = json.dumps(k["model"], sort_keys=True)
-    return (model, k["gpu"], k.get("quant", ""), request.engine, request.task, request.facts.get("kv_dtype", ""),
-            request.facts.get("cluster", ""))  # fmt: skip
+    """What rows of inference must share to be predicted in one evaluation: all but their numbers."""
+    rest = {k: v for k, v in request.kwargs.items() if k not in NUMBERS}
+    given = tuple(k for k in NUMBERS if k in request.kwargs)
+    return json.dumps(rest, sort_keys=True, default=str), given, request.task
 
 
 def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
-    first = requests[0].kwargs
-    arrays: dict[str, Any] = {k: np.array([float(r.kwargs[k]) for r in requests]) for k in NUMBERS}
-    if np.all(arrays["ep"] == 1):
-        arrays["ep"] = 1  # a plain 1 leaves expert parallelism out of the graph
-    row = engine or engine_of(requests[0])
-    cluster = str(requests[0].facts.get("cluster", "")) or None
-    built = build_inference(model=model_argument(first["model"]), gpu=first["gpu"], quant=first["quant"], engine=row,
-                            cluster=cluster, efficiency="calibrated", **arrays)  # fmt: skip
-    s = replace(built.scenario, axes=1)
-    if requests[0].facts.get("kv_dtype") == "int8":  # every device converts from int8 in hardware
-        s = replace(s, engine=replace(s.engine, kv_convert=0.0))
-    return s
+    first = dict(requests[0].kwargs)
+    for name in NUMBERS:
+        if name in first:
+            first[name] = np.array([float(r.kwargs[name]) for r in requests])
+    if np.all(first.get("ep", 1) == 1):
+        first.pop("ep", None)  # without it, expert parallelism is left out of the graph
+    first["model"] = model_argument(first["model"])
+    if engine:
+        first["engine"] = engine
+    built = build_inference(**{"efficiency": "calibrated", **first})
+    return replace(built.scenario, axes=1)
 
 
 INFER: Mapping[str, Any] = {
@@ -128,15 +97,18 @@ INFER: Mapping[str, Any] = {
     "tpot": lambda e, s: e.tpot,
     "latency_s": lambda e, s: e.latency,
     "output_tokens_per_s": lambda e, s: e.output_tokens_per_s,
-    "prefill_tokens_per_s": lambda e, s: s.workload.batch * s.workload.prompt / e.ttft,
+    "prefill_tokens_per_s": lambda e, s: s.workload.batch * (s.workload.prompt - s.workload.cached) / e.ttft,
     "decode_tokens_per_s": lambda e, s: s.workload.batch / e.tpot,
     "memory_bytes": lambda e, s: e.memory.total,
     "oom": lambda e, s: np.where(np.asarray(e.fits), 0.0, 1.0),
 }
 """Metric of a row -> how an inference estimate gives it."""
-TRAIN: Mapping[str, Any] = {
+TRAINED: Mapping[str, Any] = {
     "step_time_s": lambda e: e.step_time,
     "tokens_per_s_per_gpu": lambda e: e.tokens_per_s_per_gpu,
+    "model_tflops_per_gpu": lambda e: e.model_tflops_per_gpu,
+    "mfu": lambda e: e.mfu,
+    "hfu": lambda e: e.hfu,
     "memory_bytes": lambda e: e.memory.total,
     "layer_fwd_s": lambda e: e.layer_forward,
     "layer_bwd_s": lambda e: e.layer_backward,
@@ -149,16 +121,25 @@ def _at(values: Num, index: int, rows: int) -> float:
     return float(np.broadcast_to(np.asarray(values, dtype=float), (rows,))[index])
 
 
+ODD = (ArithmeticError, LookupError, ValueError, TypeError, AttributeError)
+"""What a prediction must not raise, but for RooflmError: said as a reason, so that one row never ends a run."""
+
+
+def said(error: Exception) -> str:
+    """The reason in an exception."""
+    return str(error) if isinstance(error, RooflmError) else f"not predicted: {type(error).__name__}"
+
+
 def score_inference(requests: Sequence[Request]) -> list[Scored]:
     """Predictions of requests of one family, in order."""
     try:
         s = scenario_of(requests)
         estimate = infer_scenario(s)
-    except RooflmError as why:
+        return pick(requests, s, estimate)
+    except ODD as why:
         if len(requests) > 1:  # one odd row must not take the others with it
             return [one for r in requests for one in score_inference([r])]
-        return [Scored(requests[0], float("nan"), str(why))]
-    return pick(requests, s, estimate)
+        return [Scored(requests[0], float("nan"), said(why))]
 
 
 def pick(requests: Sequence[Request], s: Scenario, e: InferenceEstimate) -> list[Scored]:
@@ -177,22 +158,14 @@ def pick(requests: Sequence[Request], s: Scenario, e: InferenceEstimate) -> list
     return scored
 
 
-OPTIONS = ("gpus", "tp", "pp", "dp", "cp", "ep", "vp", "sp", "batch", "seq", "micro_batch", "recompute", "dtype", "gpu")
-"""Keyword arguments of a training request that go to the builder as they are."""
+def training_arguments(request: Request) -> dict[str, Any]:
+    """The keyword arguments of `rooflm.train` for a row."""
+    return {"efficiency": "calibrated", **request.kwargs, "model": model_argument(request.kwargs["model"])}
 
 
 def training_scenario(request: Request) -> Scenario:
     """The training scenario of a request; RooflmError where there is none."""
-    k = request.kwargs
-    said = training_facts.run_facts(request)
-    zero = said.get("zero", {"none": 0, "fsdp": 3}.get(str(k.get("zero", 0)), k.get("zero", 0)))
-    options = {o: k[o] for o in OPTIONS if o in k}
-    options["fsdp_group"] = said.get("fsdp_group", request.facts.get("fsdp_group", 0))
-    options["recompute_modules"] = said.get("recompute")
-    options["optimizer"] = said.get("optimizer", "adam")
-    built = build_training(model=model_argument(k["model"]), zero=zero, engine=trainer_of(request),
-                           efficiency="calibrated", sets=training_facts.inputs(request), **options)  # fmt: skip
-    return built.scenario
+    return build_training(**training_arguments(request)).scenario
 
 
 def train_estimate(request: Request) -> TrainingEstimate:
@@ -202,53 +175,51 @@ def train_estimate(request: Request) -> TrainingEstimate:
 
 def score_training(request: Request) -> Scored:
     """The prediction of one training row."""
-    if request.metric not in TRAIN:
+    if request.metric not in TRAINED:
         return Scored(request, float("nan"), f"metric {request.metric} is not predicted")
     try:
         estimate = train_estimate(request)
-    except RooflmError as why:
-        return Scored(request, float("nan"), str(why))
-    capacity = float(np.max(np.asarray(estimate.memory.capacity)))
-    margin = (capacity - float(np.max(np.asarray(estimate.memory.total)))) / capacity
-    return Scored(request, float(np.max(np.asarray(TRAIN[request.metric](estimate)))), "", margin)
+        capacity = float(np.max(np.asarray(estimate.memory.capacity)))
+        margin = (capacity - float(np.max(np.asarray(estimate.memory.total)))) / capacity
+        return Scored(request, float(np.max(np.asarray(TRAINED[request.metric](estimate)))), "", margin)
+    except ODD as why:
+        return Scored(request, float("nan"), said(why))
 
 
-def score_load(requests: Sequence[ServeRequest], tell: Callable[[int], None] | None = None) -> list[Scored]:
+def score_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
     """Predictions of rows measured under load, in order."""
     found = predict_load(requests, tell)
     return [Scored(r, predicted, reason) for r, (predicted, reason) in zip(requests, found, strict=True)]
 
 
-def score(requests: Iterable[Request | ServeRequest], tell: Callable[[int], None] | None = None) -> list[Scored]:
+def score(requests: Iterable[Request], tell: Callable[[int], None] | None = None) -> list[Scored]:
     """Predictions of all requests, in order. tell: called with the rows done since it was last called."""
     listed = list(requests)
     groups: dict[tuple[Any, ...], list[int]] = {}
+    loads: list[int] = []
     done: dict[int, Scored] = {}
-    loads: dict[int, ServeRequest] = {}
-    plain: dict[int, Request] = {}
     for i, r in enumerate(listed):
-        if isinstance(r, ServeRequest):
-            loads[i] = r
+        if r.task == SERVE:
+            loads.append(i)
         else:
-            plain[i] = r
-            groups.setdefault(family(r) if r.task == "infer" else (i,), []).append(i)
-    done |= dict(zip(loads, score_load(list(loads.values()), tell), strict=True))
+            groups.setdefault(family(r) if r.task == INFERENCE else (i,), []).append(i)
     for members in groups.values():
-        chosen = [plain[i] for i in members]
-        results = score_inference(chosen) if chosen[0].task == "infer" else [score_training(chosen[0])]
+        chosen = [listed[i] for i in members]
+        results = score_inference(chosen) if chosen[0].task == INFERENCE else [score_training(chosen[0])]
         done |= dict(zip(members, results, strict=True))
         if tell:
             tell(len(members))
+    done |= dict(zip(loads, score_load([listed[i] for i in loads], tell), strict=True))
     return [banded(done[i]) for i in range(len(listed))]
 
 
 def is_rate(metric: str) -> bool:
     """True for what is inverse to a time.
 
-    >>> is_rate("decode_tokens_per_s"), is_rate("ttft")
-    (True, False)
+    >>> is_rate("decode_tokens_per_s"), is_rate("mfu"), is_rate("ttft")
+    (True, True, False)
     """
-    return "per_s" in metric
+    return "per_s" in metric or metric in ("mfu", "hfu", "model_tflops_per_gpu")
 
 
 PHASES = {
@@ -265,13 +236,7 @@ def band_phase(metric: str, task: str = "infer") -> str:
     ('prefill', 'step', 'prefill under load')
     """
     phase = PHASES.get(metric, "step")
-    return f"{phase} under load" if task == "serve" else phase
-
-
-def trainer_of(request: Request | ServeRequest) -> str:
-    """The engine row of a training request."""
-    name, _, version = str(request.kwargs["framework"]).partition(" ")
-    return engine_row(name, version)
+    return f"{phase} under load" if task == SERVE else phase
 
 
 def banded(x: Scored) -> Scored:
@@ -279,10 +244,12 @@ def banded(x: Scored) -> Scored:
     r = x.request
     if x.reason or r.metric == "oom":
         return x
-    engine = trainer_of(r) if r.task == "train" else engine_of(r)
-    found = band(band_phase(r.metric, r.task), engine, catalogue.load_device(str(r.kwargs["gpu"])).architecture)
+    device = catalogue.load_device(str(r.kwargs["gpu"]))
+    found = band(band_phase(r.metric, r.task), load_engine(str(r.kwargs["engine"])).runs, device.architecture)
     if found is None:
         return x
+    if r.assumed:
+        found = found._replace(low=found.low**STAND_IN, high=found.high**STAND_IN)
     low, high = around(x.predicted, found, is_rate(r.metric))
     return x._replace(low=float(low), high=float(high))
 
@@ -293,6 +260,8 @@ def generic(reason: str) -> str:
     >>> generic("tp is 3, but it must divide the 32 attention heads of x")
     'tp does not suit the model'
     """
+    if " leaves no memory for a KV cache" in reason:
+        return "the weights leave no memory for a KV cache"
     head = reason.split(" is ", 1)[0]
     return f"{head} does not suit the model" if " but it must " in reason else reason
 
@@ -316,28 +285,67 @@ def verdicts(scored: Sequence[Scored]) -> dict[str, Any]:
     return {"right": right, "borderline": near, "wrong": wrong}
 
 
-def report(outcomes: Sequence[Outcome], scored: Sequence[Scored]) -> dict[str, Any]:
-    """The object that `rooflm validate --json` prints: `summarise` of the scored rows, and the verdicts on memory."""
+def predicted(scored: Iterable[Scored]) -> list[Scored]:
+    """The rows that have a prediction of a value."""
+    return [x for x in scored if not x.reason and x.request.metric != "oom" and np.isfinite(x.predicted)
+            and x.predicted > 0]  # fmt: skip
+
+
+def counted(x: Scored) -> bool:
+    """True for a row whose conditions are complete and known to the catalogue, and that nothing sets apart."""
+    return not x.request.apart and not x.request.assumed
+
+
+def report(outcomes: Sequence[Outcome], scored: Sequence[Scored], by: Sequence[str] = ()) -> dict[str, Any]:
+    """The object that `rooflm validate --json` prints: `summarise` of the rows that count, then by what stands in
+    and by what sets rows apart, and the verdicts on memory. scored: all rows that have a prediction."""
     skipped = [o.reason for o in outcomes if isinstance(o, Skip)]
     skipped += [generic(x.reason) for x in scored if x.reason]
     skipped += [VERDICT for x in scored if x.request.metric == "oom" and not x.reason]
-    kept = [x for x in scored if not x.reason and x.request.metric != "oom"]
+    good = predicted(scored)
+    skipped += ["no prediction"] * (sum(not x.reason and x.request.metric != "oom" for x in scored) - len(good))
+    kept = [x for x in good if counted(x)]
     result = summarise(
         [x.request.measured for x in kept], [x.predicted for x in kept], labels(x.request for x in kept), skipped,
         [x.low for x in kept], [x.high for x in kept],
     )  # fmt: skip
-    load = [x for x in kept if x.request.task == "serve"]
-    return result | {"under_load": by_load(load), "verdicts": verdicts([x for x in scored if not queues(x.request)])}
+    result |= {"rows": len(outcomes), "scored": len(good), "counted": len(kept)}
+    result["assumed"] = grouped((x for x in good if x.request.assumed and not x.request.apart), by_assumed)
+    result["apart"] = grouped((x for x in good if x.request.apart), lambda x: x.request.apart.split("; "))
+    result |= {f"by_{name}": grouped(kept, partial(labelled, name)) for name in by}
+    load = [x for x in kept if x.request.task == SERVE]
+    mine = [x for x in scored if not queues(x.request) and counted(x)]
+    return result | {"under_load": by_load(load), "verdicts": verdicts(mine)}
+
+
+def labelled(column: str, x: Scored) -> list[str]:
+    """The group of a row by a column."""
+    return [label(x.request, column)]
+
+
+def by_assumed(x: Scored) -> list[str]:
+    """What stands in for something in a row, without the names of one row."""
+    found = []
+    for text in x.request.assumed:
+        lacks = text.split(" ", 1)[0] + " not in the catalogue" if " is not in the catalogue" in text else text
+        found.append(text.split(":", 1)[0] if " not stated" in text else lacks)
+    return found
+
+
+def grouped(scored: Iterable[Scored], names: Callable[[Scored], Iterable[str]]) -> dict[str, Any]:
+    """`describe` of rows by each of their names."""
+    groups: dict[str, list[Scored]] = {}
+    for x in scored:
+        for name in names(x):
+            groups.setdefault(name, []).append(x)
+    return {name: figures(xs) for name, xs in sorted(groups.items())}
 
 
 def by_load(scored: Sequence[Scored]) -> dict[str, Any]:
     """Errors of rows measured under load, by engine and metric, and over all engines."""
-    groups: dict[str, list[Scored]] = {}
-    for x in scored:
-        engine = str(x.request.kwargs["engine"])
-        for name in (f"{engine} {x.request.metric}", f"all {x.request.metric}"):
-            groups.setdefault(name, []).append(x)
-    return {name: figures(xs) for name, xs in sorted(groups.items())}
+    return grouped(
+        scored, lambda x: (f"{family_of(engine_of(x.request))} {x.request.metric}", f"all {x.request.metric}")
+    )
 
 
 def figures(scored: Sequence[Scored]) -> dict[str, float | int | None]:
@@ -346,32 +354,31 @@ def figures(scored: Sequence[Scored]) -> dict[str, float | int | None]:
     return describe(*zip(*values, strict=True))
 
 
-def queues(request: Request | ServeRequest) -> bool:
+def queues(request: Request) -> bool:
     """True where the engine lets requests wait that do not fit, so that a run says nothing about memory."""
-    if request.task != "infer":
-        return request.task == "serve"
+    if request.task != INFERENCE:
+        return request.task == SERVE
     try:
-        return load_engine(engine_of(request)).waves
+        return load_engine(engine_of(request)).room.waves
     except RooflmError:
         return False
 
 
 def why(x: Scored) -> str:
-    """What sets a row apart, in words: rounds of its batch, what nobody measured, what the reader had to assume."""
-    doubt = distrusted(x.request) if isinstance(x.request, Request) else ""
-    facts = [doubt] if doubt else []
+    """What sets a row apart, in words: its doubt, rounds of its batch, what nobody measured, what had to stand in."""
+    facts = [x.request.apart] if x.request.apart else []
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.0f} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
     if catalogue.load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")
-    facts += [str(n) for n in x.request.notes]
+    facts += x.request.assumed
     return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"
 
 
-def requests_of(outcomes: Iterable[Outcome]) -> list[Request | ServeRequest]:
+def requests_of(outcomes: Iterable[Outcome]) -> list[Request]:
     """The rows that can be scored."""
     return [o for o in outcomes if not isinstance(o, Skip)]
 
 
-__all__ = ["Scored", "Skip", "engine_row", "report", "requests_of", "score", "verdicts", "why"]
+__all__ = ["TRAIN", "Scored", "Skip", "report", "requests_of", "score", "verdicts", "why"]

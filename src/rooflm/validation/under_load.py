@@ -1,290 +1,100 @@
-"""Published runs under load as simulations: which options each ran with, and what the simulator says of it.
-
-Options come from the engines' documentation and the published benchmark scripts, never from the figures themselves.
-"""
+"""Rows measured under load -> what `rooflm.serve` says of them; one simulated run for all figures of a run."""
 
 from __future__ import annotations
 
 import json
-import math
-import tomllib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib import resources
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import RELEASE, load_engine, releases
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.deploy import make_pool, make_server, server_options
-from rooflm.serving.server import Server
-from rooflm.serving.simulate import Pool, simulate
-from rooflm.serving.workload import Requests, closed_loop, open_loop
-from rooflm.validation.request import ServeRequest
-
-APART = ("mtp-suspect", "anomalous", "precision-unstated", "layout-doubtful")
-"""Flags of rows that are scored apart and never fitted."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One measured run under load: what ran, how many clients, and the measured means (s)."""
-
-    id: str
-    kwargs: dict[str, Any]
-    group: tuple[str, str]
-    engine: str
-    version: str
-    concurrency: int
-    spread: tuple[float, float]
-    ttft: float
-    tpot: float
-    flags: tuple[str, ...]
-    facts: tuple[tuple[str, Any], ...] = ()
-
-
-def cases(outcomes: Iterable[Any], source: str = "aic") -> list[Case]:
-    """Runs of a source that print both TTFT and TPOT, joined from their rows; the same figures twice count once."""
-    joined: dict[tuple[Any, ...], dict[str, float]] = {}
-    first: dict[tuple[Any, ...], Any] = {}
-    count: dict[tuple[Any, ...], int] = {}
-    for r in outcomes:
-        if getattr(r, "source", "") != source or not getattr(r, "concurrency", None):
-            continue
-        base: tuple[Any, ...] = (
-            tuple(sorted((k, str(v)) for k, v in r.kwargs.items())),
-            r.concurrency,
-            r.spread,
-            r.flags,
-        )
-        base = (*base, tuple(sorted(r.facts.items())))
-        # repeats of one configuration follow each other: the n-th TTFT belongs to the n-th TPOT
-        turn = count[(*base, r.metric)] = count.get((*base, r.metric), 0) + 1
-        joined.setdefault((*base, turn), {})[r.metric] = r.measured
-        first.setdefault((*base, turn), r)
-    out = []
-    for key, values in joined.items():
-        if {"ttft", "tpot"} <= set(values):
-            r = first[key]
-            version = str(r.kwargs.get("engine_version", ""))
-            kwargs = {k: v for k, v in r.kwargs.items() if k not in ("engine", "engine_version", "gpus")}
-            facts = tuple(sorted(r.facts.items()))
-            out.append(
-                Case(
-                    *(r.id, kwargs, r.group, str(r.kwargs["engine"]), version, int(r.concurrency), r.spread),
-                    *(values["ttft"], values["tpot"], r.flags, facts),
-                )
-            )
-    return out
-
-
-@lru_cache
-def recipes() -> list[dict[str, Any]]:
-    """What the scripts of published campaigns set (data/calibration/serving.toml)."""
-    text = resources.files("rooflm").joinpath("data/calibration/serving.toml").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = tomllib.loads(text)["recipe"]
-    return found
-
-
-OLDER = {("trtllm", "0"): "trtllm-0.17"}
-"""(Engine, what a release begins with) -> row of releases before those that its constants were fitted on."""
-
-
-def engine_row(case: Case) -> str:
-    """The engine's row of a run, with its release where constants of it were fitted."""
-    own = OLDER.get((case.engine, release(case).partition(".")[0]), case.engine)
-    version = release(case)
-    return f"{own}{RELEASE}{version}" if version in releases(own) else own
-
-
-def recipe(case: Case) -> dict[str, Any]:
-    """What the script of a run's campaign sets (data/calibration/serving.toml, [[recipe]]): the first row that fits its
-    engine, release, model, card, weight type, lengths and tensor group; nothing where none does."""
-    k = case.kwargs
-    lengths = f"{k['prompt']}x{k['output']}"
-    for row in recipes():
-        fits = (
-            row["engine"] == case.engine
-            and case.version in row.get("releases", case.version).split(" ")
-            and case.group[0].startswith(tuple(row.get("models", case.group[0]).split(" ")))
-            and k["gpu"].startswith(tuple(row.get("cards", k["gpu"]).split(" ")))
-            and str(k["quant"]).startswith(row.get("weights", ""))
-            and row.get("lengths", lengths) == lengths
-            and k["tp"] < row.get("below", math.inf)
-            and row.get("facts", {}).items() <= dict(case.facts).items()
-        )
-        if fits:
-            return dict(row)
-    return {}
-
-
-def amount(text: Any, case: Case) -> Any:
-    """A number of a recipe: itself, or a sum of clients, prompt, output and whole numbers; polls: SGLang's
-    --scheduler-recv-interval as its recipes set it, 10 and from 16 clients on 30."""
-    if not isinstance(text, str):
-        return text
-    known = {
-        "clients": case.concurrency,
-        "prompt": case.kwargs["prompt"],
-        "output": case.kwargs["output"],
-        "polls": 10 if case.concurrency < 16 else 30,
-    }
-    terms = text.split(" + ")
-    if not all(t in known or t.isdigit() for t in terms):
-        return text
-    return sum(known[t] if t in known else int(t) for t in terms)
-
-
-def options(case: Case) -> dict[str, Any]:
-    """Server options of a published run: the engine's documentation, then its campaign's script."""
-    own = {name: amount(value, case) for name, value in recipe(case).get("options", {}).items()}
-    least = own.pop("least", 0)
-    found = server_options(load_engine(case.engine), load_device(case.kwargs["gpu"])) | own
-    return found | {"budget": max(found["budget"], least)}
-
-
-def release(case: Case) -> str:
-    """The engine's release: as printed with the run, or that of its campaign's image."""
-    return case.version or str(recipe(case).get("release", ""))
-
-
-def cache_type(case: Case) -> str | None:
-    """The scheme with the cache's type: that of the campaign's script; else fp8 where TensorRT-LLM and vLLM run a
-    quantised checkpoint, and 16 bits in SGLang."""
-    quant = case.kwargs["quant"]
-    if quant is None or "kv" in quant:
-        return quant
-    usual = "kv8" if case.engine != "sglang" and quant.startswith(("fp8", "nvfp4")) else ""
-    return f"{quant}{recipe(case).get('kv', usual)}"
-
-
-def scenario(case: Case) -> Scenario:
-    """The scenario of a run, with the constants of its release."""
-    kwargs = {k: v for k, v in case.kwargs.items() if v is not None} | {"quant": cache_type(case)}
-    s = build_inference(**kwargs, batch=case.kwargs.get("dp", 1), engine=engine_row(case)).scenario
-    return replace(s, engine=replace(s.engine, captured=recipe(case).get("captured", s.engine.captured)))
-
-
-def load(case: Case, requests: int | None = None) -> Requests:
-    """The load of a run: ten requests a client, lengths spread as in the campaign."""
-    k = case.kwargs
-    return closed_loop(
-        case.concurrency, requests or 10 * case.concurrency, k["prompt"], k["output"], case.spread, seed=1
-    )
-
-
-def scored(items: Sequence[Case]) -> list[Case]:
-    """Runs without a flag that sets them apart."""
-    return [c for c in items if not set(c.flags) & set(APART)]
-
-
-def means(pool: Pool, requests: Requests) -> tuple[float, float]:
-    """(mean TTFT, mean TPOT) of a load on one replica."""
-    records = simulate(requests, (pool,)).records
-    first, end, sent = (np.frombuffer(x, dtype=float) for x in (records.first, records.end, records.arrival))
-    steps = np.maximum(np.asarray(records.output) - 1, 1)
-    return float(np.nanmean(first - sent)), float(np.nanmean((end - first) / steps))
-
-
-def server_of(case: Case, s: Scenario) -> Server:
-    """The server of a run."""
-    return make_server({"request": float(s.engine.request), "front": float(s.engine.front), **options(case)})
-
-
-def predict_case(case: Case) -> tuple[float, float]:
-    """(mean TTFT, mean TPOT) of a run with the shipped constants. Raises RooflmError where it cannot run."""
-    s = scenario(case)
-    server = server_of(case, s)
-    longest = case.kwargs["prompt"] + case.kwargs["output"]
-    return means(make_pool(s, server, longest, case.concurrency), load(case))
-
+from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve
+from rooflm.validation.request import Request
+from rooflm.validation.sizes import model_argument
 
 MOST = 1024
-"""Clients that stand for maximum load where a source states no concurrency."""
+"""Clients a data-parallel rank that stand for maximum load."""
+EACH = 3
+"""Requests a client at maximum load where the row does not say."""
+SEED = 1
+LARGEST = {"prompt": 10_000_000, "output": 10_000_000, "budget": 10_000_000, "concurrency": 200_000,
+           "requests": 1_000_000}  # fmt: skip
+"""Most of each that a row may ask of the simulator: it holds every request, and a time for every length."""
 
 
-def figures(request: Any) -> dict[str, float]:
-    """What the simulator says of a validation.ServeRequest, whichever metric it holds, in SI: ttft, tpot (means, s) and
-    output_tokens_per_s (all GPUs).
-
-    Closed loop at its concurrency; open loop at its rate; neither: as many clients as the KV memory and the running
-    limit hold (at most 1024). Raises RooflmError where it cannot run.
-    """
-    kwargs = {k: v for k, v in request.kwargs.items() if k not in ("engine", "engine_version", "gpus")}
-    engine = str(request.kwargs.get("engine", "vllm"))
-    case = Case(
-        request.id, kwargs, request.group, engine, str(request.kwargs.get("engine_version", "")),
-        int(request.concurrency or MOST), request.spread, 0.0, 0.0, request.flags, tuple(sorted(request.facts.items())),
-    )  # fmt: skip
-    prompt, output = kwargs["prompt"], kwargs["output"]
-    if request.concurrency:
-        ttft, tpot = predict_case(case)
-        rate = case.concurrency * output / (ttft + tpot * (output - 1))
-        return {"ttft": ttft, "tpot": tpot, "output_tokens_per_s": rate}
-    s = scenario(case)
-    pool = make_pool(s, server_of(case, s), prompt + output, MOST)
-    if request.rate:
-        sent = open_loop(request.rate, int(request.requests or 500), prompt, output, request.spread, 1)
-    else:
-        sent = closed_loop(MOST, int(request.requests or 3 * MOST), prompt, output, request.spread, 1)
-    ttft, tpot = means(pool, sent)
-    rate = float(np.sum(sent.output)) / simulate(sent, (pool,)).duration
-    return {"ttft": ttft, "tpot": tpot, "output_tokens_per_s": rate}
+def arguments(request: Request) -> dict[str, Any]:
+    """The keyword arguments of `rooflm.serve` for a row."""
+    k = dict(request.kwargs)
+    k["model"] = model_argument(k["model"])
+    if k.get("concurrency") == "max":
+        clients = MOST * int(k.get("dp") or 1)
+        k["concurrency"], k["requests"] = clients, k.get("requests") or EACH * clients
+    elif k.get("rate") and not k.get("requests"):
+        k["requests"] = 500
+    gpus, inner = k.pop("gpus", None), (k.get("tp") or 1) * (k.get("pp") or 1) * (k.get("cp") or 1)
+    if gpus and not k.get("tp") and not k.get("pp"):
+        k["gpus"] = gpus
+    elif gpus and gpus != inner * (k.get("dp") or 1) and not k.get("dp"):
+        k["replicas"] = k.get("replicas") or max(1, round(gpus / inner))
+    for name, most in LARGEST.items():
+        asked = k.get("options", {}).get(name, 0) if name == "budget" else k.get(name) or 0
+        if asked > most:
+            raise RooflmError(f"{name} is {asked:g}, but at most {most:,} are simulated")
+    return k | {"seed": SEED}
 
 
-def predict_row(request: Any) -> float:
-    """The figure of `figures` that a validation.ServeRequest measured. Raises RooflmError where it cannot run."""
-    return figures(request)[request.metric]
+def scenario(request: Request) -> Scenario:
+    """The scenario of a row, of one sequence a data-parallel rank."""
+    k = {n: v for n, v in arguments(request).items() if n not in (*LOAD, "options", "replicas", "prefill_replicas")}
+    return build_inference(**k, batch=int(k.get("dp") or 1)).scenario
 
 
-REASONS = {
-    "mtp-suspect": "under load: multi-token prediction suspected, not stated",
-    "anomalous": "under load: contradicts its own neighbours",
-    "precision-unstated": "under load: precision not stated",
-    "layout-doubtful": "under load: split over GPUs in doubt",
-}
-"""Flag of a row whose conditions are not known -> why it is not scored (decided before any prediction)."""
-NEEDED = ("model", "gpu", "tp", "prompt", "output")
-"""What a run must state to be simulated."""
+def deployment(request: Request) -> tuple[Deployment, Any]:
+    """The pools of a row and its load, before anything is simulated: for fits, which simulate them again and again."""
+    k = arguments(request)
+    options, replicas = k.pop("options", {}), k.pop("replicas", 1)
+    load = make_requests(k.pop("prompt"), k.pop("output"), **{n: k.pop(n) for n in LOAD if n in k})
+    k |= {"batch": int(k.get("dp") or 1), "prompt": int(np.max(load.prompt)), "output": int(np.max(load.output))}
+    return deploy(build_inference(**k), load, replicas, options=options), load
 
 
-def barred(request: ServeRequest) -> str:
-    """Why a row under load is not scored, or an empty text."""
-    if any(request.kwargs.get(k) is None for k in NEEDED):
-        return "under load: split or lengths not stated"
-    return next((REASONS[f] for f in request.flags if f in REASONS), "")
+def figures(request: Request) -> dict[str, float]:
+    """What the simulator says of a row, whichever metric it holds: ttft and tpot (means, s), output_tokens_per_s (all
+    devices), latency_s (mean, s), memory is not among them. Raises RooflmError where it cannot run."""
+    served = serve(**arguments(request))
+    found = served.summary.values
+    return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
+            "output_tokens_per_s": found["output_tokens_per_s"]}  # fmt: skip
 
 
-def run_of(request: ServeRequest) -> str:
+def run_of(request: Request) -> str:
     """What rows must share to be figures of one simulated run."""
-    load = (request.concurrency, request.rate, request.requests, request.spread, request.flags)
-    return json.dumps((request.kwargs, load, request.facts), sort_keys=True, default=str)
+    return json.dumps((request.kwargs, request.release), sort_keys=True, default=str)
 
 
-def predict_load(
-    requests: Sequence[ServeRequest], tell: Callable[[int], None] | None = None
-) -> list[tuple[float, str]]:
-    """(prediction in SI, reason why there is none) of each row, in order. tell: called with the rows done since."""
+def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[tuple[float, str]]:
+    """(prediction, reason why there is none) of each row, in order. tell: called with the rows done since."""
     done: dict[str, dict[str, float] | str] = {}
     result = []
     for r in requests:
         if tell:
             tell(1)
-        why = barred(r)
-        if why:
-            result.append((float("nan"), why))
-            continue
         run = run_of(r)
         if run not in done:
             try:
                 done[run] = figures(r)
             except RooflmError as error:
                 done[run] = str(error)
+            except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError, MemoryError) as error:
+                done[run] = f"not predicted: {type(error).__name__} in the simulator"
         found = done[run]
-        result.append((float("nan"), found) if isinstance(found, str) else (found[r.metric], ""))
+        if isinstance(found, str):
+            result.append((float("nan"), found))
+        elif r.metric not in found:
+            result.append((float("nan"), f"metric {r.metric} is not predicted under load"))
+        else:
+            result.append((found[r.metric], ""))
     return result

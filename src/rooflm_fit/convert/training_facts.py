@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rooflm.validation.request import Request
-
-RUNS = Path(__file__).parents[2] / "data" / "published" / "training-runs.toml"
+RUNS = Path(__file__).parent / "training_runs.toml"
 
 NODE = 8
 """GPUs of a node in every source that prints its network by node."""
@@ -43,6 +42,21 @@ FP8_ATTENTION = 740 / 1200
 """Time of fp8 attention over 16 bits: FlashAttention-3 (arXiv 2407.08608) reaches 740 TFLOP/s and close to 1200."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """A training run as its table prints it: source, framework and release, resolved model and GPU, sharding and type
+    of products, and what its row says beyond that."""
+
+    source: str
+    framework: str
+    release: str = ""
+    model: str = ""
+    gpu: str = ""
+    zero: str | int | None = None
+    dtype: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
 @cache
 def _runs() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = tomllib.loads(RUNS.read_text(encoding="utf-8"))["run"]
@@ -58,25 +72,20 @@ def release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def run_facts(request: Request) -> dict[str, Any]:
-    """What data/published/training-runs.toml says of a run; later entries over earlier ones.
+def run_facts(run: Run) -> dict[str, Any]:
+    """What training_runs.toml says of a run; later entries over earlier ones.
 
-    >>> k = {"dtype": "mxfp8"}
-    >>> r = Request("x", "MBR", "train", "step_time_s", 1.0, k, ("kimi-k2", "gb300"), "megatron-bridge 26.04")
-    >>> run_facts(r)
+    >>> run_facts(Run("MBR", "megatron-bridge", "26.04", "kimi-k2", "gb300", dtype="mxfp8"))
     {'dispatcher': 'flex', 'graphs': 'none', 'recompute': ['mla_up_proj']}
     """
-    framework, _, version = request.engine.partition(" ")
     found: dict[str, Any] = {}
     for row in _runs():
-        if row["framework"] != framework or (not version and {"first", "last"} & row.keys()):
+        if row["framework"] != run.framework or (not run.release and {"first", "last"} & row.keys()):
             continue
-        named = request.group[0].startswith(tuple(row["models"])) and request.group[1].startswith(
-            tuple(row.get("cards", [""]))
-        )
-        since = release(row.get("first", "0")) <= release(version or "0") <= release(row.get("last", "99"))
-        since = since and request.kwargs.get("zero") in row.get("sharding", [request.kwargs.get("zero")])
-        if named and since and request.kwargs.get("dtype") in row.get("dtypes", [request.kwargs.get("dtype")]):
+        named = run.model.startswith(tuple(row["models"])) and run.gpu.startswith(tuple(row.get("cards", [""])))
+        since = release(row.get("first", "0")) <= release(run.release or "0") <= release(row.get("last", "99"))
+        since = since and run.zero in row.get("sharding", [run.zero])
+        if named and since and run.dtype in row.get("dtypes", [run.dtype]):
             found |= {k: v for k, v in row.items() if k in KNOWN}
     return found
 
@@ -114,24 +123,19 @@ def said_inputs(facts: dict[str, Any]) -> dict[str, Any]:
     return sets
 
 
-def inputs(request: Request) -> dict[str, Any]:
-    """{path: value} for `build_training(sets=...)`.
+def inputs(run: Run) -> dict[str, Any]:
+    """{path: value} that a run's row and its scripts say.
 
-    >>> r = Request("x", "TT", "train", "step_time_s", 1.0, {}, ("m", "g"), "e", facts={"async_tp": True})
-    >>> inputs(r)
+    >>> inputs(Run("TT", "torchtitan", facts={"async_tp": True}))
     {'engine.tp_overlap': 0.7}
     """
-    facts = request.facts
+    facts = run.facts
     sets: dict[str, Any] = {}
     bandwidth = network_bandwidth(str(facts.get("network", "")))
     if bandwidth is not None:
         sets["cluster.tiers.1.bandwidth"] = bandwidth
     if facts.get("async_tp"):
         sets["engine.tp_overlap"] = ASYNC_TP
-    eager = request.source == "TT" and not facts.get("compile") and request.kwargs.get("dtype") == "bf16"
-    if eager:  # 8-bit training in torchtitan needs the compiler
-        sets["engine.fused"] = False
-    sets |= said_inputs(run_facts(request) | facts)
-    if facts.get("recompute_layers"):
-        sets |= {"mapping.recompute": "block", "mapping.recompute_layers": facts["recompute_layers"]}
-    return sets
+    if run.source == "TT" and not facts.get("compile") and run.dtype == "bf16":
+        sets["engine.fused"] = False  # 8-bit training in torchtitan needs the compiler
+    return sets | said_inputs(run_facts(run) | facts)

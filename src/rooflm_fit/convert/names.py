@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.validation.request import Unusable
+from rooflm.errors import RooflmError
+from rooflm_fit.convert.cells import Unusable
 
 
 @lru_cache
 def table() -> dict[str, Any]:
     """aliases.toml, with the keys of its name tables normalised."""
-    file = resources.files("rooflm.validation.readers").joinpath("aliases.toml")
-    raw = tomllib.loads(file.read_text(encoding="utf-8"))
-    for section in ("models", "gpus"):
+    raw = tomllib.loads((Path(__file__).parent / "aliases.toml").read_text(encoding="utf-8"))
+    for section in ("models", "gpus", "counts"):
         raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
     raw["gpus_of"] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw["gpus_of"].items()}
     return raw
@@ -59,10 +59,18 @@ def gpu(name: str, source: str = "") -> str:
     if target is None:
         rules = (r["name"] for r in table()["gpu_patterns"] if re.search(r["match"], name, re.IGNORECASE))
         target = next(rules, name)
-    found = catalogue.aliases("gpu").get(catalogue.normalise(target))
-    if found is None:
-        raise Unusable(f"unknown gpu {name}")
-    return found
+    try:
+        return catalogue.resolve("gpu", target)
+    except RooflmError:
+        raise Unusable(f"unknown gpu {name}") from None
+
+
+def rule_of(name: str, source: str = "") -> dict[str, Any]:
+    """The first rule of aliases.toml that an engine's text matches (empty where none does)."""
+    for rule in table()["engines"]:
+        if source in rule.get("sources", [source]) and re.fullmatch(rule["match"], name, re.IGNORECASE):
+            return dict(rule)
+    return {}
 
 
 @lru_cache(maxsize=4096)

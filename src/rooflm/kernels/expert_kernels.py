@@ -1,0 +1,80 @@
+"""Which expert kernels an engine can take on a card: of several it takes the fastest, as its autotuner does.
+
+The tables hold several kinds a card and data type (CUTLASS, Triton, Marlin, DeepGEMM, TensorRT-LLM's own), measured in
+one engine or another. An engine has those that were measured in it, and those that it makes itself and others borrow
+(FlashInfer brings TensorRT-LLM's kernels to vLLM and SGLang). A data type that nobody measured in it, it runs on a
+family that it has, as measured in another engine.
+
+Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
+vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from rooflm.kernels.constants import _entries, _Entry, _parse, typed
+from rooflm.kernels.moe import MoEConstants, fitted
+
+OTHER = ("plain", "untuned")
+"""Kernels of another purpose (no gate projection), or that ran without tuning."""
+LIBRARIES = ("openai",)
+"""Families that every engine brings: OpenAI's Triton kernels for 4-bit experts (TensorRT-LLM documentation, "Deployment
+guide for gpt-oss", MoE backend TRITON on Hopper; SGLang, moe_runner_backend triton_kernel; vLLM's default there)."""
+WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
+"""Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
+
+
+class Choice(NamedTuple):
+    """A kernel: the data type that it computes in (its name in the tables) and its constants."""
+
+    dtype: str
+    constants: MoEConstants
+
+
+def _on(gpu: str) -> list[_Entry]:
+    """The measured kernels of a card."""
+    return [e for e in _entries("moe") if e.kernel not in OTHER and e.gpu == gpu]
+
+
+def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
+    """One entry an engine and family: without expert parallelism the fit to such rows, where there is one."""
+    kinds: dict[tuple[str, str, str], dict[str, _Entry]] = {}
+    for e in entries:
+        kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e
+    found = []
+    for own in kinds.values():
+        rest = {k: e for k, e in own.items() if k != "tp"}
+        found += [own["tp"]] if "tp" in own and not expert_parallel else list(rest.values())
+    return found
+
+
+@cache
+def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> tuple[Choice, ...]:
+    """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
+    generation (`kernels.moe.fitted`).
+
+    >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
+    ['fp8_block']
+    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1  # CUTLASS' are slow for few rows
+    True
+    """
+    here = _on(gpu)
+    found: list[_Entry] = []
+    for kind in (dtype, *WIDER.get(dtype, ())):
+        same = [e for e in here if e.dtype == kind]
+        own = [e for e in same if engine in (e.engine, e.family) or e.family in LIBRARIES]
+        if not any(e.engine == engine for e in own):
+            families = {e.family for e in here if e.engine == engine}
+            own += [e for e in same if e.family in families and e not in own]
+        found += _tuned(own, expert_parallel)
+    if not any(e.dtype == dtype for e in found):
+        usual = fitted(gpu=gpu, generation=generation, engine=engine, dtype=dtype, expert_parallel=expert_parallel)
+        return (Choice(dtype, usual[0]), *_read(found))
+    return _read(found)
+
+
+def _read(entries: list[_Entry]) -> tuple[Choice, ...]:
+    """Entries with their constants."""
+    return tuple(Choice(e.dtype, typed(MoEConstants, _parse("moe", e.text))) for e in entries)

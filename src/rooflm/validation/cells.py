@@ -1,0 +1,105 @@
+"""Cells of a table as values; a cell that is no such value makes its row unusable."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rooflm.validation.columns import COLUMNS, SERVER_OPTIONS, SETTING, Column
+from rooflm.validation.request import Unusable
+
+LONGEST = 2000
+"""Characters of a cell that are read."""
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_TRUE, _FALSE = ("yes", "true", "1", "on"), ("no", "false", "0", "off")
+
+
+def number(cell: str) -> float | None:
+    """A finite number, or None (blank, words, nan, inf).
+
+    >>> number("1,024.5"), number("max"), number("")
+    (1024.5, None, None)
+    """
+    plain = cell.strip().replace(",", "")
+    if not _NUMBER.fullmatch(plain):
+        return None
+    value = float(plain)
+    return value if math.isfinite(value) else None
+
+
+def value_of(column: Column, cell: str) -> Any:
+    """A cell of a column as its kind says. Unusable where it is none.
+
+    >>> value_of(COLUMNS["tp"], "8"), value_of(COLUMNS["spread"], "0.8,1"), value_of(COLUMNS["sp"], "yes")
+    (8, (0.8, 1.0), True)
+    """
+    if column.kind == "text":
+        return cell
+    if column.kind == "names":
+        return tuple(p.strip() for p in cell.split(",") if p.strip())
+    if column.kind == "flag":
+        low = cell.lower()
+        if low not in _TRUE + _FALSE:
+            raise Unusable(f"{column.name} is neither yes nor no")
+        return low in _TRUE
+    if column.kind == "pair":
+        ends = [number(p) for p in re.split(r"[,;]", cell)]
+        if len(ends) != 2 or ends[0] is None or ends[1] is None:
+            raise Unusable(f"{column.name} is no pair of numbers such as 0.8,1")
+        return ends[0], ends[1]
+    if column.kind == "load" and cell.lower() == "max":
+        return "max"
+    found = number(cell)
+    if found is None or found < 0:
+        raise Unusable(f"{column.name} is not a number of at least 0")
+    if column.kind in ("whole", "load"):
+        if found != int(found) or found > 1e15:
+            raise Unusable(f"{column.name} is not a whole number")
+        return int(found)
+    return found
+
+
+def plain_value(text: str) -> Any:
+    """What stands after PATH= : a number, true or false, a name.
+
+    >>> plain_value("0.7"), plain_value("true"), plain_value("static")
+    (0.7, True, 'static')
+    """
+    low = text.strip().lower()
+    if low in ("true", "false"):
+        return low == "true"
+    found = number(text)
+    return text.strip() if found is None else found
+
+
+def settings_of(row: Mapping[str, str]) -> dict[str, Any]:
+    """{path: value} of the column `sets` and of every column `set:PATH`.
+
+    >>> settings_of({"sets": "engine.step=0.001; training.master=false", "set:quant.kv_bits": "8"})
+    {'engine.step': 0.001, 'training.master': False, 'quant.kv_bits': 8.0}
+    """
+    found: dict[str, Any] = {}
+    for piece in row.get("sets", "").split(";"):
+        path, equals, value = piece.partition("=")
+        if not piece.strip():
+            continue
+        if not equals or not path.strip() or not value.strip():
+            raise Unusable("sets is not PATH=VALUE;PATH=VALUE")
+        found[path.strip()] = plain_value(value)
+    named = {k.removeprefix(SETTING): v for k, v in row.items() if k.startswith(SETTING) and v}
+    return found | {path: plain_value(v) for path, v in named.items()}
+
+
+def arguments(row: Mapping[str, str], task: str) -> dict[str, Any]:
+    """The arguments of a command that a row states: its columns, `sets` and, under load, `options` of the server."""
+    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for name, column in COLUMNS.items():
+        cell = row.get(name, "")
+        if not cell or task not in column.read or name == "sets":
+            continue
+        (options if name in SERVER_OPTIONS else found)[name] = value_of(column, cell)
+    sets = settings_of(row)
+    return found | ({"sets": sets} if sets else {}) | ({"options": options} if options else {})

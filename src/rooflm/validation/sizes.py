@@ -1,0 +1,129 @@
+"""A model given by its sizes alone, and what stands in for a model or device that no catalogue holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import lru_cache
+from typing import Any
+
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
+from rooflm.catalogue.models import load_model
+from rooflm.errors import RooflmError
+
+NEEDED = ("layers", "hidden", "heads", "ffn")
+"""Sizes that make a model."""
+
+
+def model_from_sizes(sizes: dict[str, Any]) -> Model:
+    """Attention and MLP (or expert) blocks from layers, hidden, heads and ffn; the other sizes where they are given.
+
+    norm "layer" brings biases everywhere, as in GPT.
+
+    >>> from rooflm.catalogue.model import parameters
+    >>> sizes = {"layers": 48, "hidden": 6144, "heads": 64, "kv_heads": 64, "ffn": 24576, "vocab": 51200}
+    >>> model = model_from_sizes(sizes | {"gated": False, "positions": 2048, "tied": True, "norm": "layer"})
+    >>> round(float(parameters(model)) / 1e9, 2)  # Korthikanti et al. 2022: "22B"
+    22.07
+    """
+    biased = sizes.get("norm") == "layer"
+    attention = Attention(
+        heads=sizes["heads"],
+        kv_heads=sizes.get("kv_heads") or sizes["heads"],
+        head_dim=sizes.get("head_dim") or sizes["hidden"] // sizes["heads"],
+        window=sizes.get("window") or INF,
+        bias=biased,
+        out_bias=biased,
+        rope=not sizes.get("positions", 0),
+    )
+    gated = bool(sizes.get("gated", True))
+    dense = MLP(sizes["ffn"], gated=gated, bias=biased)
+    blocks: tuple[Block, ...] = (Block(sizes["layers"], attention, dense),)
+    if sizes.get("experts"):
+        width = sizes.get("expert_ffn") or sizes["ffn"]
+        experts = MoE(sizes["experts"], sizes.get("top_k") or 1, width, sizes.get("shared_ffn", 0), gated=gated)
+        first = int(sizes.get("dense_layers", 0))
+        blocks = (Block(sizes["layers"] - first, attention, experts),)
+        blocks = (Block(first, attention, dense), *blocks) if first else blocks
+    return Model(
+        name=str(sizes.get("name", "unnamed")),
+        hidden=sizes["hidden"],
+        vocab=sizes.get("vocab") or 32000,
+        blocks=blocks,
+        positions=sizes.get("positions", 0),
+        tied=bool(sizes.get("tied", False)),
+        norm=str(sizes.get("norm", "rms")),
+    )
+
+
+@lru_cache
+def _counts() -> dict[str, tuple[float, float]]:
+    """Every model of the catalogue with its parameters, and those that a token uses."""
+    models = {name: load_model(name) for name in catalogue.names("model")}
+    return {name: (float(parameters(m)), float(parameters(m, active=True))) for name, m in models.items()}
+
+
+def nearest_model(params: float, active: float = 0.0) -> str:
+    """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
+
+    >>> nearest_model(176e9), nearest_model(30.5e9, 3.3e9)
+    ('bloom-176b', 'qwen3-30b-a3b')
+    """
+    used = active or params
+    return min(_counts().items(), key=lambda kv: (abs(math.log(kv[1][0] / params)) + abs(math.log(kv[1][1] / used)),
+                                                  kv[0]))[0]  # fmt: skip
+
+
+@lru_cache
+def _figures() -> dict[str, dict[str, float]]:
+    """Every device of the catalogue with its dense 16-bit rate, bandwidth and memory."""
+    found = {}
+    for name in catalogue.names("gpu"):
+        d = catalogue.load_device(name)
+        peak = float(d.peak.get("bf16") or d.peak.get("fp16") or max(d.peak.values()))
+        found[name] = {"peak": peak, "bandwidth": float(d.dram.bandwidth), "memory": float(d.dram.size)}
+    return found
+
+
+def nearest_device(own: dict[str, float]) -> str:
+    """The device of the catalogue nearest in the figures that are given (ratio of rates, bandwidths and sizes).
+
+    >>> nearest_device({"bandwidth": 2.04e12, "memory": 80 * 2.0**30, "peak": 312e12})
+    'a100-sxm-80gb'
+    """
+    if not own:
+        raise RooflmError("a device without figures has no nearest one: give peak, bandwidth or memory")
+
+    def far(name: str) -> float:
+        return sum(abs(math.log(own[k] / _figures()[name][k])) for k in own)
+
+    return min(_figures(), key=lambda name: (far(name), name))
+
+
+def device_settings(like: str, own: dict[str, float]) -> dict[str, float]:
+    """{path: value} that give a device of the catalogue another's figures: peaks all scaled alike.
+
+    >>> device_settings("a100-sxm-80gb", {"bandwidth": 1e12})
+    {'cluster.device.dram.bandwidth': 1000000000000.0}
+    """
+    sets: dict[str, float] = {}
+    if "peak" in own:
+        scale = own["peak"] / _figures()[like]["peak"]
+        peaks = catalogue.load_device(like).peak
+        sets |= {f"cluster.device.peak.{dtype}": float(p) * scale for dtype, p in peaks.items()}
+    if "bandwidth" in own:
+        sets["cluster.device.dram.bandwidth"] = own["bandwidth"]
+    if "memory" in own:
+        sets["cluster.device.dram.size"] = own["memory"]
+    return sets
+
+
+@lru_cache(maxsize=256)
+def _model_of(text: str) -> Model:
+    return model_from_sizes(json.loads(text))
+
+
+def model_argument(model: Any) -> Any:
+    """The `model` argument of a command: a name as it is, sizes as a Model (the same one for the same sizes)."""
+    return _model_of(json.dumps(model, sort_keys=True)) if isinstance(model, dict) else model

@@ -1,0 +1,369 @@
+"""A table of measured runs -> Requests. The columns are those of `columns.COLUMNS`; nothing is known of any source.
+
+A row that lacks what a prediction needs becomes a Skip with a short, stable reason. A model, device or engine that no
+catalogue holds is made from the row's own sizes, or the nearest row stands in, and the request says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import RELEASE, releases
+from rooflm.errors import RooflmError, near_matches
+from rooflm.validation import sizes
+from rooflm.validation.cells import LONGEST, arguments, number
+from rooflm.validation.columns import (
+    CARD_SIZES,
+    COLUMNS,
+    INFER,
+    METRIC_NAMES,
+    MODEL_SIZES,
+    SERVE,
+    SETTING,
+    TRAIN,
+    UNITS,
+    of_task,
+)
+from rooflm.validation.request import Outcome, Request, Skip, Unusable
+
+OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_fsdp"}
+"""Columns of the format that `scripts/convert-published` reads."""
+DEFAULT_ENGINE = {INFER: "vllm", SERVE: "vllm", TRAIN: "megatron"}
+"""The engine that each command takes where none is named."""
+LOADS = ("concurrency", "rate", "replicas", "prefill_replicas", "spread", "requests")
+ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
+
+
+def published_tables() -> list[Path]:
+    """The project's own tables of published figures."""
+    folder = Path(str(resources.files("rooflm").joinpath("data/published")))
+    return sorted(folder.glob("*.csv"))
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
+    """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
+    where = Path(path)
+    try:
+        content = where.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise RooflmError(f"{where} cannot be read: {error.strerror}") from None
+    return parse(content.replace("\0", ""), str(where))
+
+
+def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[Outcome]:
+    """The rows of tables (none named: the shipped ones), of some sources where they are named. RooflmError where a
+    source has no row."""
+    paths = [Path(f) for f in files] or published_tables()
+    outcomes = [o for path in paths for o in read_rows(path)]
+    known = {o.source for o in outcomes}
+    for name in sources:
+        if name not in known:
+            near = near_matches(name, known) or sorted(known)[:8]
+            raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
+    return [o for o in outcomes if not sources or o.source in sources]
+
+
+def parse(content: str, label: str = "table") -> list[Outcome]:
+    """As `read_rows`, from the text of a table; `label` names it in messages."""
+    try:
+        csv.field_size_limit(2**31 - 1)
+        lines = list(csv.reader(io.StringIO(content, newline="")))
+    except csv.Error as error:
+        raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
+    header = [name.strip() for name in lines[0]] if lines else []
+    check_header(header, label)
+    rows = (dict(zip(header, line, strict=False)) for line in lines[1:] if any(c.strip() for c in line))
+    return [read_row(row, index) for index, row in enumerate(rows, 2)]
+
+
+def check_header(header: list[str], label: str) -> None:
+    """RooflmError where a table has no columns of ours; columns that nobody reads are said on standard error."""
+    if len(OLDER & set(header)) >= 2:
+        raise RooflmError(
+            f"{label} has the columns of the older format ({', '.join(sorted(OLDER & set(header)))}): "
+            f"convert it with scripts/convert-published {label} NEW.csv"
+        )
+    lacking = [name for name in ("metric", "value", "model") if name not in header]
+    if lacking:
+        raise RooflmError(
+            f"{label} is no table of measured runs: it lacks the column {' and '.join(lacking)} "
+            "(see `rooflm validate --columns`)"
+        )
+    for name in dict.fromkeys(header):
+        if name and name not in COLUMNS and not name.startswith(SETTING):
+            near = near_matches(name, COLUMNS)
+            print(f"rooflm: {label}: column {name!r} is not read" + (f": did you mean {near[0]!r}?" if near else ""),
+                  file=sys.stderr)  # fmt: skip
+
+
+def read_row(row: Mapping[str, str | None], line: int = 0) -> Outcome:
+    """One row (column -> text) as a Request or a Skip.
+
+    >>> row = {"model": "llama-2-7b", "gpu": "a100", "metric": "tpot", "value": "11", "unit": "ms", "batch": "1"}
+    >>> found = read_row(row)
+    >>> found.measured, found.kwargs["gpu"], found.assumed[0]
+    (0.011, 'a100-sxm-80gb', 'engine not stated: vllm')
+    """
+    cells = {k: (v or "").strip()[:LONGEST] for k, v in row.items() if isinstance(k, str) and isinstance(v, str | None)}
+    cells = {k: v for k, v in cells.items() if v}
+    row_id, source = cells.get("id") or f"line {line}", cells.get("source", "")
+    try:
+        return request_of(cells, row_id)
+    except Unusable as why:
+        return Skip(row_id, str(why), source)
+
+
+def request_of(cells: Mapping[str, str], row_id: str) -> Request:
+    """The request of a row's cells. Unusable where it cannot be scored."""
+    metric, measured = measured_of(cells)
+    task = task_of(cells, metric)
+    kwargs = arguments(cells, task)
+    assumed = [cells["stand_in"]] if "stand_in" in cells else []
+    own = {name: kwargs.pop(name) for name in (*MODEL_SIZES, *CARD_SIZES) if name in kwargs}
+    release = str(kwargs.pop("release", ""))
+    model = model_of(kwargs, own, assumed)
+    gpu = device_of(kwargs, own, assumed)
+    kwargs["engine"] = engine_of_row(kwargs, task, release, assumed)
+    if task == TRAIN:
+        fill_training(kwargs, assumed)
+    else:
+        fill_inference(kwargs, task, metric, assumed)
+    return Request(
+        id=row_id,
+        source=cells.get("source", "") or "unnamed",
+        task=task,
+        metric=metric,
+        measured=measured,
+        kwargs=kwargs,
+        group=(model, gpu),
+        engine=f"{cells.get('engine', kwargs['engine'])} {release}".strip(),
+        release=release,
+        trust=cells.get("trust", ""),
+        doubt=cells.get("doubt", ""),
+        assumed=tuple(assumed),
+        cells=cells,
+    )
+
+
+def measured_of(cells: Mapping[str, str]) -> tuple[str, float]:
+    """(metric, value in its unit).
+
+    >>> measured_of({"metric": "memory", "value": "2", "unit": "GiB"})
+    ('memory_bytes', 2147483648.0)
+    """
+    printed = cells.get("metric", "")
+    if not printed:
+        raise Unusable("metric not stated")
+    metric = METRIC_NAMES.get(printed.lower())
+    if metric is None:
+        raise Unusable(f"unknown metric {printed}")
+    value = number(cells.get("value", ""))
+    if value is None or value <= 0:
+        raise Unusable("value is not a number above 0")
+    unit = cells.get("unit", "")
+    base, scale = UNITS.get(unit.lower(), ("", 0.0)) if unit else (metric.unit, 1.0)
+    if base != metric.unit:
+        raise Unusable(f"unit {unit} is none of {metric.name}")
+    return metric.name, value * scale
+
+
+def task_of(cells: Mapping[str, str], metric: str) -> str:
+    """The command that predicts a row: as the row says, or as its metric or its load do."""
+    said = cells.get("task", "").lower()
+    if said:
+        if said not in DEFAULT_ENGINE:
+            raise Unusable("task is none of infer, serve, train")
+        return said
+    if METRIC_NAMES[metric].task:
+        return METRIC_NAMES[metric].task
+    if any(name in cells for name in LOADS):
+        return SERVE
+    return TRAIN if any(name in cells for name in ONLY_TRAINING) else INFER
+
+
+def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
+    """Put the `model` argument in place: own sizes, the catalogue's row, the nearest; the name by which rows group."""
+    printed = str(kwargs.get("model", ""))
+    given = {k: v for k, v in own.items() if k in MODEL_SIZES}
+    if all(given.get(name) for name in sizes.NEEDED):
+        kwargs["model"] = {"name": printed or "unnamed", **given}
+        return str(kwargs["model"]["name"])
+    if not printed:
+        raise Unusable("missing: model")
+    found = catalogue.aliases("model").get(catalogue.normalise(printed))
+    if found is None and (catalogue.is_path(printed) or printed.endswith(".json")):
+        return printed
+    if found is None:
+        if not given.get("params"):
+            raise Unusable("missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)")
+        found = sizes.nearest_model(float(given["params"]), float(given.get("active", 0)))
+        assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
+        kwargs["model"] = found
+        return printed
+    kwargs["model"] = found
+    return found
+
+
+def known_device(name: str) -> str | None:
+    """The device of the catalogue by its name or an alias, or None."""
+    try:
+        return catalogue.resolve("gpu", name) if name and not catalogue.is_path(name) else None
+    except RooflmError:
+        return None
+
+
+def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -> str:
+    """Put the `gpu` argument in place (and its own figures as settings); the name by which rows group."""
+    printed = str(kwargs.get("gpu", ""))
+    found = known_device(printed)
+    figures = {k: float(own[k]) for k in ("peak", "bandwidth", "memory") if own.get(k)}
+    if found is None and catalogue.is_path(printed):
+        return printed
+    if found is None:
+        if not printed and not figures:
+            raise Unusable("missing: gpu")
+        like = known_device(str(own.get("like", "")))
+        if like is None and not figures:
+            raise Unusable("missing: figures of a gpu not in the catalogue (peak, bandwidth, memory; or like)")
+        found = like or sizes.nearest_device(figures)
+        assumed.append(
+            f"gpu {printed} is not in the catalogue: kernels of {found}" + (", own rates" if figures else "")
+        )
+        kwargs["gpu"] = found
+        kwargs["sets"] = sizes.device_settings(found, figures) | kwargs.get("sets", {})
+        return printed or found
+    kwargs["gpu"] = found
+    return found
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """The numbers that a release begins with.
+
+    >>> numbers("1.2.0rc6.post1"), numbers("nightly-dev")
+    ((1, 2, 0), ())
+    """
+    found = []
+    for part in release.split("."):
+        rest = part.lstrip("0123456789")
+        if rest == part:
+            break
+        found.append(int(part[: len(part) - len(rest)]))
+        if rest:
+            break
+    return tuple(found)
+
+
+def engine_row(name: str, release: str) -> str | None:
+    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the
+    longest part of it, that of the nearest release of its major version, or the engine's plain row.
+
+    >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
+    ('trtllm-0.9', 'vllm-2024', 'vllm', None)
+    >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99")
+    ('trtllm-0.17', 'vllm')
+    """
+    known = catalogue.aliases("engine")
+    plain = known.get(catalogue.normalise(name))
+    if plain is not None and release in releases(plain):
+        return f"{plain}{RELEASE}{release}"
+    parts = release.split(".") if release else []
+    for size in range(len(parts), 0, -1):
+        found = known.get(catalogue.normalise(f"{name}-{'.'.join(parts[:size])}"))
+        if found:
+            return found
+    if plain is None:
+        return None
+    asked = numbers(release)
+    rows = {row: numbers(row.removeprefix(f"{plain}-")) for row in set(known.values()) if row.startswith(f"{plain}-")}
+    near = [row for row, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
+    return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row)) if near else plain
+
+
+def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str]) -> str:
+    """The engine's row of a request: the build for its device's software where the engine has one."""
+    printed = str(kwargs.get("engine", ""))
+    found = engine_row(printed, release) if printed else None
+    if found is None and catalogue.is_path(printed):
+        return printed
+    if found is None:
+        found = DEFAULT_ENGINE[task]
+        why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
+        assumed.append(f"{why}: {found}")
+    known = catalogue.aliases("engine")
+    software = "" if catalogue.is_path(str(kwargs["gpu"])) else catalogue.load_device(str(kwargs["gpu"])).software
+    return known.get(f"{found}-{software}", found) if software else found
+
+
+def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:
+    """What a row of inference may leave out, with its default said: one sequence, the command's own lengths."""
+    if task == SERVE:
+        for name in ("batch", "cached"):
+            kwargs.pop(name, None)
+        if not {"concurrency", "rate"} & kwargs.keys():
+            assumed.append("load not stated: as many clients as the server runs")
+            kwargs["concurrency"] = "max"
+    elif not kwargs.get("batch"):
+        kwargs["batch"] = 1
+        assumed.append("batch not stated: 1")
+    usual = {"prompt": 512, "output": 1 if metric in ("ttft", "prefill_tokens_per_s") else 128}
+    for name, value in usual.items():
+        if not kwargs.get(name):
+            kwargs[name] = value
+            if (name, metric) not in (("output", "ttft"), ("output", "prefill_tokens_per_s")):
+                assumed.append(f"{name} not stated: {value}")
+    if kwargs.get("cached", 0) >= kwargs["prompt"]:
+        raise Unusable("cached is not below prompt")
+
+
+def fill_training(kwargs: dict[str, Any], assumed: list[str]) -> None:
+    """What a row of training may leave out, with its default said: a micro-batch of one, the fewest devices that its
+    split allows, one micro-batch a rank and stage."""
+    ways = {k: int(kwargs.get(k) or 1) for k in ("tp", "pp", "cp", "ep", "vp")}
+    inner = ways["tp"] * ways["pp"] * ways["cp"]
+    if not kwargs.get("gpus") and not kwargs.get("dp"):
+        kwargs["dp"] = max(1, -(-ways["ep"] // (ways["tp"] * ways["cp"])))
+        assumed.append(f"gpus not stated: {kwargs['dp'] * inner}, the fewest of the split")
+    elif kwargs.get("gpus") and not kwargs.get("tp") and not kwargs.get("pp"):
+        assumed.append("split not stated: data parallel alone")
+        kwargs["tp"] = kwargs["pp"] = 1
+    if kwargs.get("gpus") and kwargs.get("dp") and kwargs["gpus"] != kwargs["dp"] * inner:
+        raise Unusable("gpus is not tp x pp x dp x cp")
+    if kwargs.get("gpus") and kwargs["gpus"] % inner:
+        raise Unusable("gpus is not tp x pp x dp x cp")
+    dp = kwargs.get("dp") or kwargs["gpus"] // inner
+    for name, value in (("seq", 2048), ("micro_batch", 1)):
+        if not kwargs.get(name):
+            kwargs[name] = value
+            assumed.append(f"{name} not stated: {value}")
+    if not kwargs.get("recompute") and not kwargs.get("recompute_modules"):
+        assumed.append("recompute not stated: the engine's default")
+    if not kwargs.get("batch"):
+        kwargs["batch"] = dp * kwargs["micro_batch"] * ways["pp"] * (4 if ways["pp"] > 1 else 1)
+        assumed.append(f"batch not stated: {kwargs['batch']}")
+
+
+def labels(requests: Iterable[Request]) -> dict[str, list[str]]:
+    """The labels by which `summarise` groups: source, gpu, engine, model and metric of each request."""
+    items = list(requests)
+    return {
+        "source": [r.source for r in items],
+        "gpu": [r.group[1] for r in items],
+        "engine": [r.engine for r in items],
+        "model": [r.group[0] for r in items],
+        "metric": [r.metric for r in items],
+    }
+
+
+def label(request: Request, column: str) -> str:
+    """What `--by COLUMN` groups a row by: one of the labels above, or the cell of that column."""
+    known = {"source": request.source, "gpu": request.group[1], "engine": request.engine, "model": request.group[0],
+             "metric": request.metric, "task": request.task, "release": request.release or "not stated"}  # fmt: skip
+    return known[column] if column in known else request.cells.get(column, "") or "blank"

@@ -1,0 +1,90 @@
+"""What every table of the older format says alike: the model, the device, the engine, where a figure is printed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rooflm.catalogue import devices as catalogue
+from rooflm_fit.convert import names
+from rooflm_fit.convert.cells import Row, Unusable, number, text, trust_of
+
+CARDS = Path(__file__).parent / "cards.toml"
+_COUNTS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[bB](?:[-_ ]?[aA](\d+(?:\.\d+)?)[bB])?(?![a-z0-9])")
+_DATE = re.compile(r"\((\d{4}(?:-\d\d){0,2})\)")
+
+
+@lru_cache
+def cards() -> dict[str, dict[str, Any]]:
+    """cards.toml: printed name (normalised) -> own figures, or a device of the catalogue that stands in."""
+    rows = tomllib.loads(CARDS.read_text(encoding="utf-8"))["card"]
+    return {catalogue.normalise(name): row for row in rows for name in row["names"]}
+
+
+def counts_in(name: str) -> tuple[float, float]:
+    """(parameters, those that a token uses) that a model's name states; 0 where it does not.
+
+    >>> counts_in("Qwen3.6-35B-A3B-BF16"), counts_in("Llama-30B"), counts_in("GPT-4")
+    ((35000000000.0, 3000000000.0), (30000000000.0, 0.0), (0.0, 0.0))
+    """
+    found = _COUNTS.search(name)
+    return (float(found[1]) * 1e9, float(found[2] or 0) * 1e9) if found else (0.0, 0.0)
+
+
+def model_cells(name: str, params_b: float | None = None) -> tuple[str, dict[str, Any]]:
+    """(resolved name, cells) of a printed model: the catalogue's name, sizes, or the counts that find the nearest."""
+    if not name:
+        return "", {}
+    try:
+        found, argument = names.model_argument(name)
+    except Unusable:
+        params, active = names.table()["counts"].get(catalogue.normalise(name)) or counts_in(name)
+        params = params_b * 1e9 if params_b else params
+        return name, {"model": name, "params": params or None, "active": active or None}
+    if isinstance(argument, dict):
+        return found, {"model": found, **{k: v for k, v in argument.items() if k != "name"}}
+    return found, {"model": found}
+
+
+def gpu_cells(name: str, source: str = "") -> tuple[str, dict[str, Any]]:
+    """(resolved name, cells) of a printed device: the catalogue's name, or its own figures out of cards.toml."""
+    try:
+        found = names.gpu(name, source)
+        return found, {"gpu": found}
+    except Unusable:
+        row = cards().get(catalogue.normalise(name))
+        own: dict[str, Any] = {k: row[k] for k in ("peak", "bandwidth", "memory", "like") if k in row} if row else {}
+        return name, {"gpu": name, **own}
+
+
+def engine_cells(name: str, source: str) -> dict[str, Any]:
+    """engine and release of a printed engine, and what it stands in for where it is another's kin."""
+    try:
+        engine, release = names.engine(name, source)
+    except Unusable:
+        return {"engine": "" if name.lower().startswith("unstated") else name}
+    rule = names.rule_of(name, source)
+    return {"engine": engine, "release": release} | ({"stand_in": rule["stand_in"]} if "stand_in" in rule else {})
+
+
+def origin(row: Row, source: str, trust: str = "") -> dict[str, Any]:
+    """id, source, url, date, trust and note of a row."""
+    note = text(row, "note")
+    day = _DATE.findall(note)
+    return {
+        "id": text(row, "id"),
+        "source": source,
+        "url": text(row, "source"),
+        "date": day[-1] if day else "",
+        "trust": trust_of(note, trust),
+        "note": note,
+    }
+
+
+def printed(row: Row, names_of: tuple[str, ...]) -> dict[str, Any]:
+    """Whole numbers above 0 of columns, by the same names; blank for anything else."""
+    found = {name: number(row, name) for name in names_of}
+    return {k: int(v) for k, v in found.items() if v is not None and v >= 1 and v == int(v) and v < 1e12}

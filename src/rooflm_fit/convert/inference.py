@@ -1,0 +1,239 @@
+"""Rows of an inference table of the older format (fixed batch) -> cells. All that is known of its sources is here."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
+from rooflm_fit.convert.distrust import distrusted
+
+SOURCES = {
+    "xd": "llamacpp",
+    "gist": "llamacpp-apple",
+    "nemo": "nemo-infer",
+    "ft": "ft",
+    "tinychat": "tinychat",
+    "optimus": "optimus",
+    "optimus-t2": "optimus",
+    "rtx3060": "cluster-perf",
+    "argonne": "argonne",
+}
+LLAMA_BENCH = ("llamacpp", "llamacpp-multi", "llamacpp-apple", "strix")
+"""Sources whose decode rows start from a single token where they print no context (llama-bench)."""
+TINYCHAT_OUTPUT = 200  # tinychat/benchmark.py: 4 context tokens, 200 generated, median step time
+LENGTH = "prompt or output length not stated"
+
+
+def source_of(row: Row) -> str:
+    """The short source key of a row: by its id, refined by engine version, maker or number of GPUs.
+
+    >>> source_of({"id": "trtllm-0241", "engine": "TensorRT-LLM v0.5.0"}), source_of({"id": "xd-1", "gpus": "4"})
+    ('trtllm05', 'llamacpp-multi')
+    """
+    prefix, engine, gpu = prefix_of(text(row, "id")).lower(), text(row, "engine"), text(row, "gpu")
+    if prefix == "trtllm":
+        version = re.search(r"v0\.(\d+)", engine + " " + text(row, "source"))
+        fp8_experts = "mixtral" in text(row, "model").lower() and text(row, "precision_weights") == "fp8"
+        return f"trtllm{int(version[1]):02d}" + ("-mixtral-fp8" if fp8_experts else "") if version else "trtllm"
+    if prefix == "argonne" and gpu.startswith("AMD"):
+        return "argonne-amd"
+    if prefix == "ft" and engine == "Megatron-LM":
+        return "ft-megatron"
+    if prefix == "xd" and text(row, "gpus") not in ("", "1"):
+        return "llamacpp-multi"
+    if prefix == "tinychat" and not engine.lower().startswith(("tinychat", "fp16 baseline")):
+        return "tinychat-other"
+    return SOURCES.get(prefix) or prefix or slug(text(row, "source"))
+
+
+WIDTHS = dict.fromkeys(("fp16", "bf16", "f16"), 16) | dict.fromkeys(("fp8", "int8", "int8-eetq"), 8)
+WIDTHS |= dict.fromkeys(("int4", "int4-g128", "awq-int4"), 4)
+PLAIN = {
+    "fp4": "nvfp4",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "fp8-block": "fp8-block",
+    "int4-wo": "int4",
+    "fp32": "fp32",
+}
+"""Printed weight types that are a scheme by name."""
+GGUF = {"q4_k_m": 0.0, "q4_0": 0.0, "q8_0": 0.0, "q8_k_xl": 8.5, "q6_k": 6.5625, "q5_k_m": 5.68, "q3_k_m": 3.9}
+"""GGUF types -> bits a weight; 0: a scheme of the catalogue."""
+
+
+def bits_of(cell: str) -> tuple[float, float] | None:
+    """(bits a weight, bits of scales) of a printed width such as "q5 g32", "exl2-4.0bpw", "gptq-4bit-g128".
+
+    MLX keeps a 16-bit scale and a 16-bit bias a group of 64 (mlx.core.quantize, affine); ExLlamaV2's figure counts all.
+
+    >>> bits_of("q5 g32"), bits_of("exl2-4.0bpw"), bits_of("gptq-4bit-g128"), bits_of("fp16")
+    ((5.0, 1.0), (4.0, 0.0), (4.0, 0.15625), None)
+    """
+    mlx = re.fullmatch(r"q(\d)(?: g(\d+))?", cell)
+    if mlx:
+        return float(mlx[1]), 32 / float(mlx[2] or 64)
+    exl2 = re.fullmatch(r"exl2-(\d+(?:\.\d+)?)bpw", cell)
+    if exl2:
+        return float(exl2[1]), 0.0
+    gptq = re.fullmatch(r"gptq-(\d)bit-g(\d+)(-act)?", cell)
+    return (float(gptq[1]), 20 / float(gptq[2])) if gptq else None
+
+
+def quant_of(row: Row) -> dict[str, Any]:
+    """quant (and sets) from the three precision columns; Unusable when not stated.
+
+    >>> quant_of({"precision_weights": "fp8", "precision_activations": "fp8", "precision_kv": "fp8"})["quant"]
+    'fp8kv8'
+    >>> quant_of({"precision_weights": "Q4_K_M", "precision_activations": "f16", "precision_kv": "f16"})["quant"]
+    'q4_k_m'
+    """
+    weights, acts, kv = (text(row, f"precision_{part}").lower() for part in ("weights", "activations", "kv"))
+    if weights == "unstated" and "consistent with 16-bit" in text(row, "note"):
+        return {"quant": "w16a16kv16"}
+    plain = weights.replace("_", "-")
+    cache = "kv8" if WIDTHS.get(kv) == 8 else ""
+    if weights in GGUF:
+        bits = GGUF[weights]
+        return {"quant": "q8_0", "sets": {"quant.weight_bits": bits}} if bits else {"quant": weights}
+    if plain in PLAIN:
+        return {"quant": PLAIN[plain] + cache}
+    bits_scales = bits_of(weights)
+    if bits_scales:
+        return {"quant": "int4", "sets": dict(zip(("quant.weight_bits", "quant.scale_bits"), bits_scales, strict=True))}
+    if weights not in WIDTHS:
+        raise Unusable("precision not stated" if weights in ("", "unstated") else f"unknown precision {weights}")
+    w = WIDTHS[weights]
+    a = WIDTHS.get(acts, 16 if w < 16 and weights.startswith(("int", "awq")) else w)
+    k = WIDTHS.get(kv, 4 if kv == "int4" else 16)
+    if (weights == acts or not acts) and weights in ("fp8", "int8"):
+        return {"quant": weights + ("kv8" if k == 8 else "")}
+    return {"quant": f"w{w}a{a}kv{k}"}
+
+
+def split_of(row: Row) -> dict[str, int]:
+    """gpus, tp, pp, dp and ep of a row; Unusable where the degrees do not explain the number of GPUs."""
+    gpus = count(row, "gpus", "number of GPUs not stated")
+    tp, pp = count(row, "tp", "split over GPUs not stated"), count(row, "pp", "split over GPUs not stated")
+    expert = re.search(r"expert parallel (?:= (gpus)|(\d{1,6}))", text(row, "note"))
+    if expert:  # TensorRT-LLM cuts the experts inside the tensor group, so that attention stays split over all GPUs
+        ep = gpus if expert[1] else int(expert[2])
+        return {"gpus": gpus, "tp": gpus // pp, "pp": pp, "dp": 1, "ep": ep}
+    if gpus % (tp * pp):
+        raise Unusable("split does not multiply to the number of GPUs")
+    return {"gpus": gpus, "tp": tp, "pp": pp, "dp": gpus // (tp * pp), "ep": 1}
+
+
+def lengths_of(row: Row, metric: str, source: str) -> dict[str, int]:
+    """prompt, output and cached, blank where they are not stated."""
+    note = text(row, "note")
+    prompt, output = (number(row, c) for c in ("input_len", "output_len"))
+    held = re.search(r"context of (\d{1,7}) tokens already held", note)
+    if metric == "oom":
+        return {"prompt": max(1, int(prompt or 1)), "output": max(1, int(output or 1))}
+    found: dict[str, int] = {}
+    if prompt is not None and prompt >= 1:
+        found["prompt"] = int(prompt)
+    if output is not None and output >= 1:
+        found["output"] = int(output)
+    if metric == "decode_tok_s" and "prompt" not in found and source in LLAMA_BENCH:
+        found["prompt"] = 1
+    if metric == "prefill_tok_s":
+        found["output"] = 1
+        if held:
+            found |= {"cached": int(held[1]), "prompt": found.get("prompt", 0) + int(held[1])}
+    template = re.search(r"\((\d{1,9}) with template\)", note)
+    if template:
+        found["prompt"] = int(template[1])
+    if source.startswith("tinychat") and metric == "tpot_ms" and "output" not in found:
+        found["output"] = TINYCHAT_OUTPUT
+    if metric == "ttft_ms" and "output" not in found:
+        found["output"] = 1
+    return found
+
+
+METRICS = {
+    "ttft_ms": ("ttft", "ms"),
+    "tpot_ms": ("tpot", "ms"),
+    "latency_s": ("latency_s", "s"),
+    "throughput_out_tok_s": ("output_tokens_per_s", "tokens/s"),
+    "prefill_tok_s": ("prefill_tokens_per_s", "tokens/s"),
+    "decode_tok_s": ("decode_tokens_per_s", "tokens/s"),
+    "memory_gb": ("memory_bytes", "GiB"),  # printed as GB, but divided by 1024^3 (FasterTransformer's cuda_utils.h)
+    "oom": ("oom", ""),
+}
+DECIMAL = ("mlx",)
+"""Sources whose GB are 1e9 bytes (mlx_lm.benchmark)."""
+
+
+def measured_of(row: Row, source: str) -> dict[str, Any]:
+    """metric, value and unit."""
+    printed = text(row, "metric")
+    metric, unit = METRICS.get(printed, (printed, ""))
+    return {
+        "metric": metric,
+        "value": text(row, "value"),
+        "unit": "GB" if unit == "GiB" and source in DECIMAL else unit,
+    }
+
+
+def machine_of(row: Row, source: str) -> dict[str, Any]:
+    """What the source says about the machine beyond the columns."""
+    found: dict[str, Any] = {}
+    if source == "cluster-perf":
+        found["cluster"] = "ethernet-1g"  # assumed: the source says Ethernet, not which
+    narrow = text(row, "precision_kv") == "int8" and text(row, "precision_weights") not in ("fp8", "int8")
+    return found | ({"sets": {"engine.kv_convert": 0}} if narrow else {})  # devices convert from int8 in hardware
+
+
+def known_wrong(row: Row) -> str:
+    """Reason to set a row apart that its own source marks as wrong; "" for the others."""
+    note = text(row, "note")
+    if text(row, "metric") == "memory_gb" and "(8.67) is an outlier" in note:
+        small = text(row, "batch") == "1" and text(row, "input_len") == "128" and text(row, "model").endswith("1.3B")
+        return "value marked as an outlier" if small else ""
+    if "ONE layer" in text(row, "model"):
+        return "sum of single-operator timings of one layer, not a run"
+    if "model does not fit" not in note and "[GPU/CPU]" in note:
+        return "shared between the GPU and the host's processor"
+    return ""
+
+
+OLLAMA_QUANT = "q4_k_m"
+"""What ollama's default tags hold (Q4_K_M; ollama.com/library)."""
+
+
+def tidy_inference(row: Row) -> Cells:
+    """The cells of one row of fixed batch and lengths."""
+    source = source_of(row)
+    metric = text(row, "metric")
+    doubts = [known_wrong(row)]
+    values = origin(row, source)
+    model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
+    gpu, of_gpu = gpu_cells(text(row, "gpu"), source.removesuffix("-amd"))
+    values |= of_model | of_gpu | engine_cells(text(row, "engine"), source) | measured_of(row, source)
+    machine = machine_of(row, source)
+    try:
+        quant = quant_of(row)
+    except Unusable as why:
+        if "model tag" in text(row, "note"):  # of ollama, printed with its colon
+            quant = {"quant": "mxfp4" if model.startswith("gpt-oss") else OLLAMA_QUANT}
+        else:
+            quant = {}
+            doubts.append(str(why))
+    values |= quant | machine
+    sets = quant.get("sets", {}) | machine.get("sets", {})
+    values |= {"sets": sets} if sets else {}
+    try:
+        values |= split_of(row)
+    except Unusable as why:
+        values |= {"gpus": number(row, "gpus")}
+        doubts.append(str(why) if "multiply" in str(why) else "")
+    values |= lengths_of(row, metric, source)
+    if text(row, "batch") == "max":  # the largest batch that fits, one at a time
+        values |= {"task": "serve", "concurrency": "max", "scheduler": "static"}
+    else:
+        values["batch"] = number(row, "batch")
+    doubts.append(distrusted(source, values, model, gpu))
+    return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})

@@ -1,0 +1,320 @@
+"""Rows measured under load -> cells. Their table's traps are undone or doubted here (tp column, releases), and what the
+scripts of a campaign set (recipes.toml) becomes cells of its rows, under the conditions that they state."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
+from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
+from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
+
+PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
+RECIPES = Path(__file__).parent / "recipes.toml"
+WINDOWLESS = ("trtllm10", "trtllm17")
+"""Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
+the longest sequence unless given: TensorRT-LLM documentation, "KV cache config"); such a model runs as one without."""
+_IN_HOUSE = ("1.0.0rc3", "1.2.0rc6.post1", "1.3.0rc1", "1.3.0rc5", "0.5.6.post2", "0.12.0")
+"""Releases of AIConfigurator's own runs (names with epnone): its client sends lengths that do not vary."""
+_BLOCK = ("deepseek", "qwen3.5", "qwen3-235b", "glm-5", "minimax")
+"""Models whose fp8 checkpoints scale by blocks of 128 x 128 (weight_block_size in their config.json)."""
+_MTP = ("2026_01_14", "2026_02_05", "2026_02_06", "2026-01-14", "2026-02-05", "2026-02-06", "2026_03_25_deepseek_r1")
+"""What the notes of TensorRT-LLM's DeepSeek runs hold where plain and speculative ones (InferenceX has recipes of both,
+dsr1_fp8_h200_trt.sh and ..._trt_mtp.sh) are filed alike: dates, and the dump of 2026-03-25. It has one configuration
+twice, at 19.4 and 32.2 ms a token (repeats differ by 3 to 4 %), and gets faster with the length of the output."""
+_LOADED = re.compile(
+    r"online serving|MLPerf Inference|\bNIM\b|QPS=|closed loop|batch = concurrency|max(imum)? load", re.I
+)
+
+
+def is_serving(prefix: str, row: Row) -> bool:
+    """True for rows that were measured under load.
+
+    >>> is_serving("aic", {}), is_serving("trtllm", {"source": "TensorRT-LLM docs v0.9.0"})
+    (True, False)
+    """
+    return prefix.lower() in PREFIXES or bool(_LOADED.search(text(row, "source") + " " + text(row, "note")))
+
+
+def note_number(note: str, name: str) -> int | None:
+    """The whole number after `name=` in a note, or None.
+
+    >>> note_number("moe_tp=2 moe_ep=4 attn_dp=;", "moe_ep"), note_number("attn_dp=", "attn_dp")
+    (4, None)
+    """
+    match = re.search(rf"\b{name}=(\d{{1,6}})", note)
+    return int(match[1]) if match else None
+
+
+def campaign_split(row: Row) -> tuple[dict[str, int], str]:
+    """(gpus, tp, pp, dp, ep; doubt) of a row of the campaign whose columns hold products.
+
+    TensorRT-LLM's runs of InferenceX without a release are older than its experts' column: their scripts set
+    ep_size = tp (dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh before they took EP_SIZE), and attention
+    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. InferenceX' script for Kimi-K2.5
+    (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
+    note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
+    else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
+    is too low (Qwen3-235B). attn_dp > 1: attention is replicated that often, GPUs = tp x attn_dp.
+    """
+    note = text(row, "note")
+    moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
+    attn_dp = note_number(note, "attn_dp") or 1
+    named = re.search(r"_tp(\d{1,6})_", note + "_")
+    undone = False
+    if not text(row, "tp") and not named:
+        raise Unusable("split over GPUs not stated")
+    column = int(number(row, "tp") or 0)
+    tp = int(named[1]) if named else column
+    if "MiniMax" in text(row, "model") and tp == 8 and moe_tp == 8:
+        moe_tp, moe_ep = 1, 8  # vLLM keeps experts whole where 1536 / tp is no multiple of the weight block, 128
+    if text(row, "engine").startswith("vllm") and "Kimi" in text(row, "model"):
+        moe_tp, moe_ep = tp, 1
+    elif text(row, "engine") == "trtllm" and re.search(r"DeepSeek|gpt-oss", text(row, "model")) and "_h200_" in note:
+        moe_tp, moe_ep = 1, tp
+        clients = 32 if number(row, "input_len") == 8192 else 64
+        if "DeepSeek" in text(row, "model") and (number(row, "batch") or 0) > clients:
+            tp, attn_dp = 1, tp
+    elif moe_tp == moe_ep > 1:
+        if not named:
+            tp = moe_tp
+        moe_tp, moe_ep = (1, tp) if moe_ep >= tp else (tp // moe_ep, moe_ep)
+        undone = True
+    elif moe_tp * moe_ep > tp * attn_dp:
+        tp = moe_tp * moe_ep // attn_dp
+        undone = True
+    if tp < 1:
+        raise Unusable("split over GPUs not stated")
+    pp = int(number(row, "pp") or 1)
+    doubt = "" if undone or column <= 8 else "split over GPUs in doubt"
+    return {"gpus": tp * pp * attn_dp, "tp": tp, "pp": pp, "dp": attn_dp, "ep": moe_ep}, doubt
+
+
+def plain_split(row: Row) -> dict[str, Any]:
+    """gpus, tp, pp, dp and ep as a row prints them; attention data parallel and experts from its note."""
+    note = text(row, "note")
+    found = printed(row, ("tp", "pp"))
+    gpus = number(row, "gpus")
+    attn_dp, moe_ep = note_number(note, "attn_dp") or 1, note_number(note, "moe_ep") or 1
+    if "MoE with attention DP" in note and found.get("tp", 1) > 1:  # INFERRED: experts spread over the same GPUs
+        return {"tp": 1, "pp": found.get("pp", 1), "dp": found["tp"], "ep": found["tp"]}
+    inner = found.get("tp", 0) * found.get("pp", 1)
+    if not inner:
+        return {"gpus": gpus} | ({"dp": attn_dp, "ep": moe_ep} if attn_dp > 1 else {})
+    if attn_dp > 1 and gpus and inner * attn_dp > gpus >= attn_dp:
+        found["tp"] = max(1, int(gpus) // (found.get("pp", 1) * attn_dp))
+    return {**found, "dp": attn_dp, "ep": moe_ep}
+
+
+def quant_under_load(row: Row, source: str, model: str) -> str | None:
+    """The scheme of weights and activations with that of the cache where it is printed; None when not stated."""
+    cell = text(row, "precision_weights").lower().replace("_", "-")
+    kv = {"fp8": "kv8", "int8": "kv8"}.get(text(row, "precision_kv").lower(), "")
+    if not cell:
+        return None
+    if cell in PLAIN or cell in ("fp8", "bf16", "fp16"):
+        scheme = PLAIN.get(cell, cell)
+        if model.startswith("gpt-oss") and scheme == "nvfp4":
+            scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name
+        return own_blocks(scheme, model) + kv
+    return str(quant_of(row)["quant"])
+
+
+def own_blocks(quant: str, model: str) -> str:
+    """The scheme, by blocks where the table says fp8 of a model whose fp8 checkpoint is scaled so.
+
+    >>> own_blocks("fp8", "deepseek-v3"), own_blocks("fp8", "llama-3.1-70b")
+    ('fp8-block', 'fp8')
+    """
+    return re.sub(r"^fp8(?!-)", "fp8-block", quant) if model.startswith(_BLOCK) else quant
+
+
+def usual_cache(quant: str, engine: str) -> str:
+    """The scheme with the type of cache that a quantised checkpoint brings: fp8 with ModelOpt's in TensorRT-LLM and
+    vLLM (kv_cache_quant_algo of its hf_quant_config.json), 16 bits in SGLang unless told otherwise.
+
+    >>> usual_cache("fp8", "trtllm"), usual_cache("fp8", "sglang"), usual_cache("bf16", "vllm")
+    ('fp8kv8', 'fp8', 'bf16')
+    """
+    return quant + ("kv8" if "kv" not in quant and engine != "sglang" and quant.startswith(("fp8", "nvfp4")) else "")
+
+
+@lru_cache
+def recipes() -> list[dict[str, Any]]:
+    """recipes.toml: options of published benchmark campaigns, from their scripts, each under its conditions."""
+    rows: list[dict[str, Any]] = tomllib.loads(RECIPES.read_text(encoding="utf-8"))["recipe"]
+    return rows
+
+
+def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> bool:
+    """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds."""
+    said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
+            "gpu": values.get("gpu", ""), "weights": scheme,
+            "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
+    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), **facts}
+    for name, allowed in recipe["when"].items():
+        kind, _, bound = name.partition("_")
+        if bound in ("least", "most"):
+            value = numbers.get(kind)
+            if not isinstance(value, int) or (value < allowed if bound == "least" else value > allowed):
+                return False
+        elif (numbers.get(name) if name in numbers else said.get(name)) not in allowed:
+            return False
+    return True
+
+
+def amount(given: Any, values: dict[str, Any]) -> Any:
+    """A number of a recipe: itself, or a sum of clients, prompt, output (each times a number) and whole numbers.
+
+    >>> amount("2 prompt + 64", {"prompt": 1024}), amount(0.8, {}), amount("continuous", {})
+    (2112, 0.8, 'continuous')
+    """
+    if not isinstance(given, str):
+        return given
+    known = {"clients": values.get("concurrency"), "prompt": values.get("prompt"), "output": values.get("output")}
+    total = 0
+    for term in given.split(" + "):
+        times, _, name = term.rpartition(" ")
+        if term.isdigit():
+            total += int(term)
+        elif name in known and isinstance(known[name], int):
+            total += int(times or 1) * int(known[name])  # type: ignore[arg-type]
+        else:
+            return given
+    return total
+
+
+def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> dict[str, Any]:
+    """What the scripts of a row's campaign set, as cells (with the cache's type under "cache"): of every recipe whose
+    conditions hold, later ones over earlier ones."""
+    found: dict[str, Any] = {}
+    for recipe in recipes():
+        if fits(recipe, values, model, scheme, facts):
+            found |= {k: amount(v, values) for k, v in recipe["set"].items()}
+    return found
+
+
+def load_of(row: Row, source: str) -> dict[str, Any]:
+    """concurrency, rate, requests and spread of a row."""
+    note = text(row, "note")
+    found: dict[str, Any] = {}
+    rate = re.search(r"QPS=(\d+(?:\.\d+)?|INF)", note)
+    requests = re.search(r"(?<![-\d])(\d+) requests", note)
+    if requests:
+        found["requests"] = int(requests[1])
+    clients = number(row, "batch")
+    if rate and rate[1] != "INF":
+        found["rate"] = float(rate[1])
+    elif clients and clients >= 1 and not rate:
+        found["concurrency"] = int(clients)
+    else:
+        found["concurrency"] = "max"
+    if "drawn uniformly up to" in note:  # from 1 to the nominal length; the columns hold the means
+        found["spread"] = (0.01, 1.99)
+    if source == "aic":
+        found.pop("requests", None)
+    return found
+
+
+def deployment_of(note: str) -> dict[str, int]:
+    """Replicas of disaggregated runs, from a note."""
+    pools = {name: note_number(note, f"{kind}_replicas") for name, kind in
+             (("prefill_replicas", "prefill"), ("replicas", "decode"))}  # fmt: skip
+    return {k: v for k, v in pools.items() if v}
+
+
+def server_flags(note: str) -> dict[str, Any]:
+    """Options of the server's command line, where a note prints it.
+
+    >>> server_flags("server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80; docs")
+    {'budget': 131072, 'static_fraction': 0.8}
+    """
+    command = re.search(r"\bserver: ([^;]*)", note)
+    flags = dict(re.findall(r"--([\w-]+)[ =]([\w.]+)", command[1])) if command else {}
+    found: dict[str, Any] = {}
+    for flag, name, kind in (("chunked-prefill-size", "budget", int), ("mem-fraction-static", "static_fraction", float),
+                             ("max-running-requests", "max_sequences", int)):  # fmt: skip
+        if re.fullmatch(r"\d+(\.\d+)?", flags.get(flag, "")):
+            found[name] = kind(flags[flag])
+    return found
+
+
+def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
+    """What makes a row suspect."""
+    note, model = text(row, "note"), text(row, "model")
+    tests = {
+        "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
+        and "DeepSeek" in model and any(d in note for d in _MTP),
+        # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
+        "contradicts its own neighbours": values.get("engine") == "vllm" and values.get("release") == "0.12.0",
+        "precision not stated": quant is None,
+        "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
+        or "variable lengths" in note,
+        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note,
+        "images in the prompt": "IMAGES" in note,
+        "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
+        and values["metric"] in ("ttft", "output_tokens_per_s"),
+        "prefix caching seems on": "prefix caching seems on in the runs with one client" in note
+        and values.get("concurrency") == 1 and values["metric"] != "tpot",
+        "diffusion: tokens are not made one by one": "--dllm" in note,
+    }  # fmt: skip
+    return [doubt for doubt, hit in tests.items() if hit]
+
+
+SCORED_ANYWAY = ("lengths of a data set, of which only means are printed",)
+"""Doubts of sources that have always counted: NVIDIA's online serving (trtserve)."""
+
+
+def tidy_serving(row: Row, prefix: str) -> Cells:
+    """The cells of one row measured under load."""
+    source, note = prefix.lower(), text(row, "note")
+    model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
+    if source in WINDOWLESS and of_model.get("model") == "mistral-7b":
+        of_model = {"model": "mistral-7b-v0.3"}
+    _, of_gpu = gpu_cells(text(row, "gpu"), source)
+    values = origin(row, source) | of_model | of_gpu | measured_of(row, source) | {"task": "serve"}
+    values |= engine_cells(text(row, "engine"), source) | load_of(row, source)
+    lengths = printed(row, ("input_len", "output_len"))
+    values |= {"prompt": lengths.get("input_len"), "output": lengths.get("output_len")}
+    doubts = []
+    facts: dict[str, int] = {}
+    try:
+        if source == "aic":
+            split, doubt = campaign_split(row)
+            doubts.append(doubt)
+        else:
+            split = plain_split(row)
+        values |= split
+    except Unusable as why:
+        doubts.append(str(why))
+    try:
+        quant = quant_under_load(row, source, model)
+    except Unusable as why:
+        quant = ""
+        doubts.append(str(why))
+    options: dict[str, Any] = {}
+    if source == "aic":
+        facts = {k: v for k in ("moe_ep", "moe_tp", "attn_dp") if (v := note_number(note, k)) is not None}
+        fixed = values.get("release") in _IN_HOUSE or (
+            values["engine"] == "sglang" and bool(re.match(r"0\.5\.1(?!\d)", values.get("release", "")))
+            and "Qwen3-32B" in text(row, "model")
+        )  # fmt: skip
+        values |= {} if fixed else {"spread": (0.8, 1)}
+        options = campaign_options(values, model, quant or "", facts)
+    cache = options.pop("cache", None)
+    captured = options.pop("captured", None)
+    release = options.pop("image", "")
+    values |= {"release": values.get("release") or release} if release else {}
+    if quant:
+        quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
+    values |= {"quant": quant or None} | options | deployment_of(note) | server_flags(note)
+    values |= {"sets": {"engine.captured": captured}} if captured is not None else {}
+    found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
+    if source == "mlperf":
+        values |= {"task": "serve", "concurrency": "max"}
+        found.append("prompt and output lengths not stated")
+    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, *found] if d))})

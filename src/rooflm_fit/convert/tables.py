@@ -1,0 +1,187 @@
+"""Tables of the older format -> tables of runs: scripts/convert-published OLD.csv NEW.csv.
+
+Every row of the old table is a row of the new one, in the same order. What a row does not say stays blank; what sets it
+apart is in its `doubt`: a second figure of the same run, a measurement that two tables print, a contradiction.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rooflm.errors import RooflmError
+from rooflm.validation.columns import COLUMNS
+from rooflm_fit.convert.cells import Cells, Row, prefix_of, text
+from rooflm_fit.convert.inference import tidy_inference
+from rooflm_fit.convert.serving import is_serving, tidy_serving
+from rooflm_fit.convert.training import depth_left_blank, tidy_training
+
+DERIVED = "derived from another row"
+SAME_RUN = "same run is scored by another row"
+DUPLICATE = "same measurement as another row"
+DEPTH = "interleaving depth left blank, printed for the same run of other releases"
+CONTRADICTS = "contradicts its own neighbours"
+SLOWER = 1.15
+"""Times the time per token of longer prompts, from where a run of shorter ones contradicts it (repeats differ by 3 to
+4 %)."""
+SPEED = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "hfu", "mfu", "gpu_hours")
+"""Metrics of a run's speed, the one to score first. Never two of one run."""
+ABOUT = ("id", "source", "url", "date", "trust", "doubt", "note", "metric", "value", "unit")
+PRINTED_ROUGHLY = {"argonne": 4, "argonne-amd": 4}
+"""Source -> significant digits in which its tables repeat a measurement."""
+
+
+def doubtful(cells: Cells, why: str) -> Cells:
+    """The same row with one more doubt.
+
+    >>> doubtful({"doubt": "a"}, "b")["doubt"]
+    'a; b'
+    """
+    return cells | {"doubt": f"{cells['doubt']}; {why}" if cells.get("doubt") else why}
+
+
+def inference_rows(rows: Sequence[Row]) -> list[Cells]:
+    """Rows of an inference table; one measurement that two tables of a source print counts once."""
+    found = []
+    for row in rows:
+        prefix = prefix_of(text(row, "id"))
+        found.append(tidy_serving(row, prefix or "serving") if is_serving(prefix, row) else tidy_inference(row))
+    return contradictory(repeated(found))
+
+
+def conditions(cells: Cells, but: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
+    """What the figures of one run have in common; runs that differ only in `but` are alike."""
+    return tuple(sorted((k, v) for k, v in cells.items() if k not in (*ABOUT, *but)))
+
+
+SAME_MODEL = {"deepseek-r1": "deepseek-v3"}
+"""Names of one architecture."""
+
+
+def repeated(rows: list[Cells]) -> list[Cells]:
+    """The same, a row that repeats an earlier one's measurement doubted."""
+    seen: set[tuple[object, ...]] = set()
+    found = []
+    for cells in rows:
+        if cells.get("metric") == "oom" or cells["source"] == "mlperf" or cells.get("trust") == "C":
+            found.append(cells)
+            continue
+        try:
+            value = f"{float(cells.get('value', '').replace(',', '')):.{PRINTED_ROUGHLY.get(cells['source'], 6)}g}"
+        except ValueError:
+            value = ""
+        alike = cells | {"model": SAME_MODEL.get(cells.get("model", ""), cells.get("model", ""))}
+        key = (cells["source"], cells.get("metric"), value, conditions(alike, ("release", "options")))
+        found.append(doubtful(cells, DUPLICATE) if value and key in seen else cells)
+        seen.add(key)
+    return found
+
+
+def contradictory(rows: list[Cells]) -> list[Cells]:
+    """The same, runs under load doubted whose tokens take longer than those of a run that differs only in having longer
+    prompts (more to prefill between two tokens, and a longer context): one of the two figures is wrong."""
+    runs: dict[object, list[tuple[float, float, object]]] = defaultdict(list)
+    derived = ("prompt", "budget")  # what a script computes from the prompt is no difference
+    for cells in rows:
+        if cells.get("metric") != "tpot" or "concurrency" not in cells or "prompt" not in cells or cells.get("doubt"):
+            continue
+        if cells["concurrency"] != "max":
+            key = (cells["source"], conditions(cells, derived))
+            runs[key].append((float(cells["prompt"]), float(cells["value"]), conditions(cells)))
+    odd = {
+        (key[0], own)  # type: ignore[index]
+        for key, members in runs.items()
+        for prompt, value, own in members
+        if any(prompt < other and value > SLOWER * faster for other, faster, _ in members)
+    }
+    return [doubtful(c, CONTRADICTS) if (c["source"], conditions(c)) in odd else c for c in rows]
+
+
+def is_derived(row: Row) -> bool:
+    """True for arithmetic on a printed value."""
+    return text(row, "note").startswith("[DERIVED]")
+
+
+def rank(row: Row) -> tuple[bool, int]:
+    """Order in which the figures of a run are scored."""
+    metric = text(row, "metric")
+    return is_derived(row), SPEED.index(metric) if metric in SPEED else len(SPEED)
+
+
+def training_rows(rows: Sequence[Row]) -> list[Cells]:
+    """Rows of a training table; of the figures of one run only the best measure of speed counts (and memory)."""
+    table = list(rows)
+    found = [tidy_training(row) for row in table]
+    for index in depth_left_blank(table):
+        found[index] = doubtful(found[index], DEPTH)
+    columns = [c for c in table[0] if c not in ("id", "metric", "value", "note")] if table else []
+    runs: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, row in enumerate(table):
+        if text(row, "metric") in SPEED:
+            note = text(row, "note").removeprefix("[DERIVED]").strip()
+            runs[(note, *(text(row, c) for c in columns))].append(index)
+    for members in runs.values():
+        usable = [i for i in members if not found[i].get("doubt")] or members
+        best = min(rank(table[i]) for i in usable)
+        for i in members:
+            if rank(table[i]) != best:
+                found[i] = doubtful(found[i], DERIVED if is_derived(table[i]) else SAME_RUN)
+    return found
+
+
+def converted(content: str, label: str = "table") -> list[Cells]:
+    """Every row of a table of the older format as cells of the new one. RooflmError where it is no such table."""
+    try:
+        csv.field_size_limit(2**31 - 1)
+        lines = list(csv.reader(io.StringIO(content.replace("\0", ""), newline="")))
+    except csv.Error as error:
+        raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
+    header = [name.strip() for name in lines[0]] if lines else []
+    rows: list[Row] = [dict(zip(header, line, strict=False)) for line in lines[1:] if any(c.strip() for c in line)]
+    if {"metric", "value", "global_batch"} <= set(header):
+        return training_rows(rows)
+    if {"metric", "value", "engine"} <= set(header):
+        return inference_rows(rows)
+    raise RooflmError(
+        f"{label} has no header of the older format: it needs metric, value and engine (inference) or global_batch "
+        "(training)"
+    )
+
+
+def text_of(rows: Sequence[Cells]) -> str:
+    """A table of the new format: the columns that some row fills, in their documented order, the note last."""
+    used = {"id", "model", "gpu", "metric", "value"} | {name for cells in rows for name in cells}
+    first = ("id", "source", "task", "model", "gpu", "engine", "release")
+    last = ("metric", "value", "unit", "trust", "doubt", "stand_in", "url", "date", "note")
+    middle = [name for name in COLUMNS if name in used and name not in (*first, *last)]
+    header = [*(c for c in first if c in used), *middle, *(c for c in last if c in used)]
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([cells.get(name, "") for name in header] for cells in rows)
+    return out.getvalue()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Convert OLD.csv to NEW.csv; exit status 2 with one sentence where that cannot be done."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if len(given) != 2 or given[0] in ("-h", "--help"):
+        print("usage: scripts/convert-published OLD.csv NEW.csv", file=sys.stderr)
+        return 0 if given[:1] in (["-h"], ["--help"]) else 2
+    old, new = (Path(name) for name in given)
+    try:
+        rows = converted(old.read_text(encoding="utf-8-sig", errors="replace"), str(old))
+        new.write_text(text_of(rows), encoding="utf-8")
+    except RooflmError as error:
+        print(f"convert-published: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"convert-published: {error.filename or old}: {error.strerror}", file=sys.stderr)
+        return 2
+    apart = sum("doubt" in cells for cells in rows)
+    print(f"{new}: {len(rows)} rows, {apart} of them set apart", file=sys.stderr)
+    return 0

@@ -1,0 +1,606 @@
+"""Rows of a training table of the older format -> cells. All that is known of its sources."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rooflm.catalogue.models import load_model
+from rooflm_fit.convert import names
+from rooflm_fit.convert.about import gpu_cells, model_cells, origin, printed
+from rooflm_fit.convert.cells import (
+    Cells,
+    Row,
+    Unusable,
+    cells_of,
+    count,
+    count_or,
+    number,
+    prefix_of,
+    slug,
+    text,
+)
+from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.training_facts import Run, inputs, run_facts
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a source's rows have in common. framework and date: the engine row; convention: of its TFLOP/s.
+
+    recompute: policy where the table prints none; sp: sequence parallelism where tp > 1 and the table prints none;
+    zero: sharding where the table prints none; network: between nodes; kernels: attention's generation; stand_in: what
+    the framework stands in for, where no engine row is its own.
+    """
+
+    framework: str
+    date: str
+    convention: str = ""
+    recompute: str = ""
+    sp: bool = False
+    zero: str | int = "none"
+    network: str = ""
+    kernels: str = ""
+    trust: str = "B"
+    stand_in: str = ""
+
+
+HDR = "8x200 Gb/s HDR InfiniBand a node"
+UNFUSED = "unfused attention (batched GEMM and softmax kernel)"
+SOURCES: dict[str, Source] = {
+    "NAR": Source("megatron-2021", "2021-04", "hardware", network=HDR, kernels=UNFUSED, trust="A"),
+    "NAR2": Source("megatron-2021", "2021-04", "hardware", network=HDR, kernels=UNFUSED, trust="A"),
+    "KOR": Source("megatron-lm-2022", "2022-05", "model", network=HDR, kernels=UNFUSED, trust="A"),
+    "KORL": Source("megatron-lm-2022", "2022-05", network=HDR, kernels=UNFUSED, trust="A"),
+    "optimus": Source("megatron-lm-2022", "2022-05", network=HDR, kernels=UNFUSED, trust="A"),
+    "MTN": Source("megatron-2021", "2022-01", "hardware", network=HDR, kernels=UNFUSED, trust="C"),
+    "BLM": Source(
+        "megatron-deepspeed", "2022-02", "hardware", network="4x100 Gb/s Omni-Path a node", kernels=UNFUSED, trust="A"
+    ),
+    "LLMF": Source("llm-foundry", "2023-12", kernels="FlashAttention 2", trust="A"),
+    "TT": Source(  # its plan of tensor parallelism always splits norms over the sequence (arXiv 2410.06511)
+        "torchtitan", "2024-12", sp=True, network="400 Gb/s a GPU", kernels="PyTorch SDPA (FlashAttention 2)", trust="A"
+    ),
+    "NEMO": Source("nemo", "2024-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
+    "NEMOL": Source("nemo", "2025-04", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
+    "MBR": Source("megatron-bridge", "", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"),
+    "MOE": Source(
+        "megatron-lm-2025", "2025-10", recompute="none", sp=True, zero=1, kernels="Transformer Engine (cuDNN)"
+    ),
+    "AUTO": Source("nemo-automodel", "2026-02", recompute="full", zero="fsdp", kernels="Transformer Engine, DeepEP"),
+    "PAX": Source("pax", "2024-03", recompute="full", kernels="cuDNN"),
+    "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
+    "STAS": Source("deepspeed", "2025-09", "causal"),
+    "FMS": Source("fsdp", "2024-06", kernels="PyTorch SDPA (FlashAttention 2)"),
+    "maxtext": Source("maxtext", "2024-06", "full", zero="fsdp"),
+    "tpurec": Source("maxtext", "2025-06", "full", zero="fsdp"),
+    "lev": Source("maxtext", "2023-06", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
+    "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
+    "mlmgold": Source("megatron", "2026-08", zero=1),
+    "primus": Source("megatron", "2025-10", zero=1),
+    "cai": Source("megatron-deepspeed", "2025-08", stand_in="engine megatron-deepspeed for Colossal-AI"),
+    "IEVO": Source("megatron-deepspeed", "2023-10", zero=1, stand_in="engine megatron-deepspeed for InternEvo"),
+    "LL3": Source("megatron", "2024-07", "full", stand_in="engine megatron for Meta's own"),
+}
+UNKNOWN = Source("", "", trust="")
+"""A source of which nothing is known: its columns say what they say."""
+WHOLE_RUNS = {"LLA", "LL2", "LL3", "DSV3", "RUN", "MISC", "MGL"}
+ANALYTIC = ("CALF", "CALF1", "CALF7")
+SPEED = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "hfu", "mfu", "gpu_hours")
+"""Metrics of a run's speed, the one to score first. Never two of one run."""
+
+DTYPES = {
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "amp_bf16": "bf16",
+    "bf16 (te)": "bf16",
+    "amp_fp8": "fp8",
+    "fp8": "fp8",
+    "fp8-cs": "fp8",
+    "fp8 (te)": "fp8",
+    "float8": "fp8",
+    "float8+bf16": "fp8",
+    "float8 tensorwise": "fp8",
+    "float8 rowwise": "fp8-rowwise",
+    "mxfp8": "mxfp8",
+    "fp8-mx": "mxfp8",
+    "nvfp4": "nvfp4",
+}
+_UNGATED = re.compile(r"^(gpt|megatron|mt-nlg|1t\b|mpt|bloom|pythia)", re.IGNORECASE)
+_ALIBI = re.compile(r"^bloom", re.IGNORECASE)
+_ROTARY = re.compile(r"^pythia", re.IGNORECASE)
+
+
+def source_of(row: Row) -> str:
+    """The short source key of a training row: its id's letters.
+
+    >>> source_of({"id": "KORL-003"}), source_of({"id": "optimus-t1-02"}), source_of({"id": "", "source": "My Notes"})
+    ('KORL', 'optimus', 'my-notes')
+    """
+    prefix = prefix_of(text(row, "id"))
+    if prefix.startswith("optimus"):
+        return "optimus"
+    return prefix or slug(text(row, "source"))
+
+
+CONTAINER = r"\bcontainer (\d\d\.\d\d(?:\.\d+)*)"
+"""Where a note names the container that a run used, by its release."""
+
+
+def framework_of(row: Row, source: str) -> tuple[Source, str]:
+    """(source facts, framework with its release). Unusable for a source whose framework is not known."""
+    about = SOURCES.get(source)
+    if about is None:
+        raise Unusable("framework not stated")
+    if source == "optimus" and "2104.04473" in text(row, "note"):
+        about = SOURCES["NAR"]  # three of its reference times are Narayanan et al.'s
+    release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", text(row, "source") + text(row, "note"))
+    if source == "MBR" and release is None:
+        raise Unusable("framework release not stated")
+    if source == "NEMO":
+        release = re.search(CONTAINER, text(row, "note"))
+    if release is None or source not in ("MBR", "NEMO"):
+        return about, about.framework
+    return about, f"{about.framework} {release[1]}"
+
+
+def architecture(row: Row) -> tuple[str, str | dict[str, Any]]:
+    """(name, `model` argument): the catalogue's model where its sizes agree with the row's, else the row's own sizes.
+
+    A row's own sizes serve only for families whose feed-forward is known to be ungated (GPT, MPT, BLOOM, Pythia);
+    positions: learned ones of the sequence length, none with ALiBi or rotary embedding.
+    """
+    name = text(row, "model")
+    bare = re.sub(r"\s*\(one layer\)$|\s+2-node$", "", name)
+    sizes = {k: number(row, k) for k in ("layers", "hidden", "heads", "kv_heads", "ffn")}
+    vocab = number(row, "vocab")
+    found = names.model(bare)
+    complete = all(v is not None and v >= 1 for v in sizes.values())
+    plain = bool(_ALIBI.match(bare) or _ROTARY.match(bare))
+    positions = 0 if plain else int(number(row, "seq") or 0)
+    if found and not (complete and _UNGATED.match(bare) and not _agrees(found, sizes, vocab, positions)):
+        return names.model_argument(bare)
+    if not (complete and _UNGATED.match(bare)):
+        raise Unusable(f"unknown model {bare}" if name else "model not stated")
+    shape: dict[str, Any] = {k: int(v or 0) for k, v in sizes.items()}
+    own = {"name": found or bare.lower().replace(" ", "-"), **shape, "vocab": int(vocab or 51200), "gated": False}
+    return own["name"], own | {"positions": positions, "tied": not _ROTARY.match(bare), "norm": "layer"}
+
+
+def _agrees(name: str, sizes: dict[str, float | None], vocab: float | None, positions: int) -> bool:
+    if name in names.table()["architectures"]:
+        shape = names.table()["architectures"][name]
+        return all(shape[k] == v for k, v in sizes.items()) and vocab in (None, shape["vocab"])
+    model = load_model(name)
+    layers = sum(float(b.count) for b in model.blocks)
+    same = layers == sizes["layers"] and model.hidden == sizes["hidden"] and vocab in (None, model.vocab)
+    return bool(same and model.positions == positions)
+
+
+def sharding(row: Row, about: Source) -> tuple[str | int, dict[str, Any]]:
+    """(zero argument, facts) from the zero_fsdp column: "none", 1, 2, 3 or "fsdp" (parameters sharded as well)."""
+    cell = text(row, "zero_fsdp").lower()
+    group = re.search(r"fsdp (\d+)", cell)
+    facts: dict[str, Any] = {"fsdp_group": float(group[1])} if group else {}
+    if not cell:
+        return about.zero, facts
+    if "zero2" in cell or "shard_grad_op" in cell:
+        return 2, facts
+    if "dist-opt" in cell or "zero1" in cell:
+        return 1, facts
+    if cell.startswith("zero3"):
+        return 3, facts
+    if cell == "hsdp":  # one copy a node
+        return "fsdp", {"fsdp_group": 8.0}
+    return ("fsdp" if "fsdp" in cell else "none"), facts
+
+
+def recomputation(row: Row, about: Source) -> tuple[str, tuple[str, ...]]:
+    """(none | selective | full, notes); Unusable where neither the table nor the framework's habit says."""
+    cell = text(row, "recompute").lower()
+    if not cell:
+        if not about.recompute:
+            raise Unusable("recomputation not stated")
+        return about.recompute, (f"recomputation not printed: {about.recompute} assumed, the framework's default",)
+    for policy in ("none", "selective", "full"):
+        if cell.startswith(policy):
+            return policy, ((f"recomputation printed as {cell}",) if cell != policy else ())
+    raise Unusable(f"unknown recomputation {cell}")
+
+
+def mode_of(row: Row) -> str:
+    """The mixed-precision mode of llm-foundry's tables ("pure", "default"), or an empty text."""
+    mixed = re.search(r"MP mode (\w+)", text(row, "note"))
+    return mixed[1].lower() if mixed else ""
+
+
+def degrees(row: Row, source: str) -> dict[str, int]:
+    """gpus, tp, pp, vp, cp, ep and dp; dp follows from the others where it is blank. Unusable where they disagree."""
+    gpus = count(row, "gpus", "number of GPUs not stated")
+    tp, pp = count(row, "tp", "layout not stated"), count(row, "pp", "layout not stated")
+    vp, cp, ep = count_or(row, "vp", 1), count_or(row, "cp", 1), count_or(row, "ep", 1)
+    if gpus % (tp * pp * cp):
+        raise Unusable("split does not multiply to the number of GPUs")
+    dp = gpus // (tp * pp * cp)
+    printed = count_or(row, "dp", dp)
+    if printed != dp:
+        raise Unusable("split does not multiply to the number of GPUs")
+    if ep > 1 and (dp * tp * cp) % ep:
+        raise Unusable("split does not multiply to the number of GPUs")
+    return {"gpus": gpus, "tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dp": dp}
+
+
+DEPTH = "interleaving depth left blank, printed for the same run of other releases"
+
+
+def depth_left_blank(table: list[Row]) -> set[int]:
+    """Rows of a pipeline without an interleaving depth, where the table prints one for the same model, card, number of
+    GPUs, precision and split: their configuration is incomplete.
+
+    >>> run = {"id": "MBR-1", "model": "m", "gpu": "g", "gpus": "8", "precision": "p", "tp": "1", "pp": "4"}
+    >>> depth_left_blank([run | {"vp": "5"}, run | {"vp": ""}, run | {"vp": "", "tp": "2"}])
+    {1}
+    """
+    keys = ("model", "gpu", "gpus", "precision", "tp", "pp")
+    of = [(source_of(row), *(text(row, k) for k in keys)) for row in table]
+    printed = {key for key, row in zip(of, table, strict=True) if (number(row, "vp") or 0) > 1}
+    blank = [i for i, row in enumerate(table) if not text(row, "vp") and (number(row, "pp") or 1) > 1]
+    return {i for i in blank if of[i] in printed}
+
+
+def micro_batch(row: Row, batch: int, split: dict[str, int], source: str) -> tuple[int, tuple[str, ...]]:
+    """(sequences a micro-batch, notes). torchtitan cuts a local batch into pp micro-batches unless told otherwise."""
+    if text(row, "micro_batch"):
+        return count(row, "micro_batch", "micro-batch is not a whole number above 0"), ()
+    if source == "TT" and batch % (split["dp"] * split["pp"]) == 0:
+        return batch // (split["dp"] * split["pp"]), ("micro-batch: local batch / pp, torchtitan's default",)
+    raise Unusable("micro-batch not stated")
+
+
+def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
+    """What the source says beyond the keyword arguments: network, kernels, schedule, options, date."""
+    note = text(row, "note")
+    facts: dict[str, Any] = {"date": about.date} if about.date else {}
+    facts |= {k: v for k, v in (("network", about.network), ("kernels", about.kernels)) if v}
+    interconnect = re.search(r"with (\d+) Gbps node-node", note)
+    day = re.search(r"table date (\d\d-\d\d)", note)
+    facts |= {"network": f"{interconnect[1]} Gb/s RoCE a node"} if interconnect else {}
+    facts |= {"fsdp_precision": mode_of(row)} if mode_of(row) else {}
+    facts |= {"date": f"2022-{day[1]}"} if day else {}
+    words = {
+        "async_tp": "async tp" in note.lower() or "AsyncTP" in note,
+        "compile": "compile" in note and "no compile" not in note,
+        "token_drop": "tokendrop" in text(row, "model"),
+        "dropless": "dropless" in text(row, "model"),
+        "fine_tuning": "SFT" in note,
+        "deepep": "DeepEP" in note,
+        "overlap": "1f1b overlap" in note,
+        "gradient_reduction_exposed": source in ("NAR", "NAR2", "KOR", "optimus") or "no overlap of gradient" in note,
+        "embedding_is_a_stage_slot": "embedding counted as a PP slot" in note,
+        "interleaved": "Interleaved 1F1B" in note,
+        "unbalanced_stages": (number(row, "layers") or 0) % (number(row, "pp") or 1) != 0,
+        "near_capacity": source == "TT" and text(row, "metric") == "memory_gb" and (number(row, "value") or 0) > 80,
+    }
+    if "w/o MTP" in text(row, "model") or "Lightning" in text(row, "model"):
+        facts["mtp"] = 2.0 if "Lightning" in text(row, "model") else 0.0
+    if note.startswith("A2A"):
+        facts["dispatcher"] = "alltoall"
+    container = re.search(CONTAINER, note)
+    facts |= {"container": container[1]} if container else {}
+    flushes = re.search(r"local batch \d+, grad accum (\d+)", note)  # a local batch is one filling of the pipeline
+    facts |= {"flushes": float(flushes[1])} if flushes and (number(row, "pp") or 1) > 1 else {}
+    detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
+    facts |= {"recompute_detail": detail[1]} if detail else {}
+    if source == "TT" and detail and detail[1] == "layer":  # torchtitan: every second layer as a whole
+        facts["recompute_layers"] = (number(row, "layers") or 0) / (2 * (number(row, "pp") or 1))
+    return facts | {k: True for k, v in words.items() if v}
+
+
+GB = {"litgpt": "GB"}
+"""Sources whose GB are 1e9 bytes (litgpt prints torch.cuda.max_memory_allocated() / 1e9)."""
+DIRECT = {
+    "step_time_s": ("step_time_s", "s"),
+    "tokens_per_s_per_gpu": ("tokens_per_s_per_gpu", "tokens/s"),
+    "memory_gb": ("memory_bytes", "GiB"),
+    "layer_fwd_ms": ("layer_fwd_s", "ms"),
+    "layer_bwd_ms": ("layer_bwd_s", "ms"),
+}
+FULL = {"tflops_per_gpu": ("model_tflops_per_gpu", "TFLOP/s"), "mfu": ("mfu", ""), "hfu": ("hfu", "")}
+"""Utilisations that count as `rooflm.train` does: model FLOPs, all pairs of tokens in attention."""
+
+
+def tokens_of(row: Row) -> float | None:
+    """Tokens of a whole run, from its note.
+
+    >>> tokens_of({"note": "1.4T tokens; batch 4M tokens"})
+    1400000000000.0
+    """
+    found = re.search(r"(\d+(?:\.\d+)?)\s*([BT])\+? tokens", text(row, "note"))
+    return float(found[1]) * (1e9 if found[2] == "B" else 1e12) if found else None
+
+
+def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """(metric, value, unit; doubt). TFLOP/s, MFU and HFU become the step time behind them, by the source's convention;
+    GPU-hours of so many tokens that of a step, where all of its sizes are known."""
+    metric, cell = text(row, "metric"), text(row, "value")
+    if metric in DIRECT:
+        name, unit = DIRECT[metric]
+        return {"metric": name, "value": cell, "unit": GB.get(source, unit) if unit == "GiB" else unit}, ""
+    batch, seq, gpus = (values.get(k) for k in ("batch", "seq", "gpus"))
+    value = number(row, "value")
+    if not batch or not seq or not gpus or not value:
+        tokens = {"tokens": tokens_of(row)} if metric == "gpu_hours" else {}
+        return {"metric": FULL.get(metric, (metric, ""))[0], "value": cell, **tokens}, ""
+    if metric == "gpu_hours":
+        tokens_run = tokens_of(row)
+        if tokens_run is None:
+            return {"metric": metric, "value": cell}, "tokens of the run not stated"
+        return {"metric": "step_time_s", "value": value * 3600 / gpus / (tokens_run / (batch * seq)), "unit": "s"}, ""
+    if metric not in FULL:
+        return {"metric": metric, "value": cell}, ""
+    if about.convention == "full":
+        name, unit = FULL[metric]
+        return {"metric": name, "value": cell, "unit": unit}, ""
+    try:
+        flops = _convention_flops(row, about, metric, batch, seq)
+        rate = value * 1e12 if metric == "tflops_per_gpu" else value * _peak(row)
+        return {"metric": "step_time_s", "value": flops / (rate * gpus), "unit": "s"}, ""
+    except Unusable as why:
+        name, unit = FULL[metric]
+        return {"metric": name, "value": cell, "unit": unit}, str(why)
+
+
+def _peak(row: Row) -> float:
+    """The dense 16-bit peak that sources of the A100's time divide by."""
+    if "A100" in text(row, "gpu") and text(row, "precision") in ("fp16", "bf16"):
+        return 312e12
+    raise Unusable("only a utilisation is printed, and not the peak it refers to")
+
+
+def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: float) -> float:
+    sizes = [number(row, k) for k in ("layers", "hidden", "vocab")]
+    params = number(row, "params_b")
+    if about.convention == "causal" and metric == "tflops_per_gpu" and params and sizes[0] and sizes[1]:
+        return batch * seq * (6e9 * params + 6 * sizes[0] * sizes[1] * seq)
+    hardware = about.convention == "hardware" and metric in ("tflops_per_gpu", "hfu")
+    model = about.convention == "model" and metric in ("tflops_per_gpu", "mfu")
+    if any(s is None for s in sizes) or not (hardware or model):
+        raise Unusable("only a FLOP rate is printed, and not how its FLOPs are counted")
+    if hardware and not text(row, "recompute").startswith("full"):
+        raise Unusable("hardware FLOPs without full recomputation")
+    layers, hidden, vocab = (float(s or 0) for s in sizes)
+    rule = megatron_hardware_flops if hardware else megatron_model_flops
+    return float(rule(batch, seq, layers, hidden, vocab))
+
+
+def refused(row: Row, source: str) -> str:
+    """Why no prediction of one step can be held against a row; "" for the others."""
+    note = text(row, "note")
+    tests = {
+        "analytic, not measured": source.startswith(ANALYTIC),
+        "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS,
+        "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
+        and source != "litgpt",
+        "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
+        "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
+        "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
+        "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
+        "distrusted: bound by the host or computed from logs": source == "PYT"
+        or (source == "PAX" and "126M" in text(row, "model")),
+    }
+    return "; ".join(reason for reason, hit in tests.items() if hit)
+
+
+def told_sizes(row: Row) -> dict[str, Any]:
+    """Sizes of a model whose test prints every flag (Megatron-LM's golden values), from its note."""
+    note = text(row, "note")
+    flags = dict(re.findall(r"([a-z][a-z0-9-]+)=([\w.]+)", note))
+    if "transformer-impl" not in flags:
+        return {}
+    named = {"experts": "num-experts", "top_k": "moe-router-topk", "expert_ffn": "moe-ffn-hidden-size",
+             "shared_ffn": "moe-shared-expert-intermediate-size", "head_dim": "kv-channels"}  # fmt: skip
+    found: dict[str, Any] = {k: int(flags[v]) for k, v in named.items() if flags.get(v, "").isdigit()}
+    learned = "position-embedding-type" not in flags
+    gated = flags.get("swiglu") == "True"
+    return found | {
+        "gated": gated,
+        "tied": flags.get("untie-embeddings-and-output-weights") != "True",
+        "positions": number(row, "seq") if learned else None,
+        "norm": None if gated else "layer",
+    }
+
+
+def maxtext_sizes(params_b: float) -> dict[str, Any]:
+    """Sizes that MaxText's global_parameter_scale makes of its base (2048 wide, 16 heads of 128, feed-forward 7168, 16
+    layers, vocabulary 32000): factors of two in turn to heads and feed-forward, width, depth (get_individual_scales).
+
+    >>> maxtext_sizes(16)["layers"], maxtext_sizes(16)["hidden"], maxtext_sizes(16)["heads"], maxtext_sizes(16)["ffn"]
+    (32, 4096, 64, 28672)
+    """
+    power = round(math.log2(params_b))
+    depth, rest = divmod(power, 3)
+    heads, width = depth + (rest > 0), depth + (rest > 1)
+    return {"layers": 16 << depth, "hidden": 2048 << width, "heads": 16 << heads, "kv_heads": 16 << heads,
+            "head_dim": 128, "ffn": 7168 << heads, "vocab": 32000}  # fmt: skip
+
+
+def sizes_by_count(row: Row) -> dict[str, Any]:
+    """A row's own sizes, gated or not by which agrees with its count of parameters; {} where they are incomplete."""
+    sizes = printed(row, ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab"))
+    told = told_sizes(row)
+    if not {"layers", "hidden", "heads", "ffn"} <= sizes.keys():
+        return {}
+    if told:
+        return sizes | told
+    params = number(row, "params_b")
+    if not params:
+        return {}
+    wide = sizes["hidden"] * sizes["ffn"] * sizes["layers"]
+    head = sizes.get("kv_heads", sizes["heads"]) / sizes["heads"]
+    rest = sizes["layers"] * sizes["hidden"] ** 2 * (2 + 2 * head) + sizes["hidden"] * sizes.get("vocab", 32000)
+    gated = abs(math.log((rest + 3 * wide) / (params * 1e9))) < abs(math.log((rest + 2 * wide) / (params * 1e9)))
+    return sizes | {"gated": gated}
+
+
+PROXIES = {
+    r"deepseekv3_proxy": (
+        "deepseek-v3",
+        {"model.blocks.0.count": 3, "model.blocks.1.count": 11, "model.blocks.1.ffn.experts": 64},
+        "DeepSeek-V3 of 14 layers and 64 experts; which layers have experts is not printed",
+    ),
+    r"nemotron3_super": ("nemotron-3-super-120b-a12b", {}, ""),
+}
+"""Tests of Megatron-LM on a known model, by a part of their name: (model, paths, what stands in)."""
+
+
+def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
+    """(resolved name, cells) of a training row's model."""
+    name = text(row, "model")
+    bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+LoRA$|\s+\(w/ MTP\)$", "", name)
+    for part, (model, sets, stand_in) in PROXIES.items():
+        if source == "mlmgold" and re.search(part, name):
+            return model, {"model": model, "sets": sets, "stand_in": stand_in}
+    try:
+        found, argument = architecture(row)
+    except Unusable:
+        own = sizes_by_count(row)
+        params = number(row, "params_b")
+        if source == "maxtext" and params and not own and "MaxText" in name:
+            own = maxtext_sizes(params)
+        return (name, {"model": name, **own}) if own else model_cells(bare, params)
+    if isinstance(argument, dict):
+        return found, {"model": found, **{k: v for k, v in argument.items() if k != "name"}}
+    return found, {"model": found}
+
+
+def split_of(row: Row, source: str) -> tuple[dict[str, Any], str]:
+    """(gpus, tp, pp, vp, cp, ep and dp; doubt) of a row, as far as they are printed and agree."""
+    try:
+        return dict(degrees(row, source)), ""
+    except Unusable as why:
+        found = printed(row, ("gpus", "tp", "pp", "vp", "cp", "ep"))
+        return found, str(why) if "multiply" in str(why) else ""
+
+
+def recompute_of(row: Row, about: Source) -> dict[str, Any]:
+    """recompute (and modules, and what stands in) as printed, else the framework's habit; blank where neither says."""
+    cell, note = text(row, "recompute").lower(), text(row, "note")
+    modules = re.search(r"recompute-modules=\[([\w ]+)\]", note)
+    if modules:
+        return {"recompute": "none", "recompute_modules": modules[1].replace(" ", ",")}
+    if cell in ("custom", "qkv_proj_offloaded", "minimal_offloaded"):  # MaxText: what is kept goes to the host
+        return {"recompute": "full", "sets": {"training.offload_activations": 1},
+                "stand_in": "recompute full for a policy of its own, inputs of layers kept by the host"}  # fmt: skip
+    try:
+        return {"recompute": recomputation(row, about)[0]}
+    except Unusable:
+        return {}
+
+
+def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
+    """batch, micro_batch and seq, from the note where the columns are blank (tokens a step, batch a device)."""
+    found = {"batch": number(row, "global_batch"), "seq": number(row, "seq"), "micro_batch": number(row, "micro_batch")}
+    note = text(row, "note")
+    tokens = re.search(r"tokens a step \(total_weights\) (\d+)", note)
+    if not found["batch"] and found["micro_batch"] and split.get("gpus") and tokens:
+        found["batch"] = found["micro_batch"] * split["gpus"]
+    if not found["seq"] and tokens and found["batch"]:
+        found["seq"] = int(tokens[1]) / found["batch"]
+    if not found["seq"] and "sequence length of base.yml where blank" in note:
+        found["seq"] = 2048  # max_target_length of MaxText's base.yml
+    if source == "litgpt":
+        longest = re.search(r"longest (\d+) to (\d+) tokens", note)
+        found |= {"seq": float(longest[2]) if longest else None}
+    if not found["micro_batch"] and source == "TT" and found["batch"] and "dp" in split:
+        local = found["batch"] / (split["dp"] * split["pp"])
+        found["micro_batch"] = local if local == int(local) else None  # torchtitan: local batch / pp
+    return found
+
+
+def adapters_of(row: Row, source: str) -> dict[str, Any]:
+    """lora_rank, lora_modules and base_bits of fine-tuning through adapters.
+
+    litgpt: rank 8 on queries and values (its 6,553,600 parameters); NeMo and its kin: their default, rank 32."""
+    if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
+        return {}
+    narrow = text(row, "precision").lower().startswith("bnb.nf4")
+    rank = {"lora_rank": 8, "lora_modules": "qkv"} if source == "litgpt" else {"lora_rank": 32}
+    return rank | ({"base_bits": 4} if narrow else {})
+
+
+def beyond(row: Row, source: str) -> dict[str, Any]:
+    """{path: value} of sources that state more than their columns hold: offload, network, how experts are reached."""
+    note, zero = text(row, "note"), text(row, "zero_fsdp").lower()
+    sets: dict[str, Any] = {}
+    if "optimizer cpu offload" in zero:
+        sets["training.offload_optimizer"] = 1
+    network = re.search(r"\bnetwork (\d+) Gbps", note)
+    if network:
+        sets["cluster.tiers.1.bandwidth"] = float(network[1]) * 1e9 / 8 / 8
+    if source == "mlmgold":
+        dispatcher = re.search(r"moe-token-dispatcher-type=(\w+)", note)
+        sets |= {"engine.dedup": dispatcher[1] != "alltoall"} if dispatcher else {}
+        mtp = re.search(r"mtp-num-layers=(\d+)", note)
+        sets |= {"training.mtp": int(mtp[1])} if mtp else {}
+    return sets
+
+
+def framework_cells(row: Row, source: str) -> tuple[Source, dict[str, Any], str]:
+    """(source facts, engine and release cells, doubt)."""
+    try:
+        about, framework = framework_of(row, source)
+        doubt = ""
+    except Unusable as why:
+        about = SOURCES.get(source, UNKNOWN)
+        framework, doubt = about.framework, str(why) if "release" in str(why) else ""
+    if source == "LLMF" and mode_of(row) == "pure":
+        framework = "llm-foundry 0.0"
+    engine, _, release = framework.partition(" ")
+    return (
+        about,
+        {"engine": engine, "release": release} | ({"stand_in": about.stand_in} if about.stand_in else {}),
+        doubt,
+    )
+
+
+def tidy_training(row: Row) -> Cells:
+    """The cells of one training row."""
+    source = source_of(row)
+    about, engine, unreleased = framework_cells(row, source)
+    model, of_model = model_of(row, source)
+    gpu, of_gpu = gpu_cells(text(row, "gpu"), source)
+    split, doubt = split_of(row, source)
+    doubts = [refused(row, source), unreleased, doubt]
+    values = origin(row, source, about.trust) | {"task": "train"} | of_model | of_gpu | engine
+    values |= split | batch_of(row, source, split) | adapters_of(row, source)
+    zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
+    precision = text(row, "precision").lower()
+    dtype = DTYPES.get(precision) or ("bf16" if precision.startswith("bnb.") else None)
+    if dtype is None and (precision or source in SOURCES):
+        doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
+    recompute = recompute_of(row, about)
+    facts = facts_of(row, source, about) | shard
+    run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, facts)
+    said = run_facts(run)
+    if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
+        values["vp"] = 2  # interleave depth not printed: the framework's default
+    shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
+    values["sp"] = None if shown is None and about is UNKNOWN else bool(
+        (about.sp if shown is None else shown) and split.get("tp", 1) > 1)  # fmt: skip
+    values |= {
+        "dtype": dtype,
+        **recompute,
+        "zero": {"none": 0, "fsdp": 3}.get(str(said.get("zero", zero)), said.get("zero", zero)),
+    }
+    values |= {"fsdp_group": said.get("fsdp_group", facts.get("fsdp_group")), "optimizer": said.get("optimizer")}
+    if said.get("recompute"):
+        values["recompute_modules"] = ",".join(said["recompute"])
+    if facts.get("recompute_layers"):
+        values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
+    sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
+    stand_in = [v["stand_in"] for v in (of_model, engine, recompute) if v.get("stand_in")]
+    measured, unclear = measured_of(row, source, about, values)
+    values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
+    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, unclear] if d))})

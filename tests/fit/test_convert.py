@@ -1,0 +1,544 @@
+"""Tables of the older format become tables of runs: names, splits, units, conventions, what counts; nothing raises."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.model import parameters
+from rooflm.errors import RooflmError
+from rooflm.scenario import paths
+from rooflm.serving.deploy import make_server
+from rooflm.validation import Request, Skip, model_from_sizes, read_rows
+from rooflm.validation.columns import COLUMNS
+from rooflm.validation.table import parse, read_row
+from rooflm_fit.convert import names as alias_names
+from rooflm_fit.convert.cells import Cells
+from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.serving import campaign_options, recipes
+from rooflm_fit.convert.tables import (
+    CONTRADICTS,
+    DERIVED,
+    DUPLICATE,
+    SAME_RUN,
+    converted,
+    inference_rows,
+    main,
+    text_of,
+    training_rows,
+)
+from rooflm_fit.convert.training import maxtext_sizes
+from rooflm_fit.llama_hours import llama_hours
+
+INFERENCE_COLUMNS = (
+    *("id", "source", "model", "params_b", "gpu", "gpus", "tp", "pp", "engine"),
+    *("precision_weights", "precision_activations", "precision_kv"),
+    *("batch", "input_len", "output_len", "metric", "value", "note"),
+)
+TRAINING_COLUMNS = (
+    *("id", "source", "model", "params_b", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq"),
+    *("gpu", "gpus", "tp", "pp", "vp", "cp", "ep", "dp", "zero_fsdp", "sequence_parallel", "recompute", "precision"),
+    *("global_batch", "micro_batch", "metric", "value", "note"),
+)
+
+INFER = {
+    "id": "argonne-1",
+    "model": "meta-llama/Llama-2-7b-hf",
+    "gpu": "Nvidia H100",
+    "gpus": "2",
+    "tp": "2",
+    "pp": "1",
+    "engine": "vLLM",
+    "precision_weights": "fp16",
+    "precision_activations": "fp16",
+    "precision_kv": "fp16",
+    "batch": "16",
+    "input_len": "128",
+    "output_len": "256",
+    "metric": "latency_s",
+    "value": "2.5",
+    "note": "trust=A; fixed",
+}
+TRAIN = {
+    "id": "NAR-1",
+    "model": "GPT 76.1B",
+    "layers": "60",
+    "hidden": "10240",
+    "heads": "80",
+    "kv_heads": "80",
+    "ffn": "40960",
+    "vocab": "51200",
+    "seq": "2048",
+    "gpu": "A100-80GB SXM",
+    "gpus": "1024",
+    "tp": "8",
+    "pp": "4",
+    "vp": "3",
+    "dp": "32",
+    "zero_fsdp": "none",
+    "sequence_parallel": "no",
+    "recompute": "full",
+    "precision": "fp16",
+    "global_batch": "1792",
+    "micro_batch": "2",
+    "metric": "tflops_per_gpu",
+    "value": "140",
+    "note": "hardware FLOPs",
+}
+
+
+def infer_row(**changes: str) -> Cells:
+    return inference_rows([INFER | changes])[0]
+
+
+def train_row(**changes: str) -> Cells:
+    return training_rows([TRAIN | changes])[0]
+
+
+def read(cells: Cells) -> Request:
+    found = read_row(cells)
+    assert isinstance(found, Request), found
+    return found
+
+
+def test_an_inference_row_becomes_the_arguments_of_infer() -> None:
+    cells = infer_row()
+    assert {k: cells[k] for k in ("model", "gpu", "engine", "release", "quant", "batch", "prompt", "output")} == {
+        **{"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "engine": "vllm", "release": "2024"},
+        **{"quant": "w16a16kv16", "batch": "16", "prompt": "128", "output": "256"},
+    }
+    got = read(cells)
+    assert got.kwargs == {
+        **{"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "gpus": 2, "tp": 2, "pp": 1, "dp": 1, "ep": 1},
+        **{"batch": 16, "prompt": 128, "output": 256, "quant": "w16a16kv16", "engine": "vllm-2024"},
+    }
+    assert (got.task, got.metric, got.measured, got.trust, got.source) == ("infer", "latency_s", 2.5, "A", "argonne")
+    assert got.group == ("llama-2-7b", "h100-sxm-80gb") and not got.assumed and not got.apart
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "want"),
+    [
+        ("ttft_ms", "20", ("ttft", 0.02)),
+        ("tpot_ms", "7.5", ("tpot", 0.0075)),
+        ("throughput_out_tok_s", "1,234", ("output_tokens_per_s", 1234.0)),
+        ("memory_gb", "2", ("memory_bytes", 2.0 * 2**30)),
+        ("oom", "1", ("oom", 1.0)),
+    ],
+)
+def test_measured_values_are_si(metric: str, value: str, want: tuple[str, float]) -> None:
+    got = read(infer_row(metric=metric, value=value))
+    assert (got.metric, got.measured) == pytest.approx(want)
+
+
+def test_llama_bench_lengths_and_layer_split() -> None:
+    row = {"id": "xd-1", "engine": "llama.cpp", "gpus": "4", "tp": "1", "pp": "4", "gpu": "3090 24GB", "batch": "1"}
+    row |= {"precision_weights": "Q4_K_M", "precision_activations": "f16", "precision_kv": "f16"}
+    decode = infer_row(**row, metric="decode_tok_s", input_len="0", output_len="512")
+    prefill = infer_row(**row, metric="prefill_tok_s", input_len="512", output_len="0")
+    assert (decode["prompt"], decode["output"], decode["pp"]) == ("1", "512", "4")
+    assert (prefill["prompt"], prefill["output"]) == ("512", "1")
+    assert (decode["source"], decode["quant"], decode["release"]) == ("llamacpp-multi", "q4_k_m", "2024-05")
+    held = infer_row(**row | {"id": "strix-1"}, metric="prefill_tok_s", input_len="2048", output_len="0",
+                     note="trust=A; context of 32768 tokens already held (d32768)")  # fmt: skip
+    assert (held["prompt"], held["cached"]) == ("34816", "32768")
+
+
+def test_what_is_missing_stays_blank_and_what_is_unclear_is_a_doubt() -> None:
+    assert infer_row(model="nobody-7b")["params"] == "7000000000"
+    assert infer_row(model="nobody-30B-A3B")["active"] == "3000000000"
+    assert infer_row(gpu="Abacus 3000")["gpu"] == "Abacus 3000"
+    assert infer_row(engine="mystery")["engine"] == "mystery"
+    assert infer_row(note="trust=C; odd")["trust"] == "C"
+    assert "output" not in infer_row(output_len="")
+    assert "tp" not in infer_row(tp="") and infer_row(tp="")["gpus"] == "2"
+    assert infer_row(tp="3")["doubt"] == "split does not multiply to the number of GPUs"
+    assert infer_row(precision_weights="")["doubt"] == "precision not stated"
+    assert infer_row(metric="joy")["metric"] == "joy"
+
+
+def test_the_largest_batch_is_a_load_that_runs_at_once() -> None:
+    cells = infer_row(batch="max", metric="throughput_out_tok_s")
+    assert (cells["task"], cells["concurrency"], cells["scheduler"]) == ("serve", "max", "static")
+
+
+def test_expert_parallel_rows_keep_attention_split_over_all_gpus() -> None:
+    row = {"model": "mistralai/Mixtral-8x7B-v0.1", "gpus": "4", "tp": "1"}
+    got = infer_row(**row, note="trust=B; EP; expert parallel = gpus")
+    assert (got["tp"], got["ep"]) == ("4", "4")
+
+
+def test_argonnes_a100_is_the_40_gb_card_and_others_are_not() -> None:
+    assert infer_row(gpu="Nvidia A100")["gpu"] == "a100-sxm-40gb"
+    assert infer_row(id="ft-1", gpu="A100-SXM-80GB", engine="FasterTransformer")["gpu"] == "a100-sxm-80gb"
+
+
+def test_one_measurement_printed_in_two_tables_counts_once() -> None:
+    rows = [INFER, INFER | {"id": "argonne-2"}, INFER | {"id": "argonne-3", "value": "2.6"}]
+    assert [c.get("doubt", "") for c in inference_rows(rows)] == ["", DUPLICATE, ""]
+
+
+LOAD = INFER | {"id": "aic-1", "engine": "trtllm 1.0.0rc3", "metric": "ttft_ms", "precision_weights": "fp8"}
+LOAD |= {"model": "deepseek-ai/DeepSeek-R1", "gpu": "H200-SXM-141GB", "gpus": "64", "tp": "64", "batch": "32"}
+
+
+def test_rows_under_load_have_the_true_split() -> None:
+    note = "trust=B; moe_tp=8 moe_ep=8 attn_dp=1; batch = concurrency; 2026_01_14_deepseek_trtllm_c32_tp8_ep8_983"
+    got = inference_rows([LOAD | {"note": note}])[0]
+    assert [got[k] for k in ("gpus", "tp", "ep", "dp")] == ["8", "8", "8", "1"]
+    assert (got["concurrency"], got.get("spread"), got["task"]) == ("32", None, "serve")  # its client fixes lengths
+    assert got["doubt"].startswith("multi-token prediction suspected")
+    assert read(got).measured == 0.0025
+
+
+def test_products_in_the_tp_column_without_a_name_in_the_id() -> None:
+    note = "trust=B; moe_tp=4 moe_ep=4 attn_dp=1; batch = concurrency; dsr1_cfg717"
+    got = inference_rows([LOAD | {"tp": "16", "gpus": "16", "note": note}])[0]
+    assert (got["tp"], got["gpus"]) == ("4", "4")
+
+
+def test_r1_and_v3_of_one_run_count_once() -> None:
+    plain = LOAD | {"note": "trust=B; moe_tp=1 moe_ep=8 attn_dp=1; x_tp8_ep8_"}
+    rows = inference_rows([plain, plain | {"id": "aic-2", "model": "deepseek-ai/DeepSeek-V3"}])
+    assert [DUPLICATE in c.get("doubt", "") for c in rows] == [False, True]
+
+
+def test_a_run_that_decodes_slower_than_with_longer_prompts_is_set_apart() -> None:
+    def tpot(number: int, prompt: str, value: str) -> dict[str, str]:
+        run = {"id": f"aic-{number}", "metric": "tpot_ms", "input_len": prompt, "output_len": "1024", "value": value}
+        return LOAD | run | {"model": "Qwen/Qwen3-32B", "tp": "1", "gpus": "1", "note": "trust=B; batch = concurrency"}
+
+    def doubted(*rows: dict[str, str]) -> list[bool]:
+        return [CONTRADICTS in c.get("doubt", "") for c in inference_rows(rows)]
+
+    ttft = tpot(3, "1024", "300") | {"metric": "ttft_ms"}
+    assert doubted(tpot(1, "1024", "22.6"), tpot(2, "8192", "17.4"), ttft) == [True, False, True]
+    assert doubted(tpot(1, "1024", "17.9"), tpot(2, "8192", "17.4"), ttft) == [False, False, False]  # they scatter
+    assert doubted(tpot(1, "1024", "22.6"), tpot(2, "8192", "17.4") | {"batch": "16"}) == [False, False]
+
+
+RUN = {
+    "id": "aic-0001", "model": "deepseek-ai/DeepSeek-R1", "gpu": "H200-SXM-141GB", "gpus": "8", "tp": "8", "pp": "1",
+    "engine": "trtllm 1.1.0rc2.post2", "precision_weights": "fp8", "precision_kv": "", "batch": "4",
+    "input_len": "1024", "output_len": "1024", "metric": "tpot_ms", "value": "8.6", "source": "aic",
+    "note": "trust=B; moe_tp=1 moe_ep=8 attn_dp=1; batch = concurrency; "
+    "2026_03_25_deepseek_r1_h200_sxm_trtllm_fp8_agg_1024x1024_c4_tp8_0_ep8_0_1252",
+}  # fmt: skip
+
+
+def run(**changes: str) -> Cells:
+    return inference_rows([{**RUN, **changes}])[0]
+
+
+def test_rows_that_mix_plain_and_speculative_runs_are_set_apart() -> None:
+    assert "multi-token" in run()["doubt"]
+    assert "doubt" not in run(note=RUN["note"].replace("2026_03_25_deepseek_r1", "dsr1"))
+    assert "doubt" not in run(engine="sglang 0.5.9")
+
+
+def test_fp8_of_a_block_scaled_checkpoint_is_by_blocks() -> None:
+    assert run()["quant"] == "fp8-blockkv8"
+    assert run(model="meta-llama/Llama-3.1-70B", note="trust=B")["quant"] == "fp8kv8"
+
+
+def test_lengths_are_fixed_in_the_campaign_whose_client_fixes_them() -> None:
+    assert run()["spread"] == "0.8,1"
+    assert "spread" not in run(engine="trtllm 1.0.0rc3")
+    assert "spread" not in run(engine="sglang 0.5.6.post2")
+
+
+def test_experts_stay_whole_where_blocks_do_not_divide() -> None:
+    model = {"model": "MiniMaxAI/MiniMax-M2.5"}
+    split = run(**model, engine="vllm 0.18.0", note="trust=B; moe_tp=8 moe_ep=1 attn_dp=1")
+    half = run(**model, engine="vllm 0.16.0", tp="4", note="trust=B; moe_tp=4 moe_ep=1 attn_dp=1")
+    assert [(c["tp"], c["ep"]) for c in (split, half)] == [("8", "8"), ("4", "1")]
+
+
+def test_runs_older_than_the_experts_column_are_split_as_their_scripts_did() -> None:
+    """dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh, before they took EP_SIZE and DP_ATTENTION."""
+    old = {"engine": "trtllm", "note": "trust=B; moe_tp=8 moe_ep=1 attn_dp=1; dsr1_h200_trtllm_fp8_agg_c64_cfg83"}
+    keys = ("gpus", "tp", "dp", "ep")
+    assert [run(**old, batch="64")[k] for k in keys] == ["8", "8", "1", "8"]
+    assert [run(**old, batch="64", input_len="8192")[k] for k in keys] == ["8", "1", "8", "8"]
+    old |= {"model": "openai/gpt-oss-120b", "tp": "4", "batch": "64", "input_len": "8192"}
+    assert [run(**old)[k] for k in keys] == ["4", "4", "1", "4"]
+    assert run(**old | {"engine": "trtllm gpt-oss-dev"})["ep"] == "1"
+
+
+def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
+    """InferenceX kimik2.5_fp4_b200.sh: no --enable-expert-parallel; from pull request 1047 on larger graphs."""
+    kimi = {"model": "moonshotai/Kimi-K2.5", "gpu": "B200-180GB", "engine": "vllm 0.17.0", "precision_weights": "nvfp4"}
+    kimi |= {"tp": "4", "gpus": "4"}
+    rows = [run(**kimi, note=f"trust=B; {label} attn_dp=1; x") for label in ("moe_tp=4 moe_ep=1", "moe_tp=1 moe_ep=4")]
+    assert [c["ep"] for c in rows] == ["1", "1"]
+    assert [c.get("sets") for c in rows] == ["engine.captured=2048", None]
+
+
+def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
+    for row in recipes():
+        assert "InferenceX" in row["source"] or "aiconfigurator" in row["source"]
+        given = {"engine": row["when"]["engine"][0], "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4}
+        given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
+        found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
+        own = {k: v for k, v in found.items() if k not in ("cache", "captured", "image")}
+        assert make_server(own).budget >= 1
+        assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
+        assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
+
+
+LLAMA = {"model": "meta-llama/Llama-3.1-70B", "note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1", "tp": "4", "batch": "16"}
+
+
+def test_options_are_those_of_the_script_under_its_conditions_alone() -> None:
+    short = run(**LLAMA, engine="trtllm")
+    assert (short["budget"], short["wait_steps"], short["release"]) == ("16384", "20", "1.1.0rc2.post2")
+    assert "wait_steps" not in run(**LLAMA | {"tp": "8"}, engine="trtllm")
+    assert "wait_steps" not in run(**LLAMA, engine="trtllm", output_len="8192")
+    other = run(**LLAMA | {"gpu": "H100-SXM-80GB"}, engine="trtllm")  # no script of this card
+    assert "budget" not in other and "wait_steps" not in other
+    house = run(model="Qwen/Qwen3-32B", engine="trtllm 1.0.0rc3", batch="64", input_len="4096", note="trust=B")
+    assert house["budget"] == str(4096 + 64)
+    fp4 = {"engine": "sglang 0.5.9", "gpu": "B300", "precision_weights": "nvfp4"}
+    assert [run(**fp4, batch=n)["receive_interval"] for n in ("8", "64")] == ["10", "30"]
+    assert "receive_interval" not in run(model="Qwen/Qwen3.5-397B-A17B", engine="sglang 0.5.9")
+    assert "budget" not in run(model="somebody/s-7b", engine="vllm 0.18.0")
+
+
+def test_a_running_limit_is_never_carried_to_another_card() -> None:
+    limits = {gpu: run(model="Qwen/Qwen3.5-397B-A17B", engine="sglang 0.5.9", gpu=gpu).get("max_sequences")
+              for gpu in ("H200-SXM-141GB", "H100-SXM-80GB", "GB200-192GB", "MI300X")}  # fmt: skip
+    assert limits == {"H200-SXM-141GB": "128", "H100-SXM-80GB": "256", "GB200-192GB": None, "MI300X": None}
+
+
+def test_cache_and_release_come_from_the_script_where_it_says_them() -> None:
+    minimax = {"model": "MiniMaxAI/MiniMax-M2.5", "engine": "vllm 0.18.0", "note": "trust=B"}
+    assert run(**minimax)["quant"] == "fp8-block"
+    assert run(**minimax | {"gpu": "B200-180GB"})["quant"] == "fp8-blockkv8"
+    assert run(model="Qwen/Qwen3-32B", engine="vllm 0.18.0", note="trust=B")["quant"] == "fp8kv8"
+    glm = {"model": "zai-org/GLM-5", "engine": "sglang 0.5.9"}
+    assert [run(**glm, gpu=g)["quant"] for g in ("H200-SXM-141GB", "B200-180GB")] == ["fp8-block", "fp8-blockkv8"]
+    assert run(**LLAMA, engine="vllm")["release"] == "0.10.2"
+    assert run(**LLAMA, engine="vllm 0.18.0")["release"] == "0.18.0"
+
+
+def test_pools_and_server_flags_are_read_off_a_row() -> None:
+    note = "trust=B; online serving, closed loop; 500 requests; DISAGGREGATED: prefill_replicas=3 decode_replicas=1; x"
+    got = run(id="dstackpd-1", engine="sglang", note=note, gpus="8", tp="2", batch="64")
+    assert [got[k] for k in ("prefill_replicas", "replicas", "tp", "concurrency", "requests")] == [
+        *("3", "1", "2", "64", "500")
+    ]
+    flags = (
+        "trust=B; online serving; server: sglang serve --tp 8 --chunked-prefill-size 131072 --mem-fraction-static .8"
+    )
+    assert run(id="sglcook-1", engine="sglang 0.5.9", note=flags)["budget"] == "131072"
+
+
+def test_hardware_flops_turn_back_into_the_step_time() -> None:
+    """Narayanan et al. 2021 table 1: the 175B row, 1024 GPUs, batch 1536, 140 TFLOP/s -> 34 days for 300B tokens."""
+    seconds = megatron_hardware_flops(1536, 2048, 96, 12288, 51200) / (140e12 * 1024)
+    days = seconds * 300e9 / (1536 * 2048) / 86400
+    assert days == pytest.approx(34.4, abs=0.5)  # the paper says 34 days
+    got = read(train_row())
+    assert got.metric == "step_time_s"
+    assert got.measured == pytest.approx(megatron_hardware_flops(1792, 2048, 60, 10240, 51200) / (140e12 * 1024))
+
+
+@pytest.mark.parametrize(
+    ("batch", "layers", "hidden", "gpus", "seconds", "mfu"),
+    [(4, 48, 6144, 8, 1.10, 0.415), (64, 96, 12288, 64, 13.75, 0.514), (512, 128, 25600, 512, 71.49, 0.563)],
+)
+def test_model_flops_reproduce_printed_mfu(
+    batch: int, layers: int, hidden: int, gpus: int, seconds: float, mfu: float
+) -> None:
+    """Korthikanti et al. 2022 table 5."""
+    flops = megatron_model_flops(batch, 2048, layers, hidden, 51200)
+    assert flops / gpus / seconds / 312e12 == pytest.approx(mfu, abs=0.002)
+
+
+def test_a_training_row_becomes_the_arguments_of_train() -> None:
+    got = read(train_row())
+    want = {"gpus": 1024, "tp": 8, "pp": 4, "vp": 3, "cp": 1, "ep": 1, "dp": 32, "batch": 1792, "seq": 2048}
+    want |= {"micro_batch": 2}
+    assert {k: got.kwargs[k] for k in want} == want
+    assert [got.kwargs[k] for k in ("recompute", "zero", "sp", "dtype", "engine")] == [
+        *("full", "0", False, "fp16", "megatron-2021")
+    ]
+    assert got.kwargs["sets"]["cluster.tiers.1.bandwidth"] == 8 * 200e9 / 8 / 8
+
+
+def test_sizes_of_a_model_that_no_catalogue_has() -> None:
+    row = {"id": "BLM-1", "model": "BLOOM candidate 181B", "layers": "72", "hidden": "14336", "heads": "64"}
+    row |= {"kv_heads": "64", "ffn": "57344", "vocab": "250000", "gpus": "384", "pp": "12", "dp": "4", "vp": ""}
+    model = read(train_row(**row, global_batch="2048", metric="step_time_s", value="143.31")).kwargs["model"]
+    assert {k: model[k] for k in ("layers", "hidden", "heads", "ffn", "vocab", "gated", "positions")} == {
+        **{"layers": 72, "hidden": 14336, "heads": 64, "ffn": 57344, "vocab": 250000, "gated": False, "positions": 0}
+    }
+
+
+def test_own_sizes_are_gated_where_their_count_says_so() -> None:
+    row = {"id": "ZZZ-1", "model": "own model", "params_b": "7", "vp": "", "layers": "32", "hidden": "4096"}
+    row |= {"heads": "32", "kv_heads": "32", "ffn": "11008", "vocab": "32000"}
+    assert train_row(**row)["gated"] == "yes"
+    assert train_row(**row | {"ffn": "16384"})["gated"] == "no"  # two matrices of 16384 make 7B
+
+
+@pytest.mark.parametrize("billions", [16, 32, 64, 128, 512, 1024])
+def test_maxtext_scales_make_the_printed_counts(billions: int) -> None:
+    model = model_from_sizes(maxtext_sizes(billions))
+    assert float(parameters(model)) == pytest.approx(billions * 1e9, rel=0.035)
+
+
+@pytest.mark.parametrize(
+    ("cell", "zero"),
+    [
+        ("none", "0"),
+        ("zero1", "1"),
+        ("fsdp shard_grad_op (zero2)", "2"),
+        ("none(DDP/dist-opt)", "1"),
+        ("fsdp full_shard (zero3)", "3"),
+        ("megatron-fsdp 64", "3"),
+        ("fsdp2", "3"),
+        ("hsdp", "3"),
+    ],
+)
+def test_sharding(cell: str, zero: str) -> None:
+    assert train_row(zero_fsdp=cell)["zero"] == zero
+
+
+def test_what_sets_training_rows_apart() -> None:
+    assert train_row(dp="16")["doubt"] == "split does not multiply to the number of GPUs"
+    assert train_row(precision="")["doubt"] == "precision not stated"
+    flops = train_row(metric="mfu", value="0.4")
+    assert flops["doubt"] == "only a FLOP rate is printed, and not how its FLOPs are counted"
+    assert "adapters" in train_row(note="LoRA")["doubt"]
+    assert "micro_batch" not in train_row(micro_batch="") and "recompute" not in train_row(recompute="")
+    unknown = train_row(id="ZZZ-1", metric="step_time_s", value="30")
+    assert "engine" not in unknown and "doubt" not in unknown
+    assert "engine not stated: megatron" in read(unknown).assumed
+
+
+def test_one_figure_a_run_counts_and_memory_beside_it() -> None:
+    rows = [
+        TRAIN | {"id": f"NAR-{i}", "metric": m, "value": v}
+        for i, (m, v) in enumerate(
+            [("tflops_per_gpu", "140"), ("hfu", "0.45"), ("step_time_s", "30"), ("memory_gb", "40")]
+        )
+    ]
+    assert [c.get("doubt") for c in training_rows(rows)] == [SAME_RUN, SAME_RUN, None, None]
+
+
+def test_a_derived_row_counts_only_where_its_parent_is_missing() -> None:
+    derived = TRAIN | {"id": "NAR-2", "metric": "step_time_s", "value": "30", "note": "[DERIVED] hardware FLOPs"}
+    parent, child = training_rows([TRAIN, derived])
+    assert "doubt" not in parent and child["doubt"] == DERIVED
+    assert "doubt" not in training_rows([derived])[0]
+
+
+def test_every_alias_leads_somewhere() -> None:
+    table = alias_names.table()
+    assert [n for n in table["models"] if alias_names.model(n) is None] == []
+    targets = set(table["gpus"].values()) | {r["name"] for r in table["gpu_patterns"]}
+    known = set(catalogue.names("gpu"))
+    assert {t for t in targets if catalogue.resolve("gpu", t) not in known} == set()
+
+
+def test_llama_layouts_use_every_gpu() -> None:
+    for found in llama_hours():
+        assert found.layouts and all(x["tp"] * x["dp"] == x["gpus"] for x in found.layouts)
+
+
+@pytest.mark.parametrize(
+    ("seq", "billions"), [(2048, 1.3160), (32768, 1.3789)]
+)  # llm-foundry prints both counts for its 1B model: the learned positions differ
+def test_sizes_give_the_published_number_of_parameters(seq: int, billions: float) -> None:
+    row = {"id": "LLMF-1", "model": "MPT-1b", "layers": "24", "hidden": "2048", "heads": "16", "kv_heads": "16"}
+    row |= {"ffn": "8192", "vocab": "50368", "seq": str(seq), "gpus": "32", "tp": "1", "pp": "1", "vp": "", "dp": "32"}
+    model = read(train_row(**row, metric="step_time_s", value="2")).kwargs["model"]
+    if isinstance(model, dict):
+        assert float(parameters(model_from_sizes(model))) / 1e9 == pytest.approx(billions, rel=1e-3)
+    else:
+        assert seq == 2048 and model == "mpt-1b"
+
+
+def as_text(rows: list[dict[str, str]], columns: tuple[str, ...]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def test_the_script_writes_a_table_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text(as_text([INFER, LOAD], INFERENCE_COLUMNS), encoding="utf-8")
+    assert main([str(old), str(new)]) == 0
+    assert "2 rows" in capsys.readouterr().err
+    kinds = [r.task if isinstance(r, Request) else r.reason for r in read_rows(new)]
+    assert kinds == ["infer", "serve"]
+    header = new.read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert set(header) <= set(COLUMNS) and header[0] == "id" and header[-1] == "note"
+    with pytest.raises(RooflmError, match="scripts/convert-published"):
+        read_rows(old)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("x,y\n1,2\n", "no header of the older format"), (None, "No such file")]
+)
+def test_what_cannot_be_converted_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    assert main([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_every_path_that_is_written_exists() -> None:
+    from rooflm.scenario.build_training import build_training
+    from rooflm.validation.cells import settings_of
+
+    s = build_training(model="deepseek-v3", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=64).scenario
+    rows = [train_row(), train_row(id="MBR-1", model="DeepSeekV3", note="26.06 NeMo Container", precision="MXFP8"),
+            train_row(id="STAS-1", zero_fsdp="zero3 + optimizer cpu offload")]  # fmt: skip
+    found = {path: value for cells in rows for path, value in settings_of(cells).items()}
+    assert {"cluster.tiers.1.bandwidth", "training.offload_optimizer", "engine.dedup"} <= found.keys()
+    for path, value in found.items():
+        paths.put(s, path, value)
+
+
+_CELLS = st.one_of(
+    st.sampled_from(["", "0", "1", "-3", "1e400", "nan", "inf", "max", "8", "2048", "fp8", "unstated", "1.5", "fsdp2"]),
+    st.text(max_size=12),
+)
+_KEEP = st.booleans()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_cell_raises(data: st.DataObject) -> None:
+    for base, columns in ((INFER, INFERENCE_COLUMNS), (LOAD, INFERENCE_COLUMNS), (TRAIN, TRAINING_COLUMNS)):
+        row = {
+            c: base.get(c, "") if data.draw(_KEEP) else data.draw(_CELLS)
+            for c in columns
+            if data.draw(_KEEP) or c == "metric"
+        }
+        (got,) = (training_rows if base is TRAIN else inference_rows)([row])
+        assert isinstance(read_row(got), Request | Skip)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200))
+def test_no_text_raises_after_a_header(body: str) -> None:
+    for columns in (INFERENCE_COLUMNS, TRAINING_COLUMNS):
+        buffer = io.StringIO()
+        csv.writer(buffer).writerow(columns)
+        rows = converted(buffer.getvalue() + body)
+        if rows:
+            assert len(parse(text_of(rows))) == len(rows)

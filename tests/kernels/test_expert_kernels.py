@@ -1,0 +1,54 @@
+"""Which expert kernels an engine can take, and that it takes the fastest."""
+
+from __future__ import annotations
+
+import pytest
+
+import rooflm
+from rooflm.kernels.constants import load_constants
+from rooflm.kernels.expert_kernels import choices
+from rooflm.kernels.moe import MoEConstants
+
+
+def constants(dtype: str, gpu: str, engine: str, kernel: str) -> MoEConstants:
+    row = next(r for r in load_constants("moe") if (r.dtype, r.gpu, r.engine, r.kernel) == (dtype, gpu, engine, kernel))
+    return MoEConstants(**row.constants)
+
+
+def test_kernels_that_an_engine_makes_are_its_own_wherever_they_were_measured() -> None:
+    found = [c.constants for c in choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")]
+    assert constants("nvfp4", "b200-sxm-180gb", "sglang", "tp") in found  # TensorRT-LLM's, through FlashInfer
+    assert constants("nvfp4", "b200-sxm-180gb", "trtllm", "tp") in found
+    assert constants("nvfp4", "b200-sxm-180gb", "trtllm", "plain") not in found
+
+
+def test_another_engines_own_kernels_are_not_taken_where_the_type_was_measured() -> None:
+    found = [c.constants for c in choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block")]
+    assert constants("fp8_block", "h200-sxm-141gb", "trtllm", "tp") not in found
+    assert constants("fp8_block", "h200-sxm-141gb", "vllm", "triton") in found
+
+
+def test_a_type_that_nobody_measured_in_an_engine_runs_on_its_families_of_another_table() -> None:
+    own = choices("b200-sxm-180gb", "blackwell", "vllm", "mxfp4_mxfp8")
+    assert {"mxfp4_mxfp8", "mxfp4"} == {c.dtype for c in own}  # and with 16-bit activations, which is as legal
+
+
+def test_expert_parallel_ranks_take_the_fit_of_all_rows() -> None:
+    alone = choices("h200-sxm-141gb", "hopper", "sglang", "fp8_block")
+    spread = choices("h200-sxm-141gb", "hopper", "sglang", "fp8_block", True)
+    assert alone[0].constants != spread[0].constants
+
+
+def test_a_card_without_measured_kernels_takes_its_generations() -> None:
+    assert choices("h20", "hopper", "vllm", "bf16")[0].dtype == "bf16"
+
+
+@pytest.mark.parametrize("engine", ["trtllm", "sglang", "vllm"])
+def test_four_bit_experts_are_faster_on_the_next_generation(engine: str) -> None:
+    def one(gpu: str) -> tuple[float, float]:
+        r = rooflm.infer("gpt-oss-120b", gpu=gpu, engine=engine, batch=64, prompt=1024, output=1024)
+        return float(r.tpot), float(r.ttft)
+
+    old, new = one("h200"), one("b200")
+    assert new[0] < 0.7 * old[0]  # 4.8 to 8 TB/s: 0.6 at the roof
+    assert new[1] < 0.6 * old[1]

@@ -1,0 +1,285 @@
+"""A table of runs becomes requests: a column is an argument, what is missing is a reason or is said, nothing raises."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflm.errors import RooflmError
+from rooflm.validation import METRICS, Request, Skip, describe, labels, published_tables, read_rows, summarise
+from rooflm.validation.cells import settings_of
+from rooflm.validation.columns import COLUMNS
+from rooflm.validation.score import engine_of, score
+from rooflm.validation.table import engine_row, label, parse, read_row
+
+RUN = {"id": "x-1", "source": "mine", "model": "llama-2-7b", "gpu": "h100", "engine": "vllm", "release": "0.18.0",
+       "tp": "2", "quant": "fp8kv8", "batch": "4", "prompt": "128", "output": "32", "metric": "tpot", "value": "5",
+       "unit": "ms"}  # fmt: skip
+
+
+def request(**changes: str) -> Request:
+    found = read_row(RUN | changes)
+    assert isinstance(found, Request), found
+    return found
+
+
+def reason(**changes: str) -> str:
+    found = read_row(RUN | changes)
+    assert isinstance(found, Skip), found
+    return found.reason
+
+
+def test_a_row_is_the_arguments_of_a_command() -> None:
+    got = request()
+    assert got.kwargs == {
+        **{"model": "llama-2-7b", "gpu": "h100-sxm-80gb", "tp": 2, "quant": "fp8kv8", "batch": 4, "prompt": 128},
+        **{"output": 32, "engine": "vllm"},
+    }
+    assert (got.task, got.metric, got.measured, got.source) == ("infer", "tpot", 0.005, "mine")
+    assert got.assumed == () and got.apart == "" and got.group == ("llama-2-7b", "h100-sxm-80gb")
+    assert got.engine == "vllm 0.18.0" and got.release == "0.18.0"
+
+
+def test_a_load_makes_it_a_run_of_serve_and_its_options_are_the_servers() -> None:
+    got = request(concurrency="16", spread="0.8,1", budget="4096", static_fraction="0.85", prefix_caching="yes")
+    assert got.task == "serve" and "batch" not in got.kwargs
+    assert got.kwargs["options"] == {"budget": 4096, "static_fraction": 0.85, "prefix_caching": True}
+    assert (got.kwargs["concurrency"], got.kwargs["spread"]) == (16, (0.8, 1.0))
+    assert request(rate="2.5").kwargs["rate"] == 2.5
+    assert request(task="serve").kwargs["concurrency"] == "max"
+    assert request(concurrency="max").assumed == () != request(task="serve").assumed
+
+
+TRAIN = {"model": "llama-2-7b", "gpu": "a100", "engine": "megatron", "gpus": "16", "tp": "2", "pp": "2", "batch": "64",
+         "seq": "4096", "micro_batch": "1", "recompute": "full", "zero": "1", "metric": "step_time_s", "value": "3",
+         "recompute_modules": "layernorm,moe_act", "sp": "yes"}  # fmt: skip
+
+
+def test_training_columns_are_the_arguments_of_train() -> None:
+    got = read_row(TRAIN)
+    assert isinstance(got, Request) and got.task == "train"
+    assert got.kwargs["recompute_modules"] == ("layernorm", "moe_act") and got.kwargs["sp"] is True
+    assert (got.kwargs["gpus"], got.kwargs["zero"], got.assumed) == (16, "1", ())
+    memory = read_row(TRAIN | {"metric": "memory_bytes", "value": "30", "unit": "GiB"})
+    assert isinstance(memory, Request) and memory.task == "train" and memory.measured == 30 * 2**30
+
+
+def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
+    row = RUN | {"sets": "engine.step=0.002; quant.kv_bits=16", "set:engine.waves": "false"}
+    assert settings_of(row) == {"engine.step": 0.002, "quant.kv_bits": 16.0, "engine.waves": False}
+    assert request(**{"set:engine.step": "0.002"}).kwargs["sets"] == {"engine.step": 0.002}
+    slow, fast = (score([request(**{"set:engine.step": v})])[0].predicted for v in ("0.02", "0.0001"))
+    assert slow > fast + 0.015
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"metric": ""}, "metric not stated"),
+        ({"metric": "joy"}, "unknown metric joy"),
+        ({"value": "nan"}, "value is not a number above 0"),
+        ({"value": "-1"}, "value is not a number above 0"),
+        ({"unit": "GB"}, "unit GB is none of tpot"),
+        ({"model": ""}, "missing: model"),
+        ({"gpu": ""}, "missing: gpu"),
+        (
+            {"model": "nobody-9b"},
+            "missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)",
+        ),
+        ({"gpu": "Abacus"}, "missing: figures of a gpu not in the catalogue (peak, bandwidth, memory; or like)"),
+        ({"tp": "two"}, "tp is not a number of at least 0"),
+        ({"tp": "1.5"}, "tp is not a whole number"),
+        ({"sets": "engine.step"}, "sets is not PATH=VALUE;PATH=VALUE"),
+        ({"cached": "128"}, "cached is not below prompt"),
+        ({"task": "dance"}, "task is none of infer, serve, train"),
+    ],
+)
+def test_what_cannot_be_scored_says_what_is_missing(changes: dict[str, str], why: str) -> None:
+    assert reason(**changes) == why
+
+
+def test_what_a_row_leaves_out_is_said_and_such_rows_are_counted_apart() -> None:
+    bare = {k: v for k, v in RUN.items() if k not in ("batch", "prompt", "output", "engine", "release")}
+    got = read_row(bare)
+    assert isinstance(got, Request)
+    assert got.assumed == (
+        *("engine not stated: vllm", "batch not stated: 1", "prompt not stated: 512", "output not stated: 128"),
+    )
+    assert request(metric="ttft", output="").assumed == ()  # one token is all that a first token needs
+    left = {k: v for k, v in TRAIN.items() if k not in ("gpus", "micro_batch", "batch", "recompute",
+                                                        "recompute_modules")}  # fmt: skip
+    train = read_row(left)
+    assert isinstance(train, Request)
+    assert [a.split(" not stated")[0] for a in train.assumed] == ["gpus", "micro_batch", "recompute", "batch"]
+
+
+def test_own_sizes_make_a_model_and_counts_find_the_nearest() -> None:
+    sizes = {"layers": "48", "hidden": "6144", "heads": "48", "ffn": "24576", "vocab": "51200", "gated": "no"}
+    own = request(model="mine-20b", **sizes)
+    assert own.kwargs["model"]["layers"] == 48 and own.group[0] == "mine-20b" and own.assumed == ()
+    near = request(model="mine-30b-a3b", params="30e9", active="3e9")
+    assert near.kwargs["model"] == "qwen3-30b-a3b" and near.assumed[0].startswith("model mine-30b-a3b is not in")
+    experts = request(model="mine-moe", **sizes, experts="64", top_k="8", expert_ffn="1024", dense_layers="2")
+    held = [score([request(model="m", metric="memory_bytes", value="9e9", unit="B", **sizes, **extra)])[0].predicted
+            for extra in ({}, {"experts": "64", "top_k": "8", "expert_ffn": "1024", "dense_layers": "2"})]  # fmt: skip
+    assert held[1] - held[0] == pytest.approx(46 * 2 * 6144 * (64 * 1024 - 24576) / 2, rel=0.05)  # fp8, tp 2
+    assert score([experts])[0].predicted > 0
+
+
+def test_own_figures_make_a_device_out_of_the_nearest() -> None:
+    own = {"bandwidth": "1e12", "peak": "100e12", "memory": "48e9"}
+    got = request(gpu="mine", tp="1", **own)
+    assert got.assumed and "own rates" in got.assumed[0] and got.group[1] == "mine"
+    assert got.kwargs["sets"]["cluster.device.dram.bandwidth"] == 1e12
+    like = request(gpu="mine", tp="1", like="h100", **own)
+    assert like.kwargs["gpu"] == "h100-sxm-80gb"
+    twice = request(gpu="mine", tp="1", like="h100", **own | {"bandwidth": "2e12"})
+    assert score([like])[0].predicted > 1.1 * score([twice])[0].predicted
+
+
+def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
+    got = request(engine="mystery")
+    assert got.kwargs["engine"] == "vllm" and got.assumed == ("engine mystery is not in the catalogue: vllm",)
+    assert request(stand_in="engine vllm for mystery").assumed == ("engine vllm for mystery",)
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "row"),
+    [
+        ("trtllm", "0.5.0", "trtllm-0.5"),
+        ("trtllm", "nemo", "trtllm-nemo"),
+        ("vllm", "2024", "vllm-2024"),
+        ("vllm", "0.18.0", "vllm"),
+        ("vllm", "0.99", "vllm"),
+        ("trtllm", "0.14", "trtllm-0.17"),
+        ("llama.cpp", "2024-05", "llama.cpp-2024-05"),
+        ("tinychat", "1.0", "tinychat"),
+        ("fastertransformer", "2022", "fastertransformer"),
+        ("nobody", "1", None),
+    ],
+)
+def test_release_to_engine_row(name: str, release: str, row: str | None) -> None:
+    assert engine_row(name, release) == row
+
+
+def test_amd_takes_the_rocm_build() -> None:
+    assert engine_of(request(gpu="mi300x", release="2024")) == "vllm-2024-rocm"
+    assert engine_of(request(release="2024")) == "vllm-2024"
+
+
+def test_a_doubt_and_a_grade_set_a_row_apart() -> None:
+    assert request(doubt="odd").apart == "odd" and request(trust="C").apart == "graded C by its table"
+    assert request(trust="B").apart == ""
+
+
+def test_notes_are_never_read() -> None:
+    plain, noted = request(), request(note="trust=C; tp 8, batch 64; speculative; QPS=3; moe_ep=8")
+    assert (plain.kwargs, plain.apart, plain.task) == (noted.kwargs, noted.apart, noted.task)
+
+
+def test_labels_and_columns_group_requests() -> None:
+    rows = [request(), request(gpu="l40s", tp="1")]
+    got = labels(rows)
+    assert got["gpu"] == ["h100-sxm-80gb", "l40s"] and got["metric"] == ["tpot"] * 2
+    assert [label(r, "tp") for r in rows] == ["2", "1"] and label(rows[0], "pp") == "blank"
+    assert summarise([1.0, 1.0], [1.0, 1.0], got)["by_model"]["llama-2-7b"]["rows"] == 2
+
+
+def test_own_tables_are_read_whole() -> None:
+    outcomes = [o for path in published_tables() for o in read_rows(path)]
+    ids = [o.id for o in outcomes]
+    assert len(ids) == len(set(ids)) and 250 <= len(ids) <= 550
+    assert not [o for o in outcomes if isinstance(o, Skip)]
+    requests = [o for o in outcomes if isinstance(o, Request)]
+    assert {o.metric for o in requests} <= METRICS.keys()
+    assert sum(not o.apart and not o.assumed for o in requests) > 440
+    assert sum(o.source == "optimus" for o in outcomes) == 11 + 22
+
+
+def test_own_tables_hold_a_citation_a_row_and_documented_columns() -> None:
+    for path in published_tables():
+        with path.open(encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        assert all(len(row["url"]) > 10 and row["value"] for row in rows), path
+        assert set(rows[0]) <= set(COLUMNS), path
+
+
+def test_a_file_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n", encoding="utf-8")
+    with pytest.raises(RooflmError, match="lacks the column metric and value and model"):
+        read_rows(tmp_path / "a.csv")
+    with pytest.raises(RooflmError, match="cannot be read"):
+        read_rows(tmp_path / "missing.csv")
+
+
+def test_a_column_that_nobody_reads_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(parse("model,metric,value,promt\nllama-7b,ttft,1,8\n", "t.csv")) == 1
+    assert capsys.readouterr().err == "rooflm: t.csv: column 'promt' is not read: did you mean 'prompt'?\n"
+
+
+_CELLS = st.one_of(
+    st.sampled_from(["", "0", "1", "-3", "1e400", "nan", "inf", "max", "8", "2048", "fp8", "a=b", "0.8,1", "yes"]),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(COLUMNS)), _CELLS), st.sampled_from([RUN, TRAIN, RUN | {"rate": "1"}]))
+def test_no_cell_raises(cells: dict[str, str], base: dict[str, str]) -> None:
+    assert isinstance(read_row(base | cells), Request | Skip)
+
+
+SMALL = ["1", "2", "3", "8", "0", "fp8", "int4", "none", "yes", "0.5", "", "gpipe", "1e9", "static", "engine.step=-1"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(COLUMNS)), st.sampled_from(SMALL), max_size=4),
+       st.sampled_from([RUN, TRAIN]))  # fmt: skip
+def test_no_row_ends_a_scoring(cells: dict[str, str], base: dict[str, str]) -> None:
+    row = base | {k: v for k, v in cells.items() if k not in ("gpus", "batch", "prompt", "output", "requests")}
+    found = read_row(row)
+    if isinstance(found, Request) and found.task != "serve":
+        (x,) = score([found])
+        assert x.reason or x.predicted == x.predicted
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200))
+def test_no_text_raises_after_a_header(body: str) -> None:
+    buffer = io.StringIO()
+    csv.writer(buffer).writerow(COLUMNS)
+    assert isinstance(parse(buffer.getvalue() + body), list)
+
+
+def test_statistics_by_hand() -> None:
+    got = describe(
+        [10.0, 20.0, 40.0, 100.0], [11.0, 18.0, 40.0, 50.0], low=[9.0, 19.0, 30.0, 60.0], high=[12.0, 21, 39, 90]
+    )
+    assert got["rows"] == 4
+    assert got["mape"] == pytest.approx((0.1 + 0.1 + 0.0 + 0.5) / 4)
+    assert got["median_ape"] == pytest.approx(0.1)
+    assert got["p90_ape"] == pytest.approx(0.1 + 0.7 * 0.4)
+    assert got["bias"] == pytest.approx((0.1 - 0.1 + 0.0 - 0.5) / 4)
+    assert got["coverage"] == 0.5
+
+
+def test_summary_object() -> None:
+    marks = {"gpu": ["a", "b", "b"], "source": ["s", "s", "t"]}
+    got = summarise([1.0, 2.0, 4.0], [1.5, 2.0, 5.0], marks, skipped=["x", "y", "x"])
+    assert (got["rows"], got["scored"], got["skipped"]) == (6, 3, {"x": 2, "y": 1})
+    assert got["all"]["mape"] == pytest.approx(0.25)
+    assert got["by_gpu"]["b"]["mape"] == pytest.approx(0.125)
+    assert got["by_source"]["s"]["rows"] == 2
+    assert got["by_model"] == {} and got["all"]["coverage"] is None
+
+
+def test_summary_of_nothing() -> None:
+    got = summarise([], [], skipped=["x"])
+    assert got["rows"] == 1 and got["scored"] == 0 and got["all"]["mape"] is None
+    with pytest.raises(ValueError, match="2 measured values, but 1"):
+        describe([1.0, 2.0], [1.0])

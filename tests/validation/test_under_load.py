@@ -1,0 +1,139 @@
+"""Rows measured under load: what of a row the simulator is told; a run is simulated once for all its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rooflm.catalogue.engines import load_engine, row_of
+from rooflm.serving.steps import TableSize, components
+from rooflm.validation import under_load as load
+from rooflm.validation.request import Request
+from rooflm.validation.score import by_load, report, score
+from rooflm.validation.table import read_row
+from rooflm.validation.under_load import MOST, arguments, deployment, predict_load, scenario
+from rooflm_fit.runs import Case, cases
+from rooflm_fit.serving import outpaced
+
+ROW = {"id": "x-1", "source": "mine", "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "engine": "vllm",
+       "release": "0.18.0", "tp": "1", "quant": "fp8", "prompt": "1024", "output": "128", "concurrency": "8",
+       "spread": "0.8,1", "metric": "ttft", "value": "0.2"}  # fmt: skip
+
+
+def run(**changes: str) -> Request:
+    found = read_row(ROW | changes)
+    assert isinstance(found, Request), found
+    return found
+
+
+def test_one_run_gives_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    real = load.figures
+
+    def counted(request: Request) -> dict[str, float]:
+        calls.append(request.id)
+        return real(request)
+
+    monkeypatch.setattr(load, "figures", counted)
+    (ttft, _), (tpot, _) = predict_load([run(), run(id="x-2", metric="tpot", value="0.006")])
+    assert calls == ["x-1"]
+    assert 0.02 < ttft < 2
+    assert 0.002 < tpot < 0.02
+    assert predict_load([run(concurrency="64")])[0][0] > ttft
+
+
+def test_a_row_says_what_serve_is_told() -> None:
+    k = arguments(run(budget="4096", scheduler="prefill-first", dp="2", gpus="2"))
+    assert (k["options"]["budget"], k["options"]["scheduler"]) == (4096, "prefill-first")
+    assert (k["concurrency"], k["spread"], k["dp"], "gpus" in k) == (8, (0.8, 1.0), 2, False)
+    most = arguments(run(concurrency="max", dp="4"))
+    assert (most["concurrency"], most["requests"]) == (4 * MOST, 12 * MOST)
+    assert arguments(run(concurrency="", rate="2"))["requests"] == 500
+    assert arguments(run(gpus="4", tp="2"))["replicas"] == 2
+
+
+def test_an_option_of_the_row_reaches_the_server() -> None:
+    once, tenth = (run(stream_interval=n) for n in ("1", "10"))
+    (soon, _), (late, _) = predict_load([once, tenth])
+    (tpot, _), *_ = predict_load([run(metric="tpot")])
+    assert late - soon == pytest.approx(9 * tpot, rel=0.3)
+
+
+def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
+    for engine in ("vllm", "sglang", "trtllm"):
+        assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
+        assert not row_of(engine).cards and not row_of(engine).releases
+    assert scenario(run()).engine == scenario(run(release="0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
+
+
+def test_what_cannot_run_says_why() -> None:
+    asked = run(model="llama-3.1-405b")
+    (x,) = score([asked])
+    assert "no memory" in x.reason
+    result = report([asked], [x])
+    assert result["scored"] == 0
+    assert result["under_load"] == {}
+
+
+@pytest.mark.parametrize("name", ["prompt", "budget", "concurrency", "requests"])
+def test_what_is_too_large_to_simulate_is_a_reason(name: str) -> None:
+    assert predict_load([run(**{name: "100000000000"})])[0][1].startswith(f"{name} is 1e+11, but at most")
+
+
+def test_an_error_in_the_simulator_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(request: Request) -> dict[str, float]:
+        raise IndexError
+
+    monkeypatch.setattr(load, "figures", broken)
+    assert predict_load([run()])[0][1] == "not predicted: IndexError in the simulator"
+
+
+def test_errors_under_load_stand_by_engine_and_metric() -> None:
+    found = by_load(score([run(), run(id="x-2", metric="tpot", value="0.006")]))
+    assert list(found) == ["all tpot", "all ttft", "vllm tpot", "vllm ttft"]
+    assert found["all ttft"] == found["vllm ttft"]
+    assert found["vllm tpot"]["rows"] == 1
+
+
+def test_a_static_share_of_memory_leaves_activations_outside() -> None:
+    asked = run(model="deepseek-v3", gpu="h200-sxm-141gb", engine="sglang", release="", tp="8", quant="fp8-block",
+                static_fraction="0.82", budget="32768", prompt="8192", output="1024", concurrency="64")  # fmt: skip
+    pool = deployment(asked)[0].pools[-1]
+    weights = 671e9 / 8 * 1.02
+    room = (0.82 * 143771 * 2**20 - weights) * 8 / pool.capacity.bytes_per_token
+    assert pool.capacity.tokens == pytest.approx(room, rel=0.12)
+
+
+def case(gpu: str, clients: int, quant: str, ttft: float) -> Case:
+    asked = run(model="deepseek-v3", gpu=gpu, engine="sglang", release="", tp="8", quant=quant,
+                concurrency=str(clients), output="1024")  # fmt: skip
+    return Case("x", asked, ttft, 0.01)
+
+
+def test_a_group_slower_than_on_an_older_card_is_not_fitted() -> None:
+    def runs(gpu: str, seconds: list[float], quant: str) -> list[Case]:
+        return [case(gpu, 4 * 2**i, quant, t) for i, t in enumerate(seconds)]
+
+    old = runs("h200-sxm-141gb", [0.4, 0.5, 0.7], "fp8-block")
+    group = {("sglang", "deepseek-v3", "b300-sxm-288gb")}
+    assert outpaced([*old, *runs("b300-sxm-288gb", [0.3, 0.8, 1.0], "nvfp4")]) == group
+    assert not outpaced([*old, *runs("b300-sxm-288gb", [0.3, 0.4, 1.0], "nvfp4")])  # most of it is faster
+    assert not outpaced([*old, *runs("b300-sxm-288gb", [0.6, 0.8, 1.0], "bf16")])  # wider weights may be slower
+    assert not outpaced([*old, *runs("h100-sxm-80gb", [0.6, 0.8, 1.0], "fp8-block")])  # as fast a card
+
+
+def test_two_figures_of_one_run_are_one_case_and_repeats_are_two() -> None:
+    ttft, tpot = run(source="aic"), run(source="aic", metric="tpot", value="0.01")
+    (found,) = cases([ttft, tpot])
+    assert (found.ttft, found.tpot, found.engine, found.release, found.concurrency) == (0.2, 0.01, "vllm", "0.18.0", 8)
+    assert len(cases([ttft, tpot, replace(ttft, measured=0.3), replace(tpot, measured=0.02)])) == 2
+    assert cases([ttft]) == [] and cases([run(), run(metric="tpot")]) == []
+
+
+def test_served_fp8_products_carry_no_quantising_of_their_own() -> None:
+    asked = run(model="llama-3.1-70b", gpu="b200-sxm-180gb", engine="trtllm", release="", tp="8")
+    parts = components(scenario(asked), TableSize(64, 4, 2048)).parts
+    weights = 70e9 / 8 / 7.7e12
+    products = 4 * 80
+    assert weights < parts.decode["gemm_factor"][0] < weights / 0.6 + products * 5e-6
