@@ -90,17 +90,17 @@ def releases(name: str) -> list[str]:
 
 def at_release(name: str, release: str) -> str:
     """The engine to load for a release: with its own constants where some were fitted; before all that were (by the
-    first number) the row that `older` names; else the engine as it is.
+    first number; before 1 where none was) the row that `older` names; else the engine as it is.
 
     >>> [at_release("trtllm", r) for r in ("1.0.0rc3", "0.17.0", "9.9", "")]
-    ['trtllm@1.0.0rc3', 'trtllm-0.17', 'trtllm', 'trtllm']
+    ['trtllm', 'trtllm-0.17', 'trtllm', 'trtllm']
     """
     known = releases(name)
     if release in known:
         return f"{name}{RELEASE}{release}"
     older = catalogue.raw_row("engine", name)[0].get("older", "")
     first = [int(r.partition(".")[0]) for r in (release, *known) if r.partition(".")[0].isdigit()]
-    return older if older and release[:1].isdigit() and first and first[0] < min(first[1:], default=0) else name
+    return older if older and release[:1].isdigit() and first and first[0] < min(first[1:], default=1) else name
 
 
 def family_of(name: str) -> str:

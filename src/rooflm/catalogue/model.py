@@ -87,7 +87,7 @@ class LinearAttention:
     head_dim: Num = field(metadata=size("width of a head of values"))
     key_heads: Num = field(metadata=size("heads of keys (Mamba: groups)"))
     state: Num = field(metadata=size("width of a head of keys (Mamba: state size)"))
-    conv: Num = count(4, "kernel width of the convolution (0: none)", low=0)
+    conv: Num = count(4, "kernel width of the convolution (0: none)", low=0.0)
 
 
 @dataclass(frozen=True)
