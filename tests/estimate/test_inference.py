@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm import infer, load_model
 from rooflm.catalogue.quant import PRESETS
-from rooflm.estimate.capacity import memory_use
+from rooflm.cli.render import verdict
+from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.mapping import Mapping
@@ -158,3 +161,38 @@ def test_scenarios_are_frozen() -> None:
     with pytest.raises(AttributeError):
         s.axes = 3  # type: ignore[misc]
     assert replace(s, axes=1).axes == 1
+
+
+def test_a_narrow_token_table_is_split_like_a_wide_one():
+    """opt-350m's table is half as wide as its layers: what is missing of it is missing on every rank alike."""
+    whole, shard = (rooflm.infer("opt-350m", gpu="h100", tp=tp, quant="int4").memory.parts["weights"] for tp in (1, 8))
+    assert float(whole) / 8 <= float(shard) < 1.2 * float(whole) / 8
+
+
+@pytest.mark.parametrize("model", ["llama-7b", "gemma-2-2b", "mixtral-8x7b", "jamba-1.5-mini"])
+@pytest.mark.parametrize("more", [{}, {"dp": 2, "tp": 2}, {"prompt": 1, "output": 1}, {"cp": 2, "prompt": 4096}])
+def test_the_largest_batch_fits_and_one_more_does_not(model, more):
+    point = {"model": model, "gpu": "a100", "tp": 2, "batch": 2, **more}
+    most = int(rooflm.infer(**point).max_batch)
+    fits, over = (rooflm.infer(**point | {"batch": b}) for b in (most, most + 1))
+    assert fits.fits and not over.fits and over.reason == "out of memory"
+
+
+def test_the_running_limit_is_no_limit_of_memory():
+    e = rooflm.infer("smollm2-135m", gpu="h100")
+    assert e.max_batch > running_limit(e.scenario) == 1024
+    assert "vllm runs 1024 at a time" in verdict(e)
+
+
+def test_the_ideal_engine_is_never_slower_than_a_real_one():
+    for model in ("llama-7b", "mixtral-8x7b", "deepseek-v3"):
+        for gpu in ("a100", "h100", "b200"):
+            for batch in (1, 64):
+                ideal, *real = (
+                    rooflm.infer(model, gpu=gpu, batch=batch, tp=8, engine=engine)
+                    for engine in ("ideal", "vllm", "trtllm", "sglang")
+                )
+                assert "efficiency ideal" in ideal.assumed
+                assert all(ideal.ttft < e.ttft and ideal.tpot < e.tpot for e in real)
+    with pytest.raises(RooflmError, match="engine ideal has no measured kernels"):
+        rooflm.infer("llama-7b", gpu="a100", engine="ideal", efficiency="calibrated")

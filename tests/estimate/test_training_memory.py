@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rooflm
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
 from rooflm.catalogue.models import load_model
@@ -216,3 +217,13 @@ def test_modules_that_run_again_cost_their_forward_pass() -> None:
         run(recompute_modules="moe_acts")
     with pytest.raises(RooflmError, match="recompute_modules go with recompute none or selective"):
         run(recompute="full", recompute_modules="moe")
+
+
+@pytest.mark.parametrize("pp", [1, 4, 8])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_largest_micro_batch_fits_on_every_stage(pp, recompute):
+    """Also where logits make the last stage the fullest one for larger micro-batches than the one asked about."""
+    point = {"gpu": "h100", "tp": 2, "pp": pp, "batch": 512, "recompute": recompute, "seq": 4096}
+    most = int(rooflm.train("gemma-2-2b", **point).max_micro_batch)
+    fits = max(d for d in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if d <= most)
+    assert rooflm.train("gemma-2-2b", **point, micro_batch=fits).fits

@@ -75,7 +75,7 @@ SERVING = (
 STEP = ("step_time_s", "parts_s", "memory", "max_micro_batch", "comm_bytes", "mfu", "hfu", "energy_j", "days", "fits",
         "reason")  # fmt: skip
 """Outputs that are compared: those on which the others rest."""
-LEFT_OUT = ("model.published_params", "model.published_active", "cluster.device.year")
+LEFT_OUT = ("engine.server", "model.published_params", "model.published_active", "cluster.device.year")
 """Numbers that no prediction reads."""
 
 
@@ -97,8 +97,7 @@ def numbers(node: Any, at: str = "") -> Iterator[tuple[str, float]]:
 
 def values_of(s: Any, path: str, value: float, most: int = 2) -> list[float]:
     """Values that a path may take: its own, and more or less of it, within the bounds of the field."""
-    above, _, name = path.rpartition(".")
-    rule = rule_of(paths.get(s, above), name)
+    rule = rule_of(*paths.found(s, path))
     tried = [value, 2 * value, 0, 1, 2] if rule.whole or value in (0, 1) else [value, 0.7 * value, 0.0]
     if math.isinf(value):
         tried = [value, 64, 2048]
@@ -152,7 +151,7 @@ def check_paths(flat: Any, build: Any, base: dict[str, Any], listed: dict[str, l
     phase = "training" if build is build_training else "inference"
     for path, value in numbers(s):
         values = values_of(s, path, value)
-        if path in LEFT_OUT or len(values) < 2 or (path.startswith("engine.") and s.engine.phase != phase):
+        if path.startswith(LEFT_OUT) or len(values) < 2 or (path.startswith("engine.") and s.engine.phase != phase):
             continue
         if path.startswith(OF_TRAINING if phase == "inference" else OF_INFERENCE):
             continue  # without effect, and refused

@@ -1,5 +1,6 @@
 """Elasticities against second evaluations, scaling laws and what must not matter."""
 
+import numpy as np
 import pytest
 
 import rooflm
@@ -76,3 +77,17 @@ def test_table_and_command_line(capsys):
     assert main(["infer", "llama-7b", "--gpu", "a100", "--batch", "1,2", "--sensitivity"]) == 2
     with pytest.raises(RooflmError, match="did you mean"):
         sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb"), outputs=("ttft",))
+
+
+def test_an_output_of_nothing_has_no_elasticity():
+    """Where no batch fits, the largest batch is 0, and one per cent of it is nothing."""
+    e = rooflm.infer("llama-2-70b", gpu="a100")
+    assert float(e.max_batch) == 0
+    table = sensitivity(e)
+    assert "max_batch" not in table and all(np.isfinite(v) for row in table.values() for v in row.values())
+
+
+def test_launch_costs_move_kernels_that_know_them():
+    """DeepSeek's prefill attention has another floor where launches are slow: a comparison of values, not a branch."""
+    table = sensitivity(rooflm.infer("deepseek-v3.2", gpu="h200", gpus=8))
+    assert np.isfinite(table["ttft_s"]["compute"])

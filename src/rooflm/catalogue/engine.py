@@ -63,7 +63,7 @@ class ServerOptions:
 class Kernels:
     """Which kernels it runs, and how a graph is built of them."""
 
-    whose: str = word("torch", "whose measured kernels it runs: a key of the calibration tables")
+    whose: str = word("torch", "whose measured kernels it runs: a key of the calibration tables (none: the roofline)")
     fused: bool = flag(
         True,
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
@@ -378,5 +378,5 @@ ABOUT: dict[str, About] = {
 """Constant by its own name -> what is known of it."""
 Engine.places = PLACES
 
-IDEAL = Engine("ideal").but(epilogue=True)
+IDEAL = Engine("ideal").but(kernels="", epilogue=True)
 """No overheads at all, everything fused: the physical lower bound."""

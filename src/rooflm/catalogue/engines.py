@@ -194,12 +194,12 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
 def kernel_names() -> tuple[str, ...]:
     """Whose kernels there are: every one that a row of the catalogue names."""
     rows = (catalogue.raw_row("engine", name)[0] for name in engine_names())
-    return tuple(sorted({row["kernels"] for row in rows if "kernels" in row}))
+    return tuple(sorted({row["kernels"] for row in rows if row.get("kernels")}))
 
 
 def known_kernels(name: str, value: str) -> None:
-    """Nothing where these are somebody's kernels, else RooflmError."""
-    if value not in kernel_names():
+    """Nothing where these are somebody's kernels, or nobody's, else RooflmError."""
+    if value and value not in kernel_names():
         raise RooflmError(f"{name} is {value!r}, but it must be one of {', '.join(kernel_names())}")
 
 

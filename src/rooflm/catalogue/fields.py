@@ -142,7 +142,8 @@ def bounded(name: str, value: Any, about: About) -> None:
         broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
         bad = float(broken.flat[0]) if broken.size else None
     if bad is not None:
-        raise RooflmError(f"{name} is {shown(bad)}, but it must be {about.rule}")
+        rule = f"finite and {about.rule}" if bad == math.inf else about.rule
+        raise RooflmError(f"{name} is {shown(bad)}, but it must be {rule}")
 
 
 def held(name: str, value: Any, about: About) -> Any:

@@ -152,9 +152,13 @@ def banded(value: Any, found: dict[str, Any]) -> str:
 
 def verdict(e: InferenceEstimate) -> str:
     """Whether it fits, by how much, and what would."""
+    from rooflm.estimate.capacity import running_limit
+
     margin = float(e.memory.margin)
     if bool(e.fits):
-        return f"Fits with {gib(margin)} to spare; the largest batch that fits is {count(e.max_batch)}."
+        limit = float(running_limit(e.scenario))
+        runs = f"\n{e.scenario.engine.name} runs {count(limit)} at a time." if limit < float(e.max_batch) else ""
+        return f"Fits with {gib(margin)} to spare; the largest batch that fits is {count(e.max_batch)}.{runs}"
     if margin < 0:
         from rooflm.estimate.capacity import fewest_gpus
 

@@ -117,7 +117,8 @@ def running(s: Scenario) -> Running:
     e, m = s.engine, s.mapping
     need = needs(s)
     largest = max_batch(s, need)
-    rounds: Num = np.ceil(s.workload.batch / np.maximum(largest, m.dp)) if e.room.waves else 1
+    at_once = np.maximum(np.minimum(largest, running_limit(s)), m.dp)
+    rounds: Num = np.ceil(s.workload.batch / at_once) if e.room.waves else 1
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
     budget = np.minimum(e.room.token_budget, np.where(np.asarray(m.pp) > 1, e.stages.stage_tokens, np.inf))
@@ -180,21 +181,22 @@ def logit_bytes(s: Scenario, half: float) -> Num:
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
-    """The largest batch that fits, 0 if none does; memory is linear in the batch below and above the token budget.
-    need: `needs(s)`, where it is known already."""
+    """The largest batch that memory holds, 0 if it holds none; memory is linear in the batch below and above the token
+    budget, and where more sequences than prompt tokens are in a pass. need: `needs(s)`, where it is known already."""
     own = needs(s) if need is None else need
     fixed = memory_use(s, np.zeros(()), own)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
-    new = s.workload.new / s.mapping.cp
+    new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
     each = own.sequence / s.engine.room.free_fraction + own.logit
-    token = own.token
-    small = np.floor(free / (each + new * token))
-    budget = s.engine.room.token_budget / s.mapping.cp
-    large = np.floor(
-        np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * token, -1.0) / each
-    )
-    best = np.where(small * new <= budget, small, np.maximum(large, np.floor(budget / new)))
-    return np.maximum(np.minimum(best, s.engine.room.max_sequences), 0) * s.mapping.dp
+    below = free / (each + new * own.token)
+    above = np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * own.token, -1.0) / each
+    most = np.minimum(np.maximum(below, above), free / (each + own.token))
+    return np.maximum(np.floor(most), 0) * s.mapping.dp
+
+
+def running_limit(s: Scenario) -> Num:
+    """Sequences in all that the engine runs at a time, whatever the memory."""
+    return s.engine.room.max_sequences * s.mapping.dp
 
 
 def check(s: Scenario, fits: Num, rules: Iterable[Rule] = INFERENCE) -> Limits:

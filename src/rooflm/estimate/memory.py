@@ -101,8 +101,18 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
     first = table + m.positions * m.hidden
     last = table + m.head_bias * rows
     both = first + last - m.tied * table
-    total["embedding"] = np.where(np.asarray(mapping.pp) > 1, np.maximum(first, last), both) + m.extra_params
+    total["embedding"] = np.where(np.asarray(mapping.pp) > 1, np.maximum(first, last), both) + extra_share(m, mapping)
     return total
+
+
+def extra_share(model: Model, mapping: Mapping) -> Num:
+    """Parameters of `extra_params` on one rank: all of what no block holds; of what is missing (below 0: a token table
+    narrower than the hidden width) its share, for the table is split over the tensor group.
+
+    >>> float(extra_share(Model("m", 64, 100, (), extra_params=-80), Mapping(tp=8)))
+    -10.0
+    """
+    return np.where(np.asarray(model.extra_params) < 0, model.extra_params / mapping.tp, model.extra_params)
 
 
 def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float = 2.0) -> Num:

@@ -6,6 +6,7 @@ timed together. A step is m micro-batches on the slowest stage, the bubble, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -145,16 +146,20 @@ def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     return estimate(time_step(s, context(s)), assumed, warnings)
 
 
-def memory_use(s: Scenario, c: Context) -> Memory:
-    """Memory of the fullest device."""
+def setup_of(s: Scenario, c: Context) -> tm.Setup:
+    """What the memory of a scenario's stages depends on."""
     e = s.engine
     grad_extra = e.room.grad_extra_bf16 if s.quant.name == "bf16" else 0.0
-    setup = tm.Setup(
+    return tm.Setup(
         c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
-        grad_bytes(s),
-        adapter_params(s, c), e.room.logit_bytes, grad_extra, e.habits.regather,
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, e.habits.regather,
     )  # fmt: skip
-    parts = dict(tm.fullest_stage(setup).parts)
+
+
+def memory_use(s: Scenario, stages: Sequence[tm.Stage]) -> Memory:
+    """Memory of the fullest device, of these stages."""
+    e = s.engine
+    parts = dict(tm.fullest_stage(stages).parts)
     parts["fragmentation"] = (e.room.fragmentation - 1.0) * sum(parts.values())
     parts["context"] = e.room.context + 0.0
     parts["workspace"] = e.room.workspace + 0.0
@@ -198,11 +203,15 @@ def flops_time(step: TrainingStep) -> Num:
     return each * step.micro_batches / step.scenario.mapping.pp
 
 
-def largest_micro_batch(s: Scenario, memory: Memory) -> Num:
-    """The largest micro-batch that fits: activations and logits grow with it, all else stays."""
-    growing = (memory.parts["activations"] + memory.parts["logits"]) * s.engine.room.fragmentation
-    left = memory.capacity - (memory.total - growing)
-    return np.maximum(np.floor(left / np.maximum(growing, 1.0) * s.mapping.micro_batch), 0)
+def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
+    """The largest micro-batch that fits on every stage: activations and logits grow with it, all else stays (with as
+    many micro-batches in flight as now)."""
+    room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
+    most: Num = np.inf
+    for stage in stages:
+        growing = stage.parts["activations"] + stage.parts["logits"]
+        most = np.minimum(most, (room - (stage.total - growing)) / np.maximum(growing, 1.0))
+    return np.maximum(np.floor(most * s.mapping.micro_batch), 0)
 
 
 def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:
@@ -215,7 +224,8 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     causal, _ = forward_flops(s, causal=True)
     model_flops = 3.0 * forward * batch
     again = recomputed_flops(s, layers) * batch
-    memory = memory_use(s, c)
+    stages = tm.stages(setup_of(s, c))
+    memory = memory_use(s, stages)
     limits = check(s, memory.total <= memory.capacity, TRAINING)
     energy = energy_of(step)
     return TrainingEstimate(
@@ -228,7 +238,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
         memory=memory,
         fits=~limits.broken,
         limits=limits,
-        max_micro_batch=largest_micro_batch(s, memory),
+        max_micro_batch=largest_micro_batch(s, memory, stages),
         micro_batches=step.micro_batches,
         comm_bytes=volumes(step),
         parts=step.parts,

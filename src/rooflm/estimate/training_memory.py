@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, LinearAttention, Model, MoE, norm_params
 from rooflm.catalogue.quant import Quant
-from rooflm.estimate.memory import block_shard, local_ffn, local_mixer
+from rooflm.estimate.memory import block_shard, extra_share, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
 from rooflm.scenario.mapping import MODULES, Mapping
 from rooflm.scenario.training import Training
@@ -193,7 +194,7 @@ def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:
     rows = np.ceil(model.vocab / m.tp)
     table = rows * model.hidden
     one = np.asarray(m.pp) == 1
-    first = table + model.positions * model.hidden + model.extra_params
+    first = table + model.positions * model.hidden + extra_share(model, m)
     last = table * np.where(one & model.tied, 0.0, 1.0) + model.head_bias * rows + norm_params(model)
     return first, last
 
@@ -289,8 +290,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     return Stage(parts)
 
 
-def fullest_stage(c: Setup) -> Stage:
-    """The stage that needs most: the first, the second (more layers where they do not divide) or the last."""
+def stages(c: Setup) -> list[Stage]:
+    """The stages of which one needs most: the first, the last and the second (more layers where they do not divide)."""
     m, layers = c.mapping, c.model.layers
     ends, between = stage_layers(layers, m.pp)
     embedding, head = end_params(c.model, m)
@@ -302,6 +303,11 @@ def fullest_stage(c: Setup) -> Stage:
     if not (isinstance(m.pp, int | float) and m.pp <= 2):
         middle = np.where(np.asarray(m.pp) > 2, between, 0.0)
         candidates.append(stage(c, middle, 0.0, np.minimum(1, m.pp - 1), 0.0, 0.0))
+    return candidates
+
+
+def fullest_stage(candidates: Sequence[Stage]) -> Stage:
+    """The stage that needs most."""
     totals = [c.total for c in candidates]
     most = totals[0]
     for total in totals[1:]:

@@ -115,6 +115,26 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(engine, "" if cluster is None else cluster.device.name)
 
 
+def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
+    """An efficiency from text, or as it is; calibrated where nothing is said."""
+    return parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
+
+
+def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
+    """The efficiency at which an engine runs: as asked for; by itself calibrated, or ideal where it has no measured
+    kernels, which cannot be asked for then."""
+    if not engine.kernels.whose and mode.mode == "calibrated":
+        if not assumed_mode:
+            raise RooflmError(
+                f"efficiency is 'calibrated', but engine {engine.name} has no measured kernels: "
+                "use ideal or factors such as 0.7,0.9"
+            )
+        mode = Efficiency("ideal")
+    if assumed_mode:
+        assumed.append(f"efficiency {mode.mode}")
+    return mode
+
+
 def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type."""
     if isinstance(name, Quant):
@@ -151,15 +171,14 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
-    efficiency, engine = given["efficiency"], given["engine"]
-    mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
-    if efficiency is None:
-        assumed.append("efficiency calibrated")
+    mode = find_efficiency(given["efficiency"])
+    engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = (own or usual_engine("inference")) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
+    mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     degrees = split_degrees(found, machine, given, assumed)
     scheme = native(quant_for(found, given["quant"], assumed), machine.device.peak)
     work = Workload(**fields_at("workload", "infer", given))

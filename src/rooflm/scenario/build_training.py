@@ -21,7 +21,9 @@ from rooflm.scenario.bounds import effective
 from rooflm.scenario.build_inference import (
     Request,
     apply_sets,
+    efficiency_of,
     find_cluster,
+    find_efficiency,
     find_engine,
     find_model,
     split_degrees,
@@ -29,7 +31,7 @@ from rooflm.scenario.build_inference import (
 from rooflm.scenario.checks import whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING, refuse
-from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
 from rooflm.units import is_array
 
@@ -153,15 +155,14 @@ def build_training(
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
-    efficiency, engine = given["efficiency"], given["engine"]
-    mode = parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
-    if efficiency is None:
-        assumed.append("efficiency calibrated")
+    mode = find_efficiency(given["efficiency"])
+    engine = given["engine"]
     if engine is None:
         own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = "ideal" if mode.mode == "ideal" else own or usual_engine("training")
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
+    mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     if given["tp"] is None and given["pp"] is None:
         given |= {"tp": 1, "pp": 1}
     degrees = split_degrees(found, machine, given, assumed)

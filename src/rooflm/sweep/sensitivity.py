@@ -15,7 +15,6 @@ import numpy as np
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import Result, check_outputs, chosen, flatten
 from rooflm.scenario import paths
-from rooflm.scenario.build_inference import apply_sets
 from rooflm.scenario.scenario import Scenario
 
 STEP = 0.01
@@ -62,25 +61,26 @@ def _moves(value: Any) -> bool:
 
 def nudged(s: Scenario, listed: list[Knob]) -> Scenario:
     """The scenario with one array dimension: first as it is, then with each knob in turn one per cent up."""
-    sets: dict[str, Any] = {}
     for i, knob in enumerate(listed):
         for path in knob.paths:
             factors = np.ones(len(listed) + 1)
             factors[i + 1] += STEP
-            sets[path] = float(np.asarray(paths.get(s, path))) * factors
-    return replace(apply_sets(s, sets), axes=1)
+            s = paths.put(s, path, float(np.asarray(paths.get(s, path))) * factors)
+    return replace(s, axes=1)
 
 
 def elasticities(
     s: Scenario, read: Callable[[Scenario], Mapping[str, Any]]
 ) -> tuple[list[Knob], dict[str, dict[str, float]]]:
-    """Output -> knob -> per cent more of the output a per cent more of the knob. read: a scenario's outputs by name."""
+    """Output -> knob -> per cent more of the output a per cent more of the knob. read: a scenario's outputs by name. An
+    output that is 0 or no number (the largest batch, where nothing fits) has none."""
     listed = knobs(s)
     table: dict[str, dict[str, float]] = {}
     for name, value in read(nudged(s, listed)).items():
         data = np.broadcast_to(np.asarray(value, dtype=float), (len(listed) + 1,))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            moved = (data[1:] / data[0] - 1) / STEP
+        if not (np.isfinite(data[0]) and data[0]):
+            continue
+        moved = (data[1:] / data[0] - 1) / STEP
         table[name] = {k.label: float(m) for k, m in zip(listed, moved, strict=True)}
     return listed, table
 

@@ -1,0 +1,94 @@
+"""The rules of a split: alone a sentence, in a grid a mark, in a search left out; one list for the three."""
+
+import itertools
+import math
+
+import pytest
+
+import rooflm
+from rooflm.errors import RooflmError
+from rooflm.scenario.build_inference import build_inference
+from rooflm.scenario.build_training import build_training
+from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags, nearest
+from rooflm.search.splits import degrees
+
+SERVED = [
+    ("llama-7b", {"tp": 3}, "tp does not divide the heads", "try 2 or 4"),
+    ("llama-7b", {"gpus": 6, "tp": 4}, "the degrees do not divide the GPUs", "gpus is 6, but tp 4 must divide it"),
+    ("llama-7b", {"gpus": 8, "tp": 4, "dp": 4, "batch": 4}, "the degrees make another number of GPUs",
+     "tp x pp x dp x cp is 16"),
+    ("llama-7b", {"pp": 33}, "pp exceeds the layers", "use at most 32"),
+    ("llama-7b", {"dp": 4, "batch": 2}, "dp exceeds the batch", "the batch has 2 sequences"),
+    ("llama-7b", {"cached": 512}, "cached is not below the prompt", "must be below prompt (512)"),
+    ("llama-7b", {"ep": 2}, "ep needs a mixture of experts", "leave ep at 1"),
+    ("mixtral-8x7b", {"tp": 2, "dp": 4, "ep": 3, "batch": 4}, "ep does not divide the experts", "try 2 or 4"),
+    ("mixtral-8x7b", {"tp": 2, "ep": 4}, "ep does not divide tp x dp", "try 1 or 2"),
+    ("llama-7b", {"sets": {"model.blocks.0.mixer.kv_heads": 64}}, "kv_heads does not divide the heads",
+     "try 16 or 32"),
+    ("mixtral-8x7b", {"sets": {"model.blocks.0.ffn.top_k": 9}}, "top_k exceeds the experts", "only 8 experts"),
+    ("llama-7b", {"sets": {"model.depth_prune": 0.9}, "pp": 4}, "pp exceeds the layers", "use at most 3"),
+]  # fmt: skip
+TRAINED = [
+    ("gpt3-175b", {"tp": 5}, "tp does not divide the heads", "try 4 or 6"),
+    ("gpt3-175b", {"gpus": 8, "pp": 3}, "the degrees do not divide the GPUs", "pp 3 must divide it"),
+    ("gpt3-175b", {"pp": 8, "vp": 13}, "pp x vp exceeds the layers", "try vp 12"),
+    ("gpt3-175b", {"dp": 3}, "dp x micro_batch does not divide the batch", "try 63"),
+    ("gpt3-175b", {"cp": 3}, "cp does not divide seq", "try 2 or 4"),
+    ("gpt3-175b", {"pp": 8, "vp": 2, "batch": 12}, "interleaving needs a multiple of pp micro-batches",
+     "make batch a multiple of 8"),
+    ("gpt3-175b", {"sets": {"training.flushes": 3}}, "flushes does not divide the micro-batches", "try 2 or 4"),
+    ("mixtral-8x7b", {"tp": 2, "dp": 2, "ep": 8}, "ep does not divide tp x cp x dp", "try 2 or 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "split", "reason", "says"), SERVED)
+def test_a_split_of_serving(model, split, reason, says):
+    with pytest.raises(RooflmError) as error:
+        rooflm.infer(model, gpu="h100", **split)
+    assert says in str(error.value) and "\n" not in str(error.value)
+    grid = rooflm.infer_grid(model, gpu=["h100", "a100"], **split)
+    assert set(grid["reason"].values) == {reason} and not grid["fits"].any()
+
+
+@pytest.mark.parametrize(("model", "split", "reason", "says"), TRAINED)
+def test_a_split_of_training(model, split, reason, says):
+    split = {"batch": 64, **split}
+    with pytest.raises(RooflmError) as error:
+        rooflm.train(model, gpu="h100", **split)
+    assert says in str(error.value) and "\n" not in str(error.value)
+    grid = rooflm.train_grid(model, gpu=["h100", "a100"], **split)
+    assert set(grid["reason"].values) == {reason} and not grid["fits"].any()
+
+
+def test_every_rule_is_tested():
+    """But for the indexer's, which no model of the catalogue breaks, and training's that are serving's too."""
+    assert {r.reason for r in INFERENCE} - {row[2] for row in SERVED} == {"the indexer has no heads"}
+    assert {r.reason for r in TRAINING} - {row[2] for row in SERVED + TRAINED} == {"the indexer has no heads"}
+
+
+def test_a_fixed_degree_marks_only_the_models_that_it_does_not_suit():
+    grid = rooflm.infer(["llama-7b", "llama-33b"], gpu="a100", tp=8)
+    assert grid["reason"].values.tolist() == ["", "tp does not divide the heads"]
+
+
+@pytest.mark.parametrize("model", ["llama-7b", "mixtral-8x7b", "jamba-1.5-mini", "qwen3-30b-a3b"])
+def test_a_search_lists_the_splits_that_break_no_rule(model):
+    """All of tp x pp x dp x ep on eight GPUs: those that break no rule are those that a search tries."""
+    legal = set()
+    for tp, pp, ep in itertools.product(range(1, 9), repeat=3):
+        if 8 % (tp * pp) == 0:
+            split = {"tp": tp, "pp": pp, "dp": 8 // (tp * pp), "ep": ep}
+            s = build_inference(model=model, gpu="h100", batch=8, alone=False, **split).scenario
+            if not any(flag.any() for flag in flags(s, INFERENCE).values()):
+                legal.add(tuple(split.values()))
+    assert legal == set(degrees(rooflm.load_model(model), [8], {}))
+
+
+def test_a_point_that_breaks_no_rule_has_no_flag():
+    s = build_training(model="gpt3-175b", gpu="a100", tp=8, pp=8, batch=64).scenario
+    assert not any(flag.any() for flag in flags(s, TRAINING).values())
+
+
+def test_divisors_of_large_numbers_come_at_once():
+    assert divisors(2**40, 8) == [1, 2, 4, 8]
+    assert nearest(divisors(math.factorial(12)), 1000) == "990 or 1008"
