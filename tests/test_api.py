@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import get_overloads
 
 import numpy as np
@@ -220,6 +220,10 @@ def test_columns_of_tables_are_lists() -> None:
     rows = pd.DataFrame({"batch": [1, 8], "prompt": [128, 256]})
     grid = rooflm.infer("llama-7b", batch=rows.batch, prompt=rows.prompt, zip=("batch", "prompt"), **CASE)
     assert grid.sizes == {"batch": 2}
+    found = rooflm.search_infer("llama-7b", gpu=pd.Series(["a100", "h100"]), gpus=1, batch=rows.batch)
+    assert found.points == 4
+    arrow = SimpleNamespace(to_pylist=lambda: [1, 8])
+    assert rooflm.infer("llama-7b", batch=arrow, **CASE).sizes == {"batch": 2}
 
 
 def test_engine_rows_may_be_given_as_they_were_loaded() -> None:

@@ -20,7 +20,8 @@ from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unkno
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
-from rooflm.sweep.axes import Axis, Point, find_axes, is_list
+from rooflm.shown.progress import noticed
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, is_list
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
 
@@ -117,7 +118,8 @@ class Task:
     def grid(self, arguments: Point) -> Grid:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
-        arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+        with noticed("working out points"):
+            arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
@@ -145,11 +147,6 @@ class Task:
         if "outputs" in given:
             self.request(given)
         return self.point(given)
-
-
-def columns(value: Any) -> Any:
-    """A column of a table (pandas, polars) as a list; anything else as it is."""
-    return value.to_list() if hasattr(value, "to_list") else value
 
 
 def has_lists(given: Point) -> bool:
@@ -476,7 +473,8 @@ def serve(
     refuse_kind("serve", given)
     if isinstance(server, Server):
         given["server"] = asdict(server)
-    return simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+    with noticed("simulating"):
+        return simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
 
 
 def given_of(arguments: Mapping[str, Any]) -> Point:
