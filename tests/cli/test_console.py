@@ -52,8 +52,8 @@ def test_nothing_is_cut_in_silence(monkeypatch, capsys):
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h"]
     assert all(float(row.split()[-1]) >= 0 for row in rows)
-    assert main(["infer", "llama-2-7b", "--gpu", "rtx-3090,a100", "--batch", "1,8", "--prompt", "128,512", "--tp", "1,2",
-                 "--quant", "w4a16kv16,w16a16kv16"]) == 0  # fmt: skip
+    assert main(["infer", "llama-2-7b", "--gpu", "rtx-3090,a100", "--batch", "1,8", "--prompt", "128,512",
+                 "--tp", "1,2", "--quant", "w4a16kv16,w16a16kv16"]) == 0  # fmt: skip
     out = capsys.readouterr().out
     assert "(no room for " in out and max(map(len, out.splitlines())) <= 80
 
