@@ -18,10 +18,10 @@ import pytest
 from hf_configs import CONFIGS
 
 import rooflm
-from rooflm.catalogue.gguf import BLOCKS, header, read_gguf
 from rooflm.catalogue.model import Attention, MoE, parameters
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.gguf import BLOCKS, header, read_gguf
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping
