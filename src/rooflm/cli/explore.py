@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflm.cli.options import group
-from rooflm.cli.values import assignments, numbers
 from rooflm.errors import RooflmError
+from rooflm.scenario.written import assignments, numbers
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task

@@ -1,11 +1,14 @@
-"""Text of options to values: numbers, quantities, names, comma lists and ranges, and PATH=VALUE."""
+"""What a person writes for an argument, on the command line or on the page, to its value: numbers, quantities, names,
+comma lists, ranges, and PATH=VALUE."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from rooflm.errors import RooflmError
+from rooflm.units import parse, quantity_of_any_unit
 
 _SIZE = r"([\d.]+(?:e[+-]?\d+)?)"
 _RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])([\d.]+))?")
@@ -118,7 +121,6 @@ def _single(piece: str, path: str) -> Any:
         return value
     if re.match(r"[+-]?[\d.]", piece):
         from rooflm.scenario.bounds import CHOICES
-        from rooflm.units import quantity_of_any_unit
 
         return piece if path in CHOICES else quantity_of_any_unit(piece, path)  # a word may begin with a digit: 1f1b
     return piece
@@ -148,3 +150,104 @@ def assignments(pairs: list[str] | None) -> dict[str, Any]:
                 values.append(_single(piece.strip(), path))
         sets[path] = values if len(values) > 1 else values[0]
     return sets
+
+
+def seconds(text: str, name: str) -> float:
+    """Seconds of "500ms"."""
+    return parse(text, "s", f"--{name.replace('_', '-')}")
+
+
+def amount(text: str, name: str) -> float:
+    """One number that may end in k, M, B or T, such as 2M."""
+    value = amounts(text, name)
+    if isinstance(value, list):
+        raise RooflmError(f"{name} is {text!r}, but it must be one number")
+    return float(value)
+
+
+def joules(text: str, name: str) -> float:
+    """Joules of "20GWh" or "70TJ".
+
+    >>> joules("2kWh", "energy"), joules("1GJ", "energy")
+    (7200000.0, 1000000000.0)
+    """
+    if text.strip().endswith("Wh"):
+        return 3600 * parse(text.strip().removesuffix("h"), "w", f"--{name}")
+    return parse(text, "j", f"--{name}")
+
+
+def share(text: str, name: str) -> float:
+    """A share written as 0.1 or 10%.
+
+    >>> share("10%", "memory_margin"), share("0.1", "memory_margin")
+    (0.1, 0.1)
+    """
+    number = numbers(text.strip().removesuffix("%"), name)
+    if isinstance(number, list):
+        raise RooflmError(f"{name} is {text!r}, but it must be one share, such as 0.1 or 10%")
+    return float(number) / (100 if text.strip().endswith("%") else 1)
+
+
+def budgets(text: str, name: str) -> Any:
+    """Token budgets: numbers, a list or a range; off is infinity.
+
+    >>> budgets("512..2048*2,off", "token_budget"), budgets("8192", "token_budget")
+    ([512, 1024, 2048, inf], 8192)
+    """
+    pieces = [p.strip() for p in text.split(",")]
+    sizes = numbers(",".join(p for p in pieces if p != "off"), name) if set(pieces) != {"off"} else []
+    listed = sizes if isinstance(sizes, list) else [sizes]
+    if any(not (n >= 1 and n == int(n)) for n in listed):
+        raise RooflmError(f"{name} is {text!r}, but it must be whole numbers of tokens of at least 1, or off")
+    listed = [*listed, *([float("inf")] if "off" in pieces else [])]
+    return listed if len(listed) > 1 else listed[0]
+
+
+def spread(text: str, name: str) -> tuple[float, float]:
+    """ "0.8,1" as (0.8, 1.0); one number is the low end.
+
+    >>> spread("0.8,1", "spread"), spread("0.5", "spread")
+    ((0.8, 1.0), (0.5, 1.0))
+    """
+    try:
+        numbers = [float(p) for p in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise RooflmError(f"{name} is {text!r}, but it must be LOW,HIGH such as 0.8,1")
+    return numbers[0], numbers[1] if len(numbers) == 2 else max(1.0, numbers[0])
+
+
+def stage(text: str, name: str) -> Any:
+    """ZeRO stages as numbers, `fsdp` and the like as names."""
+    if not all(piece.strip().isdigit() for piece in text.split(",")):
+        return texts(text)
+    return numbers(text, name)
+
+
+def as_it_is(value: Any, _: str) -> Any:
+    """A value that needs no reading."""
+    return value
+
+
+ROWS = ("device", "cluster", "engine", "scheme")
+"""Kinds whose text is the name of a row."""
+READ: dict[str, Callable[[Any, str], Any]] = {
+    "numbers": numbers,
+    "amounts": amounts,
+    "amount": amount,
+    "names": lambda text, _: texts(text),
+    **{f"{row}s": lambda text, _: texts(text) for row in ROWS},
+    "factors": lambda text, _: efficiency_text(text),
+    "stage": stage,
+    "seconds": seconds,
+    "joules": joules,
+    "share": share,
+    "budgets": budgets,
+    "spread": spread,
+    "sets": lambda pairs, _: assignments(pairs),
+    "zips": lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups],
+    "listed": lambda text, _: [name.strip() for name in text.split(",")],
+}
+"""Kind of argument -> the reader of what a person writes for it (text and name to the value); all others are as they
+are."""
