@@ -12,9 +12,9 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from rooflm.catalogue.huggingface.read import from_fields
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS
+from rooflm.checkpoints.read import from_fields
 from rooflm.errors import RooflmError
 
 BLOCKS: dict[int, tuple[int, int]] = {

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue.huggingface.families import STANDARD, Family, Trait
+from rooflm.checkpoints.families import STANDARD, Family, Trait
 from rooflm.errors import RooflmError
 
 _MOST = 2**40

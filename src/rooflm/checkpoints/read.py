@@ -11,13 +11,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue.huggingface import layers
-from rooflm.catalogue.huggingface.config import Config, language_part, read_json
-from rooflm.catalogue.huggingface.families import FAMILIES, REFUSED, Family
-from rooflm.catalogue.huggingface.quantisation import codebook_values, scheme
-from rooflm.catalogue.huggingface.towers import tower_params
-from rooflm.catalogue.huggingface.unusual import BUILDERS
 from rooflm.catalogue.model import INF, Model, MoE, checked
+from rooflm.checkpoints import layers
+from rooflm.checkpoints.config import Config, language_part, read_json
+from rooflm.checkpoints.families import FAMILIES, REFUSED, Family
+from rooflm.checkpoints.quantisation import codebook_values, scheme
+from rooflm.checkpoints.towers import tower_params
+from rooflm.checkpoints.unusual import BUILDERS
 from rooflm.errors import RooflmError, RooflmWarning
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

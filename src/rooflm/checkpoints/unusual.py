@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from rooflm.catalogue.huggingface import layers
-from rooflm.catalogue.huggingface.config import Config
 from rooflm.catalogue.model import (
     MLP,
     Attention,
@@ -21,6 +19,8 @@ from rooflm.catalogue.model import (
     ffn_params,
     mixer_params,
 )
+from rooflm.checkpoints import layers
+from rooflm.checkpoints.config import Config
 
 Built = tuple[tuple[Block, ...], int]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rooflm.catalogue.huggingface.config import Config
 from rooflm.catalogue.model import (
     INF,
     MLA,
@@ -18,6 +17,7 @@ from rooflm.catalogue.model import (
     Mixer,
     MoE,
 )
+from rooflm.checkpoints.config import Config
 from rooflm.errors import RooflmError
 
 MOST_LAYERS = 10_000

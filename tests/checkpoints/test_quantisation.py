@@ -9,8 +9,8 @@ import pytest
 from hf_configs import CONFIGS
 
 from rooflm import RooflmError
-from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.read import read_config
 from rooflm.errors import RooflmWarning
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping

@@ -1,5 +1,5 @@
 """What each Hugging Face `model_type` calls things and what it fixes: one row a family, read by
-`rooflm.catalogue.huggingface.read`.
+`rooflm.checkpoints.read`.
 
 A trait is either fixed (True, False) or the name of the config's own field: "field" (absent: false), "field?" (absent:
 true), or "field!", the opposite of a field (absent: true). Names with a dot are looked up inside a nested object.

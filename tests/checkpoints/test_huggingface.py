@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hf_configs import CONFIGS, llama, shape
 
-from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.model import INF, MLA, MLP, Attention, LinearAttention, Model, MoE
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
+from rooflm.checkpoints.read import read_config
 from rooflm.errors import RooflmError, RooflmWarning
 
 HEARSAY = {"name": "", "source": "", "date": "", "params_kind": "", "published_params": 0, "published_active": 0}

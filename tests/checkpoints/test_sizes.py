@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from hf_configs import CONFIGS, llama, shape
 
-from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
+from rooflm.checkpoints.read import read_config
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rooflm.catalogue import checkpoints
-from rooflm.catalogue.models import load_model, model_names
+from rooflm.catalogue import released
+from rooflm.catalogue.models import model_names
 from rooflm.catalogue.quant import parse_quant
 from rooflm.catalogue.rows import aliases, provenance, resolve
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping
@@ -57,11 +58,11 @@ def test_glm_5_in_fp8_is_half_of_its_row() -> None:
 
 def test_every_entry_of_the_table_stands() -> None:
     known = set(model_names())
-    for name, row in checkpoints.listed().items():
+    for name, row in released.listed().items():
         assert row.model in known, name
         assert not row.quant or parse_quant(row.quant)
         assert name not in aliases("model"), f"{name} is an alias of a row, which would hide it"
-    for endings in checkpoints._table().endings.values():
+    for endings in released._table().endings.values():
         for quant in endings.values():
             assert not quant or parse_quant(quant)
 

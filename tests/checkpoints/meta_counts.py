@@ -1,4 +1,4 @@
-"""Parameters of transformers' causal families on the meta device against ours: `python tests/catalogue/meta_counts.py`.
+"""Parameters of causal families on the meta device against ours: `python tests/checkpoints/meta_counts.py`.
 
 Each family's default config goes through AutoConfig and its class without memory, and as JSON through our reader.
 Families whose default config its own class refuses are left out: they cannot be counted.
@@ -14,8 +14,8 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from rooflm.catalogue.huggingface.read import read_config
 from rooflm.catalogue.model import parameters
+from rooflm.checkpoints.read import read_config
 from rooflm.errors import RooflmError, RooflmWarning
 
 APART = {"longcat_flash": "transformers allocates gate and up for the identity experts too: 741 B for the card's 562 B"}

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ import pytest
 from hf_configs import CONFIGS
 
 import rooflm
-from rooflm.catalogue.gguf import BLOCKS, header, read_gguf
 from rooflm.catalogue.model import Attention, MoE, parameters
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.gguf import BLOCKS, header, read_gguf
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping
@@ -150,7 +151,7 @@ def test_a_damaged_gguf_is_one_sentence(content: bytes, sentence: str, tmp_path:
 
 
 def test_every_block_type_agrees_with_the_gguf_package() -> None:
-    gguf_package = pytest.importorskip("gguf")
+    gguf_package = import_module("gguf")
     theirs = {int(k): tuple(v) for k, v in gguf_package.GGML_QUANT_SIZES.items()}
     assert {k: v for k, v in theirs.items() if k in BLOCKS} == BLOCKS
 
@@ -283,7 +284,7 @@ def stand_in() -> Iterator[str]:
 
 
 def test_an_id_is_fetched_from_a_stand_in_of_the_hub(stand_in: str, tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
+    import_module("huggingface_hub")
     where = {"HF_ENDPOINT": stand_in, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
     asked = "from rooflm import load_model; m = load_model('acme/Fresh-8B'); print(m.name, int(m.layers), m.source)"
     for offline in ("0", "1"):  # the second time from the cache, without a network

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue.huggingface.config import read_json
 from rooflm.catalogue.model import MLA, MLP, Attention, Model
+from rooflm.checkpoints.config import read_json
 from rooflm.errors import RooflmError
 
 FILE = "adapter_config.json"
