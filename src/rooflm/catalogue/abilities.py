@@ -58,7 +58,7 @@ class Abilities:
         >>> Abilities(schemes="half, fp8, int4").nearest(PRESETS["q4_k_m"])
         ['awq', 'gptq']
         """
-        known = [p for p in PRESETS.values() if self.runs(p)]
+        known = [p for p in PRESETS.values() if self.runs(p) and not p.wide]
         other = 0.05  # bytes that another width of activations counts for
 
         def apart(p: Quant) -> float:
