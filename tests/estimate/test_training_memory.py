@@ -11,8 +11,8 @@ import pytest
 import rooflm
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.estimate.training_memory import (

@@ -10,7 +10,7 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.cli import render
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import gib, text

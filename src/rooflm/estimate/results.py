@@ -245,18 +245,33 @@ def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
     return pd.DataFrame(dict(columns))
 
 
-def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
-    """Names of outputs as asked for (a key, or a member of a group such as "memory.weights"), each known.
+UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
 
-    >>> check_outputs(["tpot_s", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
+
+def key_of(name: str, known: Outputs) -> str:
+    """The key that a name means: itself, without its unit, or the only key that begins or ends with the name.
+
+    >>> rows = table(*(Output(key, "", "", id) for key in ("tpot_s", "tpot_end_s", "memory", "output_tokens_per_s")))
+    >>> [key_of(name, rows) for name in ("tpot_s", "tpot", "memory.weights", "tokens_per_s")]
+    ['tpot_s', 'tpot_s', 'memory.weights', 'output_tokens_per_s']
+    """
+    head, dot, member = name.partition(".")
+    units = [head + end for end in UNIT_ENDS if head + end in known]
+    parts = [key for key in known if key.startswith(head + "_") or key.endswith("_" + head)]
+    for found in ([head] if head in known else [], units, parts):
+        if len(found) == 1:
+            return found[0] + dot + member
+    near = near_matches(name, known) or list(known)[:6]
+    raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+
+
+def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
+    """Keys of the outputs asked for (a key, the short of one, or a member of a group such as "memory.weights").
+
+    >>> check_outputs(["tpot", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
     ('tpot_s', 'memory.weights')
     """
-    listed = tuple(dict.fromkeys(names))
-    for name in listed:
-        if name.split(".")[0] not in known:
-            near = near_matches(name, known) or list(known)[:6]
-            raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
-    return listed
+    return tuple(dict.fromkeys(key_of(name, known) for name in names))
 
 
 def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, Any]:

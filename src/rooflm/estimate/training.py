@@ -17,6 +17,7 @@ from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
+from rooflm.estimate.training_bounds import bounds
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
@@ -130,6 +131,29 @@ class TrainingEstimate(Result):
     def gpu_hours(self) -> Num:
         """GPU-hours of the run, undisturbed."""
         return self.job.gpu_hours
+
+    @figure
+    def flops_gpu_hours(self) -> Num:
+        """GPU-hours of the run if only FLOPs took time."""
+        hours: Num = self.steps * self.flops_time * self.gpus / 3600
+        return hours
+
+    @figure
+    def components(self) -> dict[str, Num]:
+        """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
+        passes, mean over the stages; communication counts in full, shown or hidden."""
+        times = self.micro_batches / self.scenario.mapping.pp
+        names = dict.fromkeys(n.replace("regather", "comm") for found in self.detail.values() for n in found)
+        out: dict[str, Num] = dict.fromkeys(names, 0.0)
+        for found in self.detail.values():
+            for name, value in found.items():
+                out[name.replace("regather", "comm")] += times * value
+        return out
+
+    @figure
+    def bound(self) -> dict[str, Num]:
+        """What bounds the forward and the backward pass (recomputation included) and the whole step."""
+        return bounds(self)
 
     @figure
     def days(self) -> Num:

@@ -20,8 +20,8 @@ from rooflm.catalogue.engines import engines_instead, load_engine, other_release
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import Quant, native, parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled

@@ -65,7 +65,7 @@ def tensor_ways(model: Model, shared: bool = False) -> int:
     """The number whose divisors are the legal tp: what all mixers' heads have in common (0: no mixer, any tp).
     shared: of the KV heads too, where there are several, as frameworks of training ask for.
 
-    >>> from rooflm.catalogue.models import load_model
+    >>> from rooflm.checkpoints.load import load_model
     >>> tensor_ways(load_model("llama-3.1-8b")), tensor_ways(load_model("llama-3.1-8b"), shared=True)
     (32, 8)
     """

@@ -59,7 +59,7 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
     """Every legal (tp, pp, dp, ep) that uses one of the totals: tp divides the heads, pp is at most the layers, ep
     divides the experts and tp x dp. given: values allowed for a degree (all where it has none).
 
-    >>> from rooflm.catalogue.models import load_model
+    >>> from rooflm.checkpoints.load import load_model
     >>> list(degrees(load_model("llama-7b"), [2], {}))
     [(1, 1, 2, 1), (1, 2, 1, 1), (2, 1, 1, 1)]
     """
