@@ -20,6 +20,7 @@ from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unkno
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.written import read
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
@@ -52,6 +53,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+WITH_TEXT = (str, list, tuple, Mapping)
+"""Arguments that may hold numbers as texts ("8k")."""
+CALLS = {"infer_grid": "infer", "scenario": "infer", "train_grid": "train", "training_scenario": "train"}
+"""Public call -> the call whose arguments it takes."""
+
+
 def named(function: Callable[P, T]) -> Callable[P, T]:
     """The function, which refuses an argument that it does not have with the arguments most like it."""
     known = dict.fromkeys(function.__annotations__)
@@ -60,6 +67,8 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
     def call(*given: P.args, **arguments: P.kwargs) -> T:
         if not known.keys() >= arguments.keys():
             refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
+        if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
+            arguments = read(CALLS.get(function.__name__, function.__name__), arguments)  # type: ignore[assignment]
         return function(*given, **arguments)
 
     return call
