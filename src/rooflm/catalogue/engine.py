@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.fields import About, abouts, flag, number, share, word
 from rooflm.units import Num
 
@@ -296,6 +297,9 @@ class Command:
     attention_dp_file: str = word("", "the same as a line of the file of options")
     attention_tp: bool = flag(True, "such ranks may be tensor groups")
     batch: str = word("", "most sequences at a time")
+    batch_env: str = word("", "the same in its environment")
+    length_env: str = word("", "longest sequence, in its environment")
+    kv8_env: str = word("", "an 8-bit cache, in its environment")
     length: str = word("", "longest sequence")
     whole: str = word("", "prompts go in whole")
     budget: str = word("", "tokens of a pass")
@@ -306,6 +310,7 @@ class Command:
     kv8: str = word("", "an 8-bit cache")
     kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
     file: str = word("", "the file of options")
+    after: str = word("", "what loads the model once the server runs")
 
 
 @dataclass(frozen=True)
@@ -319,6 +324,10 @@ class Engine:
     phase: str = word("inference", "what it does", ("inference", "training"))
     family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
+    doubt: Num = number(
+        1.0, "power by which its error bands are widened, where its row is documented behaviour and nothing was fitted",
+        low=1.0, high=10.0,
+    )
     kernels: Kernels = Kernels()
     host: Host = Host()
     room: Room = Room()
@@ -326,6 +335,7 @@ class Engine:
     habits: Habits = Habits()
     overlaps: Overlaps = Overlaps()
     factors: Factors = Factors()
+    abilities: Abilities = Abilities()
     server: ServerOptions = ServerOptions()
     command: Command = Command()
     residuals: Residuals | None = None
@@ -363,7 +373,7 @@ class Engine:
 
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
-    "factors": Factors,
+    "factors": Factors, "abilities": Abilities,
 }  # fmt: skip
 PLACES: dict[str, str] = {
     **{name: name for name in abouts(Engine)},
