@@ -24,6 +24,7 @@ COMMANDS = {
     "serve": ("serve:serve_command", PREDICT),
     "search": ("search:app", CHOOSE),
     "explore": ("explore:app", CHOOSE),
+    "study": ("study:study", TRUST),
     "measure": ("measure:measure", TRUST),
     "compare": ("compare:compare", TRUST),
     "calibrate": ("calibrate:calibrate_command", TRUST),

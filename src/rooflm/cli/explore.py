@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.cli.console import dumps, show, working
 from rooflm.cli.examples import exemplified
-from rooflm.cli.options import command, group, names_in
-from rooflm.cli.values import assignments, numbers
+from rooflm.cli.options import EXPLORES, command, group, names_in
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import Argument, grouped
+from rooflm.scenario.written import assignments, numbers
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, text
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
 
-GRID, SPLIT, FRONT, GEMMS, DIES = (f"explore {name}" for name in ("grid", "split", "front", "gemms", "dies"))
+GRID, SPLIT, FRONT, LADDER, GEMMS, DIES = EXPLORES
 DESIGNS = (GRID, SPLIT, FRONT)
 A = Argument
 ROWS = grouped((
@@ -31,15 +31,21 @@ ROWS = grouped((
     A("network", "text", "Links inside and between nodes: nvlink3+hdr,nvlink5+xdr.", DESIGNS, "nvlink3+hdr"),
     A("sets", "pairs", "Such as technology.budget.power=400,700.", DESIGNS, option="--set"),
     A("gpu", "listed", "GPUs, a comma list.", (GEMMS,), "a100-sxm-80gb,h100-sxm-80gb"),
+    A("readings", "flag", "Every reading of what the published ladder leaves open.", (LADDER,)),
     A("left_out", "flag", "Each with the mean shares of the others.", (DIES,)),
     "How it is split",
     A("gpus", "count", "Devices; split into tp, pp and dp as is best, unless given.", DESIGNS, 1),
+    A("gpus", "count", "Devices.", (LADDER,), 1024),
+    A("tp", "count", "Tensor parallel degree.", (LADDER,), 8),
+    A("pp", "count", "Pipeline parallel degree.", (LADDER,), 8),
+    A("micro_batch", "count", "Sequences of a micro-batch.", (LADDER,), 1),
     *(A(name, "count", "Fixed degree (else searched).", DESIGNS) for name in ("tp", "pp", "dp")),
     "What is asked",
     A("phase", "text", "train or infer.", DESIGNS, "train", words=("train", "infer")),
     A("batch", "count", "Sequences (a step in all, or at a time).", DESIGNS),
     A("batch", "count", "Sequences.", (GEMMS,), 1),
-    A("seq", "count", "Tokens a sequence (train).", DESIGNS, 2048),
+    A("batch", "count", "Sequences a step.", (LADDER,), 1024),
+    A("seq", "count", "Tokens a sequence (train).", (*DESIGNS, LADDER), 2048),
     A("prompt", "count", "Prompt tokens a sequence (infer).", DESIGNS, 512),
     A("prompt", "count", "Tokens of the prompt.", (GEMMS,), 200),
     A("output", "count", "Output tokens a sequence (infer).", DESIGNS, 128),
@@ -154,6 +160,37 @@ def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
     return _table(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most)
 
 
+def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str) -> None:
+    """Bars of the seconds by cause, a group for each value of the last axis that varies, or of the first of two."""
+    from rooflm.plots.bars import Bar, bars
+    from rooflm.plots.choose import MOST_BARS
+    from rooflm.plots.scale import Scale
+    from rooflm.technology.explore import CAUSES
+
+    count = len(table["time_s"])
+    if count > MOST_BARS:
+        raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {count}")
+    varied = [a for a in axes if len(set(map(str, table[a]))) > 1]
+    outer, inner = (varied[-1:], varied[:-1]) if len(varied) > 1 else ([], varied)
+    order = sorted(range(count), key=lambda i: list(dict.fromkeys(map(str, table[outer[0]]))).index(
+        str(table[outer[0]][i])) if outer else 0)  # fmt: skip
+    top = max((float(t) for t, ok in zip(table["time_s"], table["fits"], strict=True) if ok), default=1.0)
+    factor, unit = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
+    made = []
+    for i in order:
+        parts = {c: factor * float(table[f"{c}_s"][i]) for c in CAUSES if table["fits"][i] and table[f"{c}_s"][i] > 0}
+        group = ", ".join(_word(a, table[a][i]) for a in outer)
+        mark = "" if table["fits"][i] else "no fit"
+        made.append(Bar(", ".join(_word(a, table[a][i]) for a in inner), parts, group, mark=mark))
+    bars(title, Scale(f"{title[:1].lower()}{title[1:]} ({unit})"), made, about).save(path)
+
+
+def _word(axis: str, value: Any) -> str:
+    """A value of an axis: a name as it is, a number after what it is of."""
+    own = axis.rsplit(".", 1)[-1].replace("_", " ")
+    return str(value) if isinstance(value, str) else f"{own} {value:.4g}"
+
+
 def _front(table: Columns, front: str | None) -> Columns:
     """The rows on the Pareto front of the columns named, or all."""
     if not front:
@@ -197,31 +234,19 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.technology.explore import grid as worked_out
 
     task, space = _task(model, asked), _space(asked)
+    if shown["plot"]:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(shown["plot"])
     with working("designs worked out"):
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
     if shown["plot"]:
-        _draw(shown["plot"], model, task, space, table)
+        name = task.metric.replace("_", " ").capitalize()
+        about = f"{model}, die {asked['die']}, {asked['gpus']} devices"
+        _draw(table, space.names, f"{name} by cause", about, shown["plot"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
     _emit(table, head, shown, [_title(model, task, asked), NOTE, BLANK, *_rows(table, space.names)])
-
-
-def _draw(plot: str, model: str, task: Task, space: Space, table: Columns) -> None:
-    """A bar a design, cut by cause."""
-    import numpy as np
-
-    from rooflm.plots.choose import MOST_BARS, draw
-    from rooflm.plots.pictures import Bars, Scale
-    from rooflm.technology.explore import CAUSES
-
-    points = len(table["time_s"])
-    if points > MOST_BARS:
-        raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {points}")
-    varied = [a for a in space.names if len(set(map(str, table[a]))) > 1]
-    labels = tuple(" ".join(str(table[a][i]) for a in varied) for i in range(points))
-    parts = {c: table[f"{c}_s"] for c in CAUSES if np.any(table[f"{c}_s"] > 0)}
-    name = task.metric.replace("_", " ")
-    draw(Bars(f"{model}: {name} by cause", labels, Scale(f"{name} (s)"), parts), plot)
 
 
 def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -283,6 +308,25 @@ def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
           _table(rows, "llrrrrlrr", ("GPU's", "FLOP/B"), 0))  # fmt: skip
 
 
+def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore generations` does with its arguments."""
+    from rooflm.cli.explore_generations import ladder_blocks, ladder_picture, ladder_table, reading_blocks
+    from rooflm.technology.generations import Ladder
+
+    plot, readings = shown["plot"], asked.pop("readings")
+    if plot:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(plot)
+    ladder = Ladder(model, **asked)
+    table = ladder.readings((ladder.gpus,)) if readings else ladder_table(ladder)
+    if plot:
+        ladder_picture(ladder).save(plot)
+    worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
+    blocks = reading_blocks(table) if readings else ladder_blocks(ladder, table, worth["worth"])
+    _emit(table, {"model": model, **asked} | worth, shown, blocks)
+
+
 def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm explore dies` does with its arguments."""
     from rooflm.technology.explore import DIES as KNOWN
@@ -302,6 +346,8 @@ for name, run, told in (
     (SPLIT, split, "The best split of area, power and edge among cores, caches, memory and links, jointly with the "
      "mapping."),
     (FRONT, front, "Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."),
+    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each "
+     "change is worth."),
     (GEMMS, gemms, "What bounds each product of a prefill layer, GPU by GPU."),
     (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
 ):  # fmt: skip

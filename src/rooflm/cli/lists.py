@@ -11,8 +11,8 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import PRESETS, parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import completing, known
 from rooflm.errors import RooflmError, near_matches

@@ -10,94 +10,19 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from rooflm.cli import values
 from rooflm.cli.console import Voice
-from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments, grouped
-from rooflm.units import parse
+from rooflm.scenario.arguments import INFER, TRAIN, Argument, arguments, grouped
+from rooflm.scenario.files import arguments_of, read_table
+from rooflm.scenario.written import READ, as_it_is, texts
 
 
 class Written(NamedTuple):
-    """How a kind of argument is written on the command line. type: typer's; read: text and name to the value;
+    """How a kind of argument is written on the command line. type: typer's; metavar: what help calls a value;
     completes: the list (`rooflm list`) whose names a shell completes."""
 
-    type: Any
-    read: Callable[[Any, str], Any]
+    type: Any = str
     metavar: str | None = None
     completes: str = ""
-
-
-def seconds(text: str, name: str) -> float:
-    """Seconds of "500ms"."""
-    return parse(text, "s", f"--{name.replace('_', '-')}")
-
-
-def amount(text: str, name: str) -> float:
-    """One number that may end in k, M, B or T, such as 2M."""
-    value = values.amounts(text, name)
-    if isinstance(value, list):
-        raise RooflmError(f"{name} is {text!r}, but it must be one number")
-    return float(value)
-
-
-def joules(text: str, name: str) -> float:
-    """Joules of "20GWh" or "70TJ".
-
-    >>> joules("2kWh", "energy"), joules("1GJ", "energy")
-    (7200000.0, 1000000000.0)
-    """
-    if text.strip().endswith("Wh"):
-        return 3600 * parse(text.strip().removesuffix("h"), "w", f"--{name}")
-    return parse(text, "j", f"--{name}")
-
-
-def share(text: str, name: str) -> float:
-    """A share written as 0.1 or 10%.
-
-    >>> share("10%", "memory_margin"), share("0.1", "memory_margin")
-    (0.1, 0.1)
-    """
-    number = values.numbers(text.strip().removesuffix("%"), name)
-    if isinstance(number, list):
-        raise RooflmError(f"{name} is {text!r}, but it must be one share, such as 0.1 or 10%")
-    return float(number) / (100 if text.strip().endswith("%") else 1)
-
-
-def budgets(text: str, name: str) -> Any:
-    """Token budgets: numbers, a list or a range; off is infinity.
-
-    >>> budgets("512..2048*2,off", "token_budget"), budgets("8192", "token_budget")
-    ([512, 1024, 2048, inf], 8192)
-    """
-    pieces = [p.strip() for p in text.split(",")]
-    sizes = values.numbers(",".join(p for p in pieces if p != "off"), name) if set(pieces) != {"off"} else []
-    listed = sizes if isinstance(sizes, list) else [sizes]
-    if any(not (n >= 1 and n == int(n)) for n in listed):
-        raise RooflmError(f"{name} is {text!r}, but it must be whole numbers of tokens of at least 1, or off")
-    listed = [*listed, *([float("inf")] if "off" in pieces else [])]
-    return listed if len(listed) > 1 else listed[0]
-
-
-def spread(text: str, name: str) -> tuple[float, float]:
-    """ "0.8,1" as (0.8, 1.0); one number is the low end.
-
-    >>> spread("0.8,1", "spread"), spread("0.5", "spread")
-    ((0.8, 1.0), (0.5, 1.0))
-    """
-    try:
-        numbers = [float(p) for p in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
-        raise RooflmError(f"{name} is {text!r}, but it must be LOW,HIGH such as 0.8,1")
-    return numbers[0], numbers[1] if len(numbers) == 2 else max(1.0, numbers[0])
-
-
-def stage(text: str, name: str) -> Any:
-    """ZeRO stages as numbers, `fsdp` and the like as names."""
-    if not all(piece.strip().isdigit() for piece in text.split(",")):
-        return values.texts(text)
-    return values.numbers(text, name)
 
 
 def names_in(text: str) -> list[str]:
@@ -109,45 +34,42 @@ def names_in(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _as_is(value: Any, _: str) -> Any:
-    return value
-
-
 LISTS = {"device": "gpu", "cluster": "cluster", "engine": "engine", "scheme": "quant"}
 """Kinds whose text is the name of a row -> the list that has it."""
 WRITTEN = {
-    "numbers": Written(str, values.numbers, "NUMBERS"),
-    "amounts": Written(str, values.amounts, "NUMBERS"),
-    "amount": Written(str, amount, "NUMBER"),
-    "names": Written(str, lambda text, _: values.texts(text), "NAMES"),
-    "joined": Written(str, _as_is, "NAMES"),
-    **{f"{row}s": Written(str, lambda text, _: values.texts(text), f"{list_.upper()}S", list_)
-       for row, list_ in LISTS.items()},
-    **{row: Written(str, _as_is, list_.upper(), list_) for row, list_ in LISTS.items()},
-    "factors": Written(str, lambda text, _: values.efficiency_text(text), "FACTORS"),
-    "stage": Written(str, stage, "STAGE"),
-    "switch": Written(bool, _as_is),
-    "flag": Written(bool, _as_is),
-    "text": Written(str, _as_is, "TEXT"),
-    "file": Written(str, _as_is, "FILE"),
-    "count": Written(int, _as_is, "N"),
-    "number": Written(float, _as_is, "NUMBER"),
-    "seconds": Written(str, seconds, "TIME"),
-    "joules": Written(str, joules, "ENERGY"),
-    "share": Written(str, share, "SHARE"),
-    "budgets": Written(str, budgets, "TOKENS"),
-    "spread": Written(str, spread, "LOW,HIGH"),
-    "sets": Written(list[str], lambda pairs, _: values.assignments(pairs), "PATH=VALUE"),
-    "zips": Written(list[str], lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups], "A,B"),
-    "listed": Written(str, lambda text, _: names_in(text), "NAMES"),
-    "repeated": Written(list[str], lambda texts, _: [name for text in texts for name in names_in(text)], "NAMES"),
-    "pairs": Written(list[str], _as_is, "NAME=VALUE"),
-}  # fmt: skip
+    "numbers": Written(str, "NUMBERS"),
+    "amounts": Written(str, "NUMBERS"),
+    "amount": Written(str, "NUMBER"),
+    "names": Written(str, "NAMES"),
+    "joined": Written(str, "NAMES"),
+    **{f"{row}s": Written(str, f"{list_.upper()}S", list_) for row, list_ in LISTS.items()},
+    **{row: Written(str, list_.upper(), list_) for row, list_ in LISTS.items()},
+    "factors": Written(str, "FACTORS"),
+    "stage": Written(str, "STAGE"),
+    "switch": Written(bool),
+    "flag": Written(bool),
+    "text": Written(str, "TEXT"),
+    "file": Written(str, "FILE"),
+    "count": Written(str, "INTEGER"),
+    "number": Written(str, "NUMBER"),
+    "seconds": Written(str, "TIME"),
+    "joules": Written(str, "ENERGY"),
+    "share": Written(str, "SHARE"),
+    "budgets": Written(str, "TOKENS"),
+    "spread": Written(str, "LOW,HIGH"),
+    "sets": Written(list[str], "PATH=VALUE"),
+    "zips": Written(list[str], "A,B"),
+    "listed": Written(str, "NAMES"),
+    "repeated": Written(list[str], "NAMES"),
+    "pairs": Written(list[str], "NAME=VALUE"),
+}
 """Kind of argument -> how it is written."""
+OWN = {"repeated": lambda texts, _: [name for text in texts for name in names_in(text)]}
+"""Readers of kinds that no call has."""
 
 GRIDS = (INFER, TRAIN)
 SEARCHES = ("search infer", "search train")
-EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "gemms", "dies"))
+EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "generations", "gemms", "dies"))
 EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate")
 SHELL = grouped((
     "What is asked",
@@ -164,9 +86,9 @@ SHELL = grouped((
     Argument("out", "file", "Per-request table: csv, parquet or json.", ("serve",)),
     Argument("out", "file", "Write csv or json.", EXPLORES),
     Argument("out", "file", "Write every row and its prediction, csv.", ("validate",)),
-    Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid")),
+    Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid", "explore generations")),
     Argument("plot", "file", "Queue, running, KV over time: png, svg, html.", ("serve",)),
-    Argument("plot", "file", "Draw predicted over measured (png, svg).", ("validate",)),
+    Argument("plot", "file", "Draw predicted over measured (png, svg, html).", ("validate",)),
     Argument("plot_kind", "text", "lines, heatmap, parts, memory, pareto or roofline.", (INFER,)),
     Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts or memory.", (TRAIN,)),
     Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", GRIDS),
@@ -175,7 +97,7 @@ SHELL = grouped((
 ))  # fmt: skip
 """What a command alone has: how its answer is shown, and where it goes."""
 
-MODEL = "Name, Hugging Face id, config.json or .toml"
+MODEL = "Name, Hugging Face id, config.json, .gguf, or a scenario file (.toml, .yaml, .csv)"
 
 
 def known(kind: str) -> list[str]:
@@ -201,7 +123,7 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
 
 def completion(a: Argument) -> Callable[[str], list[str]] | None:
     """What completes an argument: the names of its list, or its words; None for what has none."""
-    kind = WRITTEN[a.kind].completes
+    kind = WRITTEN.get(a.kind, Written()).completes
     if kind:
         return completing(lambda: known(kind))
     return completing(lambda: a.words) if a.words else None
@@ -218,7 +140,7 @@ def rows_of(command: str, calls: Iterable[str], own: Iterable[Argument] = ()) ->
 
 def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
     """The option of an argument as typer reads it. unset: without its default, so that one can tell it was given."""
-    kind = WRITTEN[a.kind]
+    kind = WRITTEN.get(a.kind, Written())
     name = a.name.replace("_", "-")
     default = False if a.kind == "flag" else None if unset else a.default
     if kind.type is str and default is not None:
@@ -256,7 +178,7 @@ Run = Callable[[Any, dict[str, Any], dict[str, Any]], None]
 
 def command(
     name: str,
-    calls: Iterable[str],
+    calls: Sequence[str],
     run: Run,
     told: str,
     *,
@@ -274,21 +196,34 @@ def command(
     bare = set(unset)
     begins = model(axes) if first is True else first or None
 
-    def call(*begun: Any, **given: Any) -> None:
-        at = begun[0] if begun else given.pop(begins.name) if begins else None
+    def call(*begun: Any, context: typer.Context | None = None, **given: Any) -> None:
+        at: Any = begun[0] if begun else given.pop(begins.name) if begins else None
+        readers = READ | OWN
         read = {
-            a.name: given[a.name] if given[a.name] is None else WRITTEN[a.kind].read(given[a.name], a.name)
+            a.name: given[a.name] if given[a.name] is None else readers.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
         }
         Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")
+        table = read_table(at) if calls and begins else None
+        if table is not None:
+            filled = arguments_of(at, table, rows)
+            at = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
+            read |= {k: v for k, v in filled.items() if not on_the_line(context, k)}
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
-        run(values.texts(at) if axes else at, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
+        run(texts(at) if axes else at, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
-    options = [*([begins] if begins else []), *(parameter(a, a.name in bare) for a in rows.values())]
+    line = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
+    options = [*([begins] if begins else []), line, *(parameter(a, a.name in bare) for a in rows.values())]
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in options}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
+
+
+def on_the_line(context: typer.Context | None, name: str) -> bool:
+    """Whether an option stands on the command line, where it overrides a scenario file."""
+    source = context.get_parameter_source(name) if context else None
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def shown(base: Any, below: Sequence[str], order: Sequence[str] = ()) -> Any:
@@ -323,6 +258,3 @@ def bare(context: typer.Context) -> None:
     """Show the help of a command that was given no sub-command."""
     if context.invoked_subcommand is None and (told := context.get_help()):
         print(told)
-
-
-assert WRITTEN.keys() >= KINDS.keys() - {"server", "progress"}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.scenario.arguments import Argument, grouped
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
+
+if TYPE_CHECKING:
+    from rooflm.plots.picture import Picture
 
 WORST = 12
 """Worst rows printed."""
@@ -42,23 +45,21 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
     if out:
         check_target(out, ("csv",))
     if plot:
-        from rooflm.validation.scatter import FORMATS
+        from rooflm.plots.picture import check_picture
 
-        check_target(plot, FORMATS, "--plot")
+        check_picture(plot)
     with working("rows predicted") as advance:
         result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, advance)
     if out:
         write_rows(out, outcomes, scored)
         tell(f"wrote {out}")
     if plot:
-        from rooflm.validation.scatter import draw
-
-        draw(scored, plot)
+        picture(scored).save(plot)
         tell(f"wrote {plot}")
     if shown["json"]:
         print(dumps(result | ({"each": rows_json(scored)} if asked["rows"] else {})))
     elif asked["brief"]:
-        show([*table("all", {"all": result["all"]}), BLANK, *table("by source", result["by_source"])])
+        show([*table("all", {"all": result["all"]}), BLANK, *table("by source", named(result["by_source"]))])
     else:
         show(text(result, scored, by, asked["rows"]))
 
@@ -67,6 +68,29 @@ validate_command = command(
     "validate", [], validate, "Predict measured runs, the shipped ones or a table of your own, and say how far off the "
     "predictions are.", own=ROWS, first=files("files", "[FILE.csv]...", "Tables (default: the shipped ones).", 0),
 )  # fmt: skip
+
+
+def named(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures by source, under the names of the sources."""
+    from rooflm.validation.table import source_names
+
+    names = source_names()
+    return {names.get(source, source): found for source, found in groups.items()}
+
+
+def picture(scored: Sequence[Any]) -> Picture:
+    """Predicted over measured of every scored row, by source and metric."""
+    from rooflm.plots.scatter import ratios
+    from rooflm.validation.columns import METRICS
+    from rooflm.validation.table import source_names
+
+    names = source_names()
+    kept = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
+    words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
+    found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
+    return ratios(
+        "Predictions over published measurements", found, f"{len(kept)} rows, by source and what was measured"
+    )
 
 
 def columns_blocks() -> list[Block]:
@@ -130,7 +154,8 @@ def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str]
     for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
         if not result["counted"]:
             break
-        out += [BLANK, *table(f"by {name}", result[f"by_{name}"])]
+        figures = result[f"by_{name}"]
+        out += [BLANK, *table(f"by {name}", named(figures) if name == "source" else figures)]
     out += load_blocks(result["under_load"])
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
