@@ -19,7 +19,7 @@ import xarray
 
 import rooflm
 from rooflm.api import INFER, TRAIN
-from rooflm.cli import options
+from rooflm.cli import options, predict
 from rooflm.errors import RooflmError
 from rooflm.scenario import arguments as table
 from rooflm.scenario.arguments import Argument
@@ -130,8 +130,6 @@ def test_a_new_argument_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert build_training("mixtral-8x7b", **RUN | {"pp": 4}, imbalance=2).scenario.training.imbalance == 2
         grid = TRAIN.grid({"model": "mixtral-8x7b", **RUN, "pp": 4, "imbalance": [1, 2]})
         assert grid.axes[0].name == "imbalance" and np.diff(grid.arrays["step_time_s"])[0] > 0
-        from rooflm.cli import predict
-
         made = options.command("train", ["train"], predict.train, "")
         assert "imbalance" in inspect.signature(made).parameters
         made("mixtral-8x7b", **{p.name: p.default for p in list(inspect.signature(made).parameters.values())[1:]}
