@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rooflm.plots.palette import LIMIT, colours
+from rooflm.shown.palette import LIMIT, colours
 from rooflm.plots.picture import INK, QUIET, Picture, Spec, finished, rows, text_width
 from rooflm.plots.scale import Scale, cell
 

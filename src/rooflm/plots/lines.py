@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.plots.palette import SHAPES, series
+from rooflm.shown.palette import SHAPES, series
 from rooflm.plots.picture import (
     PANEL,
     QUIET,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.plots.labels import Frame, along, placed
-from rooflm.plots.palette import SHAPES, series
+from rooflm.shown.palette import SHAPES, series
 from rooflm.plots.picture import Picture, Spec, finished, rows
 from rooflm.plots.scale import Array
 from rooflm.plots.scatter import words

@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflm.plots.labels import SIZE, Frame, along, placed
 from rooflm.plots.lines import LEGEND, NUMBER
-from rooflm.plots.palette import GOOD, PARTS, series
+from rooflm.shown.palette import GOOD, PARTS, series
 from rooflm.plots.picture import INK, PANEL, Picture, Spec, arranged, finished, rows, text_width, wrapped
 from rooflm.plots.scale import Array, Scale, round_ticks
 
