@@ -160,15 +160,14 @@ def verdict(e: InferenceEstimate) -> str:
         runs = f"\n{e.scenario.engine.name} runs {count(limit)} at a time." if limit < float(e.max_batch) else ""
         return f"Fits with {gib(margin)} to spare; the largest batch that fits is {count(e.max_batch)}.{runs}"
     if margin < 0:
-        from rooflm.estimate.capacity import fewest_gpus
-
-        least = fewest_gpus(e.scenario)
         most = f"the largest batch that fits is {count(e.max_batch)}" if float(e.max_batch) else "no batch fits"
-        more = (
-            f"{least.devices} GPUs (tp {least.tp}, pp {least.pp}) would" if least else "no split of it would fit either"
-        )
-        return f"DOES NOT FIT: {gib(-margin)} too much; {most}; {more}."
+        return "\n".join([f"DOES NOT FIT: {gib(-margin)} too much; {most}.", *would_fit(e)])
     return f"CANNOT RUN: {e.reason}."
+
+
+def would_fit(e: Any) -> list[str]:
+    """Lines on what would make it fit."""
+    return wrap("it would fit with", [r.words for r in e.would_fit]) or ["No change that was tried makes it fit."]
 
 
 def op_rows(e: InferenceEstimate, phase: str) -> list[dict[str, Any]]:
@@ -220,6 +219,7 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
 
         least = fewest_gpus(e.scenario)
         out["fewest_gpus"] = least._asdict() if least else None
+    out["would_fit"] = [{**r.change, "margin_bytes": r.margin} for r in e.would_fit]
     if ops:
         out["ops"] = {phase: op_rows(e, phase) for phase in ("prefill", "decode")}
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rooflm.cli.render import banded, beside, columns, count, percent, seconds, shares, wrap
+from rooflm.cli.render import banded, beside, columns, count, percent, seconds, shares, would_fit, wrap
 from rooflm.estimate.training import TrainingEstimate
 from rooflm.units import gib, text
 
@@ -74,7 +74,7 @@ def verdict(e: TrainingEstimate) -> str:
         return f"Fits with {gib(margin)} to spare; the largest micro-batch that fits is {most}."
     if margin < 0:
         fits = f"the largest micro-batch that fits is {most}" if float(e.max_micro_batch) else "no micro-batch fits"
-        return f"DOES NOT FIT: {gib(-margin)} too much; {fits}."
+        return "\n".join([f"DOES NOT FIT: {gib(-margin)} too much; {fits}.", *would_fit(e)])
     return f"CANNOT RUN: {e.reason}."
 
 
@@ -94,6 +94,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     return {
         **values,
         "convention": e.convention,
+        "would_fit": [{**r.change, "margin_bytes": r.margin} for r in e.would_fit],
         "scenario": asked,
         "assumed": list(e.assumed),
         "warnings": list(e.warnings),
