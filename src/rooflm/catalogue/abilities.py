@@ -33,14 +33,18 @@ class Abilities:
     expert_groups: str = word(
         "any", "over how many ranks experts go: any divisor of a group, all of tp x dp or none, or never", SPREADS
     )
+    ranks_are_groups: bool = flag(True, "ranks that share experts with others may be tensor groups")
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
     several: bool = flag(True, "one instance spans several devices")
     instead: int = number(
-        0, "its place among the engines that are assumed where the usual one does not run a scheme (0: none)", whole=True
+        0,
+        "its place among the engines that are assumed where the usual one does not run a scheme (0: none)",
+        whole=True,
     )
     for_adapters: int = number(
-        0, "its place among the engines that are assumed where adapters are trained and nothing is split (0: none)",
+        0,
+        "its place among the engines that are assumed where adapters are trained and nothing is split (0: none)",
         whole=True,
     )
 

@@ -71,12 +71,15 @@ def tables(found: Any, shown: Any) -> list[str]:
     return lines
 
 
-def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: bool, note: str = "") -> str:
+def found_shown(found: Any, columns: Any, command: str, seconds: float, json_: bool, note: str = "",
+                first: str = "") -> str:  # fmt: skip
     """A search's answer as it is printed. columns: (key, heading, writer) of its tables; command: runs the answer;
-    note: what its figures are of."""
+    note: what its figures are of; first: what to do before the command runs."""
     if json_:
-        return render.dumps(found_json(found, command, seconds))
-    return "\n".join(found_text(found, columns, command, seconds, note))
+        return render.dumps({**found_json(found, command, seconds), "first": first})
+    lines = found_text(found, columns, command, seconds, note)
+    told = textwrap.wrap(first, render.WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([*lines, *(f"# {line}" for line in told)])
 
 
 def found_text(found: Any, shown: Any, command: str, seconds: float, note: str = "") -> list[str]:

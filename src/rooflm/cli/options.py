@@ -40,6 +40,8 @@ SHELL = (
     Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", (INFER, TRAIN)),
     Argument("json", "flag", "Print one JSON object in SI units.",
              (INFER, TRAIN, "serve", "search infer", "search train")),
+    Argument("deploy", "file", "Write the best as a compose*.yaml (Docker Compose), else Kubernetes .yaml.",
+             ("search infer",)),
     Argument("out", "file", "Write csv, parquet, nc or json.", (INFER, TRAIN)),
     Argument("out", "file", "Per-request table: csv, parquet or json.", ("serve",)),
     Argument("plot", "file", "Draw a png, svg or html.", (INFER, TRAIN)),

@@ -148,7 +148,7 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
     >>> assumed_trainer(find_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(find_model("llama-7b"), {})
     ('peft', 'megatron')
     """
-    rank = given.get("lora_rank")
+    rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
     adapters = bool(model.lora_rank) or bool(np.any(np.asarray(0 if rank is None else rank) > 0))
     degrees = [given.get(k) for k in ("tp", "pp", "cp", "ep", "vp")]
     split = any(np.any(np.asarray(d) > 1) for d in degrees if d is not None)
