@@ -17,7 +17,9 @@ from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unknown
+from rooflm.scenario.arguments import arguments as table_of
 from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
@@ -60,16 +62,22 @@ CALLS = {"infer_grid": "infer", "scenario": "infer", "train_grid": "train", "tra
 
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which refuses an argument that it does not have with the arguments most like it."""
+    """The function, which refuses an argument that it does not have with the arguments most like it, and takes a
+    scenario file in the model's place: what it holds stands where nothing else is given."""
     known = dict.fromkeys(function.__annotations__)
 
     @wraps(function)
     def call(*given: P.args, **arguments: P.kwargs) -> T:
         if not known.keys() >= arguments.keys():
             refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
+        same = CALLS.get(function.__name__, function.__name__)
         if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
-            arguments = read(CALLS.get(function.__name__, function.__name__), arguments)  # type: ignore[assignment]
-        return function(*given, **arguments)
+            arguments = read(same, arguments)  # type: ignore[assignment]
+        model = given[0] if given else None
+        table = read_table(model) if isinstance(model, str) else None
+        if table is None:
+            return function(*given, **arguments)
+        return function(table["model"], **arguments_of(str(model), table, table_of(same)) | arguments)
 
     return call
 

@@ -53,6 +53,6 @@ def test_the_largest_micro_batch_is_accepted() -> None:
 
 def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
     main(["infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"])
-    assert "it would fit with: quant " in capsys.readouterr().out
+    assert "Would fit: quant " in capsys.readouterr().out
     main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16"])
-    assert "it would fit with: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out
+    assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out

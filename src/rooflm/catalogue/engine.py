@@ -76,6 +76,12 @@ class Kernels:
     all_reduce: str = word(
         "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
     )
+    vectorised: bool = flag(
+        False, "its norms, activations and rotary embeddings load and store whole vectors, and stream as sums do"
+    )
+    reduce_norm: Num = number(
+        0.0, "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it", "bytes"
+    )
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
         0.0,
@@ -110,6 +116,9 @@ class Kernels:
         whole=True,
     )
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    own_files: bool = flag(
+        False, "reads files of its own format, in which what a checkpoint of 4-bit experts leaves wide has 8.5 bits"
+    )
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     convert: Num = number(
         0.0, "bytes moved a value between fp32 activations and the 16-bit operands and results of a product", "bytes"

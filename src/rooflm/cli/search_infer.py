@@ -6,24 +6,15 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from rooflm.cli import render
+from rooflm.cli.console import working
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import arguments
-from rooflm.units import gib
 
 if TYPE_CHECKING:
     from rooflm.search.serve_command import Start
 
-INFER = (
-    ("ttft_s", "TTFT", render.seconds),
-    ("tpot_s", "TPOT", render.seconds),
-    ("output_tokens_per_s_per_gpu", "tok/s/GPU", render.count),
-    ("cost_usd_per_million_tokens", "USD/M", render.count),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
-"""Columns of the table of answers."""
 BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
@@ -42,13 +33,14 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if under_load and "batch" in asked:
         raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
     search = search_serve if under_load else search_infer
-    found = search(model, **{k: v for k, v in asked.items() if k not in alone})
+    with working("searching"):
+        found = search(model, **{k: v for k, v in asked.items() if k not in alone})
     begun = served(model, found, asked, asked.get("spread"))
     if shown["deploy"]:
         deployed(shown["deploy"], begun, found, model, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE
     command, first = (begun.text, begun.note) if begun else ("", "")
-    print(found_shown(found, INFER, command, time.perf_counter() - start, shown["json"], note, first))
+    found_shown(found, command, time.perf_counter() - start, shown["json"], note, first)
 
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())

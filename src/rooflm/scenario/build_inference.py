@@ -192,7 +192,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     assumed += said
     mode = find_efficiency(given["efficiency"])
     told: list[str] = []
-    scheme = native(quant_for(found, given["quant"], told), machine.device.peak)
+    scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
@@ -204,6 +204,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
+    scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})

@@ -21,7 +21,7 @@ def yaml_library() -> Any:
     try:
         import yaml
     except ImportError as error:
-        raise RooflmError("a deployment file needs PyYAML: pip install 'rooflm[deploy]'") from error
+        raise RooflmError("a deployment file needs PyYAML: pip install 'rooflm[yaml]'") from error
     return yaml
 
 
