@@ -42,7 +42,7 @@ _TIMES = {
 """Units of time and their seconds: m is a minute."""
 _SAME = {
     "s": {k: (k, v) for k, v in _TIMES.items()},
-    "bytes/s": {unit: ("B/s", 1 / 8) for unit in ("b/s", "bit/s", "bits/s", "bps")},
+    "bytes/s": dict.fromkeys(("b/s", "bit/s", "bits/s", "bps"), ("B/s", 1 / 8)),
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""

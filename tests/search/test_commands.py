@@ -1,5 +1,5 @@
-"""What a search prints starts what it predicted: flags that the engines' parsers have, the checkpoint of the scheme, the
-model's shape, adapters; and files that deploy it."""
+"""What a search prints starts what it predicted: flags that the engines' parsers have, the checkpoint of the scheme,
+the model's shape, adapters; and files that deploy it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engines import engine_names, load_engine
 from rooflm.catalogue.fields import abouts
-from rooflm.checkpoints.load import load_model
 from rooflm.catalogue.quant import PRESETS, parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.cli.app import main
 from rooflm.search.checkpoint import weights_for
 from rooflm.search.serve_command import start

@@ -80,7 +80,9 @@ class Kernels:
         False, "its norms, activations and rotary embeddings load and store whole vectors, and stream as sums do"
     )
     reduce_norm: Num = number(
-        0.0, "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it", "bytes"
+        0.0,
+        "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it",
+        "bytes",
     )
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
@@ -313,9 +315,9 @@ class Engine:
     habits: Habits = Habits()
     overlaps: Overlaps = Overlaps()
     factors: Factors = Factors()
-    abilities: Abilities = Abilities()
+    abilities: Abilities = Abilities()  # noqa: RUF009  frozen, so one for all is right
     server: ServerOptions = ServerOptions()
-    command: Command = Command()
+    command: Command = Command()  # noqa: RUF009  frozen, so one for all is right
     residuals: Residuals | None = None
     """One's own measurements over the predictions, from the engine's own file."""
 

@@ -1,5 +1,5 @@
-"""What would make a scenario fit: another scheme, batch, split, recomputation or sharding, each tried by the formulas of
-memory that say that it does not."""
+"""What would make a scenario fit: another scheme, batch, split, recomputation or sharding, each tried by the formulas
+of memory that say that it does not."""
 
 from __future__ import annotations
 

@@ -248,8 +248,8 @@ def flops_time(step: TrainingStep) -> Num:
 
 
 def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
-    """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits grow with it, all else stays (with as
-    many micro-batches in flight as now)."""
+    """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
+    grow with it, all else stays (with as many micro-batches in flight as now)."""
     room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
     most: Num = np.inf
     for stage in stages:

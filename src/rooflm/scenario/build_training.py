@@ -142,8 +142,8 @@ def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
 
 
 def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
-    """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp nor
-    pp nor cp nor 8-bit products are asked for, one for adapters.
+    """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp,
+    pp, cp nor 8-bit products are asked for, one for adapters.
 
     >>> assumed_trainer(find_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(find_model("llama-7b"), {})
     ('peft', 'megatron')

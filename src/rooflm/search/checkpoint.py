@@ -1,5 +1,5 @@
-"""Which files of weights a deployment starts from: the hub id or the path of a checkpoint of the scheme that was chosen,
-and what to do where none of it is known."""
+"""Which files of weights a deployment starts from: the hub id or the path of a checkpoint of the scheme that was
+chosen, and what to do where none of it is known."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def _asked() -> dict[str, dict[str, Any]]:
 
 
 def deployment_text(path: str, begun: Start, vendor: str, node: int) -> str:
-    """The file's text. vendor: of the devices; node: how many of them one machine has. RooflmError for what no container
-    of one machine runs."""
+    """The file's text. vendor: of the devices; node: how many of them one machine has. RooflmError for what no
+    container of one machine runs."""
     c = begun.engine.command
     if not c.image:
         raise RooflmError(f"engine {begun.engine.name} has no container image that is known: --deploy needs one")

