@@ -163,12 +163,12 @@ def x_of(side: Side, pixels: float, field: str = "x") -> Spec:
     low, high = float(min(side.values)), float(max(side.values))
     if side.log:
         at = side.values if len(set(side.values)) <= 12 else round_ticks(low, high)
-        axis = {"values": thinned([v for v in at if low <= v <= high], pixels), "labelExpr": NUMBER}
-        return base | {"type": "quantitative", "axis": axis,
+        seen = thinned([v for v in at if low <= v <= high], pixels)
+        return base | {"type": "quantitative", "axis": {"values": seen, "labelExpr": NUMBER},
                        "scale": {"type": "log", "domain": [low, high], "nice": False, "padding": 8}}  # fmt: skip
     at = sorted(set(side.values))
     low = min(low, 0.0) if side.time else low
-    axis = {"labelExpr": NUMBER, "tickCount": 8}
+    axis: Spec = {"labelExpr": NUMBER, "tickCount": 8}
     if len(at) <= 12 and len({round(b - a, 9) for a, b in pairwise(at)}) == 1:
         axis |= {"values": [float(v) for v in at]}
     scale = {"domain": [low, high], "nice": False, "zero": False, "padding": 0 if side.time else 8}
