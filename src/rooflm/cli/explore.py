@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rooflm.cli.options import group
-from rooflm.cli.values import assignments, numbers
 from rooflm.errors import RooflmError
+from rooflm.scenario.written import assignments, numbers
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
@@ -329,6 +329,36 @@ def gemms_command(
              for i in range(len(t["gpu"]))]  # fmt: skip
     lines = _fitting(rows, "llrrrrlrr", ("GPU's", "FLOP/B"))
     _emit(t, {"model": model, "prompt": prompt, "batch": batch}, json_, out, lines)
+
+
+@app.command("generations")
+def generations_command(
+    model: Model, gpus: Gpus = 1024, tp: Annotated[int, typer.Option(help="Tensor parallel degree.")] = 8,
+    pp: Annotated[int, typer.Option(help="Pipeline parallel degree.")] = 8,
+    batch: Annotated[int, typer.Option(help="Sequences a step.")] = 1024, seq: Tokens = 2048,
+    micro_batch: Annotated[int, typer.Option(help="Sequences of a micro-batch.")] = 1,
+    open_: Annotated[bool, typer.Option("--readings", help="Every reading of what the published ladder leaves open.")]
+    = False,
+    json_: Json = False, out: Out = None, plot: Plot = None,
+) -> None:  # fmt: skip
+    """Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each change is worth."""
+    from rooflm.cli.explore_generations import ladder_lines, ladder_picture, ladder_table, reading_lines
+    from rooflm.technology.generations import Ladder
+
+    if plot:
+        from rooflm.plots.choose import check_plot
+
+        check_plot(plot, None, True)
+    ladder = Ladder(model, gpus, tp, pp, batch, seq, micro_batch)
+    table = ladder.readings((gpus,)) if open_ else ladder_table(ladder)
+    if plot:
+        from rooflm.plots.choose import draw
+
+        draw(ladder_picture(ladder), plot)
+    head = {"model": model, "gpus": gpus, "tp": tp, "pp": pp, "batch": batch, "seq": seq, "micro_batch": micro_batch}
+    worth = {} if open_ else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
+    text = reading_lines(table) if open_ else ladder_lines(ladder, table, worth["worth"])
+    _emit(table, head | worth, json_, out, text)
 
 
 @app.command("dies")

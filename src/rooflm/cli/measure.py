@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflm.cli.render import columns, dumps
-from rooflm.cli.values import numbers, texts
+from rooflm.scenario.written import numbers, texts
 from rooflm.units import text as quantity
 
 SHOWN = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "output_tokens_per_s", "memory_bytes", "prefill_comm_bytes",
