@@ -42,7 +42,7 @@ _TIMES = {
 """Units of time and their seconds: m is a minute."""
 _SAME = {
     "s": {k: (k, v) for k, v in _TIMES.items()},
-    "bytes/s": {unit: ("B/s", 1 / 8) for unit in ("b/s", "bit/s", "bits/s", "bps")},
+    "bytes/s": dict.fromkeys(("b/s", "bit/s", "bits/s", "bps"), ("B/s", 1 / 8)),
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
@@ -152,13 +152,21 @@ def _scaled(text: str, match: re.Match[str], field: str, unit: str = "") -> int 
 _PREFIX = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
 
 
-def text(value: float, unit: str, digits: int = 3) -> str:
-    """A number with an SI prefix, to `digits` significant digits, for people.
+LONG = {"d": 86400.0, "h": 3600.0, "min": 60.0}
+"""Units of long times, in seconds."""
 
-    >>> text(2.039e12, "B/s"), text(0.00673, "s"), text(0.0, "s")
-    ('2.04 TB/s', '6.73 ms', '0 s')
+
+def text(value: float, unit: str, digits: int = 3) -> str:
+    """A number with an SI prefix, to `digits` significant digits, for people; long times in minutes, hours, days.
+
+    >>> text(2.039e12, "B/s"), text(0.00673, "s"), text(0.0, "s"), text(2320.0, "s")
+    ('2.04 TB/s', '6.73 ms', '0 s', '38.7 min')
     """
     value = float(value)
+    if unit == "s" and 1000 <= abs(value) < math.inf:
+        long = next(name for name in LONG if abs(value) >= 2 * LONG[name])
+        whole = max(digits - 1 - math.floor(math.log10(abs(value) / LONG[long])), 0)
+        return f"{value / LONG[long]:.{whole}f} {long}"
     if not math.isfinite(value):
         return "-" if math.isnan(value) else f"inf {unit}"
     if value == 0:

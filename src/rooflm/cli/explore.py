@@ -346,15 +346,13 @@ def generations_command(
     from rooflm.technology.generations import Ladder
 
     if plot:
-        from rooflm.plots.choose import check_plot
+        from rooflm.plots.picture import check_picture
 
-        check_plot(plot, None, True)
+        check_picture(plot)
     ladder = Ladder(model, gpus, tp, pp, batch, seq, micro_batch)
     table = ladder.readings((gpus,)) if open_ else ladder_table(ladder)
     if plot:
-        from rooflm.plots.choose import draw
-
-        draw(ladder_picture(ladder), plot)
+        ladder_picture(ladder).save(plot)
     head = {"model": model, "gpus": gpus, "tp": tp, "pp": pp, "batch": batch, "seq": seq, "micro_batch": micro_batch}
     worth = {} if open_ else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
     text = reading_lines(table) if open_ else ladder_lines(ladder, table, worth["worth"])

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rooflm.cli.render import columns, seconds
-from rooflm.plots.pictures import Bars, Scale
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale
 from rooflm.technology.explore import Columns
 from rooflm.technology.generations import CHANGES, FORMATS, MODES, SPLITS, Ladder, ends, most_by_device, rungs
 
@@ -56,11 +58,14 @@ def reading_lines(table: Columns) -> list[str]:
     return [f"times faster a sequence from {first} to {last}, over batch and efficiency", *columns(rows, "llrrr")]
 
 
-def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Bars:
+def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
     """Seconds a sequence over those of the last rung, by segment."""
     found = ladder.segments(mode)
     unit = sum(found[ends()[1]].values())
-    labels = tuple(f"{name}\n{rungs()[name]['dtype']}" for name in found)
-    parts = {p: np.array([v[p] / unit for v in found.values()]) for p in ("compute", "communication", "other")}
-    return Bars(f"{ladder.model} training on {ladder.gpus} GPUs", labels,
-                Scale(f"time a sequence, {ends()[1]} = 1"), parts)  # fmt: skip
+    made = [
+        Bar(f"{name}, {rungs()[name]['dtype']}", {p: v[p] / unit for p in ("compute", "communication", "other")})
+        for name, v in found.items()
+    ]
+    about = f"tp {ladder.tp}, pp {ladder.pp}, {ladder.batch} sequences a step, {mode} kernels"
+    title = f"{ladder.model} training on {ladder.gpus} GPUs by generation"
+    return bars(title, Scale(f"time a sequence, {ends()[1]} = 1"), made, about)

@@ -12,7 +12,7 @@ from rooflm.estimate.inference import InferenceEstimate
 from rooflm.estimate.results import plain
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
-from rooflm.units import gib, text
+from rooflm.units import LONG, gib, text
 
 WIDTH = 80
 
@@ -133,7 +133,7 @@ def infer_text(e: InferenceEstimate, ops: bool) -> str:
     return "\n".join(lines)
 
 
-SCALES = {"ns": 1e9, "µs": 1e6, "ms": 1e3, "s": 1.0, "ks": 1e-3}
+SCALES = {"ns": 1e9, "µs": 1e6, "ms": 1e3, "s": 1.0} | {name: 1 / size for name, size in LONG.items()}
 """Unit of a time as printed -> what seconds are multiplied by."""
 
 
