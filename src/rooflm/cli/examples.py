@@ -36,10 +36,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explore front": (
         "rooflm explore front llama-2-7b --phase infer --node n7,n5,n3 --goals time_s,capital_usd",
     ),
-    "explore generations": ("rooflm explore generations gpt3-175b --readings",),
     "explore gemms": ("rooflm explore gemms llama-2-13b --gpu a100,h100,b200",),
+    "explore generations": ("rooflm explore generations gpt3-175b --gpus 1024",),
     "explore dies": ("rooflm explore dies --left-out",),
-    "study": ("rooflm study", "rooflm study all --out works"),
+    "study": ("rooflm study", "rooflm study technology --out pages"),
+    "report": ("rooflm report chat.toml -o chat.html",),
     "measure": ("rooflm measure smollm2-135m --batch 1,4 --out mine.csv",),
     "compare": ("rooflm compare mine.csv --gpu my-machine.toml",),
     "calibrate": ("rooflm calibrate mine.csv --out my-machine.toml",),

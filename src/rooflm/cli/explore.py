@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.cli.console import dumps, show, working
 from rooflm.cli.examples import exemplified
-from rooflm.cli.options import EXPLORES, command, group, names_in
+from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import Argument, grouped
-from rooflm.scenario.written import assignments, numbers
+from rooflm.scenario.written import assignments, names_in, numbers
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, text
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
 
-GRID, SPLIT, FRONT, LADDER, GEMMS, DIES = EXPLORES
+GRID, SPLIT, FRONT, GEMMS, LADDER, DIES = (
+    f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies")
+)
 DESIGNS = (GRID, SPLIT, FRONT)
 A = Argument
 ROWS = grouped((
@@ -35,11 +37,11 @@ ROWS = grouped((
     A("left_out", "flag", "Each with the mean shares of the others.", (DIES,)),
     "How it is split",
     A("gpus", "count", "Devices; split into tp, pp and dp as is best, unless given.", DESIGNS, 1),
-    A("gpus", "count", "Devices.", (LADDER,), 1024),
+    *(A(name, "count", "Fixed degree (else searched).", DESIGNS) for name in ("tp", "pp", "dp")),
+    A("gpus", "count", "GPUs.", (LADDER,), 1024),
     A("tp", "count", "Tensor parallel degree.", (LADDER,), 8),
     A("pp", "count", "Pipeline parallel degree.", (LADDER,), 8),
     A("micro_batch", "count", "Sequences of a micro-batch.", (LADDER,), 1),
-    *(A(name, "count", "Fixed degree (else searched).", DESIGNS) for name in ("tp", "pp", "dp")),
     "What is asked",
     A("phase", "text", "train or infer.", DESIGNS, "train", words=("train", "infer")),
     A("batch", "count", "Sequences (a step in all, or at a time).", DESIGNS),
@@ -53,7 +55,7 @@ ROWS = grouped((
     A("dtype", "text", "Data type (train).", DESIGNS),
     A("quant", "scheme", "Scheme (infer).", DESIGNS),
     A("metric", "text", "step_time; latency, ttft or tpot.", DESIGNS),
-    A("efficiency", "text", "ideal, or factors of compute, memory, network such as 0.7,0.85,0.8.", (*DESIGNS, GEMMS),
+    A("efficiency", "text", "ideal, calibrated (gemms) or factors of compute, memory, network such as 0.7,0.85,0.8.", (*DESIGNS, GEMMS),
       "ideal"),
     "What is searched, within what",
     A("front", "text", "Only the Pareto front of these columns.", (GRID,)),
@@ -240,13 +242,14 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         check_picture(shown["plot"])
     with working("designs worked out"):
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
+    title = _title(model, task, asked)
     if shown["plot"]:
         name = task.metric.replace("_", " ").capitalize()
         about = f"{model}, die {asked['die']}, {asked['gpus']} devices"
         _draw(table, space.names, f"{name} by cause", about, shown["plot"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
-    _emit(table, head, shown, [_title(model, task, asked), NOTE, BLANK, *_rows(table, space.names)])
+    _emit(table, head, shown, [title, NOTE, BLANK, *_rows(table, space.names)])
 
 
 def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -313,18 +316,19 @@ def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> Non
     from rooflm.cli.explore_generations import ladder_blocks, ladder_picture, ladder_table, reading_blocks
     from rooflm.technology.generations import Ladder
 
-    plot, readings = shown["plot"], asked.pop("readings")
-    if plot:
+    if shown["plot"]:
         from rooflm.plots.picture import check_picture
 
-        check_picture(plot)
-    ladder = Ladder(model, **asked)
+        check_picture(shown["plot"])
+    head = {k: asked[k] for k in ("gpus", "tp", "pp", "batch", "seq", "micro_batch")}
+    ladder = Ladder(model, **head)
+    readings = asked["readings"]
     table = ladder.readings((ladder.gpus,)) if readings else ladder_table(ladder)
-    if plot:
-        ladder_picture(ladder).save(plot)
+    if shown["plot"]:
+        ladder_picture(ladder).save(shown["plot"])
     worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
     blocks = reading_blocks(table) if readings else ladder_blocks(ladder, table, worth["worth"])
-    _emit(table, {"model": model, **asked} | worth, shown, blocks)
+    _emit(table, {"model": model} | head | worth, shown, blocks)
 
 
 def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -346,9 +350,9 @@ for name, run, told in (
     (SPLIT, split, "The best split of area, power and edge among cores, caches, memory and links, jointly with the "
      "mapping."),
     (FRONT, front, "Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."),
-    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each "
-     "change is worth."),
     (GEMMS, gemms, "What bounds each product of a prefill layer, GPU by GPU."),
+    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each change "
+     "is worth."),
     (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
 ):  # fmt: skip
     made = command(name, [], run, told, own=ROWS, first=run is not dies or None)

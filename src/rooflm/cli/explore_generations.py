@@ -34,20 +34,17 @@ def ladder_blocks(ladder: Ladder, table: Columns, worth: Mapping[str, Mapping[st
         times = [f"{table[f'{mode}_times'][i]:.1f}x" for mode in MODES]
         fits = "yes" if table["fits"][i] else "no"
         rows.append((str(name), str(table["products"][i]), text(float(table["calibrated_s"][i]), "s"), *times, fits))
-    out: list[Block] = [Say(what, "title"), Say("times faster a sequence than the first"), BLANK,
-                        Table(rows, "llrrrrl", head=True, indent=0)]  # fmt: skip
+    out = [Say(what, "title"), Say("times faster a sequence than the first"), BLANK,
+           Table(rows, "llrrrrl", head=True, indent=0)]  # fmt: skip
     first, last = ends()
     heads = (*CHANGES, "efficiency", "all")
     worths: list[Sequence[str]] = [("worth", *heads)]
     for mode, factors in worth.items():
         whole = float(np.prod([*factors.values()]))
         worths.append((mode, *(f"{v:.2f}" for v in (factors.get(c, 1.0) for c in heads[:-1])), f"{whole:.1f}"))
-    told = (
-        f"What each change from {first} to {last} is worth (mean over their orders):",
-        f"no rate of a device grows by more than {most_by_device():.1f}",
-    )
-    sides = "l" + "r" * len(heads)
-    return [*out, BLANK, Say(told[0]), Table(worths, sides, head=True, indent=0), Say(told[1])]
+    told = f"What each change from {first} to {last} is worth (mean over their orders):"
+    return [*out, BLANK, Table(worths, "l" + "r" * len(heads), told, head=True, indent=0),
+            Say(f"no rate of a device grows by more than {most_by_device():.1f}")]  # fmt: skip
 
 
 def reading_blocks(table: Columns) -> list[Block]:
@@ -58,15 +55,13 @@ def reading_blocks(table: Columns) -> list[Block]:
             times = table["times"][(table["formats"] == formats) & (table["split"] == split)]
             rows.append((formats, split, *(f"{f(times):.1f}x" for f in (np.min, np.median, np.max))))
     first, last = ends()
-    told = f"times faster a sequence from {first} to {last}, over batch and efficiency"
-    return [Say(told), Table(rows, "llrrr", head=True)]
+    return [Table(rows, "llrrr", f"times faster a sequence from {first} to {last}, over batch and efficiency", head=True)]
 
 
 def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
-    """Seconds a sequence over those of the last rung, by segment."""
+    """Time a sequence over that of the last rung, by segment."""
     found = ladder.segments(mode)
-    unit = sum(found[ends()[1]].values())
-    made = [Bar(f"{name}, {rungs()[name]['dtype']}", {p: v[p] / unit for p in ("compute", "communication", "other")})
-            for name, v in found.items()]  # fmt: skip
-    about = f"{ladder.model} on {ladder.gpus} GPUs"
-    return bars("Training, generation by generation", Scale(f"time a sequence, {ends()[1]} = 1"), made, about)
+    last = ends()[1]
+    unit = sum(found[last].values())
+    made = [Bar(f"{name}, {rungs()[name]['dtype']}", {k: v / unit for k, v in parts.items()}) for name, parts in found.items()]
+    return bars(f"{ladder.model} training on {ladder.gpus} GPUs", Scale(f"time a sequence, {last} = 1"), made)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from rooflm.cli.console import Voice
-from rooflm.scenario.arguments import INFER, TRAIN, Argument, arguments, grouped
+from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments, grouped
 from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.written import READ, as_it_is, texts
 
@@ -25,51 +25,36 @@ class Written(NamedTuple):
     completes: str = ""
 
 
-def names_in(text: str) -> list[str]:
-    """The names in a comma list.
-
-    >>> names_in("a, b,")
-    ['a', 'b']
-    """
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 LISTS = {"device": "gpu", "cluster": "cluster", "engine": "engine", "scheme": "quant"}
 """Kinds whose text is the name of a row -> the list that has it."""
 WRITTEN = {
-    "numbers": Written(str, "NUMBERS"),
-    "amounts": Written(str, "NUMBERS"),
-    "amount": Written(str, "NUMBER"),
-    "names": Written(str, "NAMES"),
-    "joined": Written(str, "NAMES"),
-    **{f"{row}s": Written(str, f"{list_.upper()}S", list_) for row, list_ in LISTS.items()},
-    **{row: Written(str, list_.upper(), list_) for row, list_ in LISTS.items()},
-    "factors": Written(str, "FACTORS"),
-    "stage": Written(str, "STAGE"),
+    **dict.fromkeys(("numbers", "amounts"), Written(metavar="NUMBERS")),
+    **dict.fromkeys(("amount", "number"), Written(metavar="NUMBER")),
+    **dict.fromkeys(("names", "joined", "listed"), Written(metavar="NAMES")),
+    **{f"{row}s": Written(metavar=f"{name.upper()}S", completes=name) for row, name in LISTS.items()},
+    **{row: Written(metavar=name.upper(), completes=name) for row, name in LISTS.items()},
+    "factors": Written(metavar="FACTORS"),
+    "stage": Written(metavar="STAGE"),
     "switch": Written(bool),
     "flag": Written(bool),
-    "text": Written(str, "TEXT"),
-    "file": Written(str, "FILE"),
-    "count": Written(str, "INTEGER"),
-    "number": Written(str, "NUMBER"),
-    "seconds": Written(str, "TIME"),
-    "joules": Written(str, "ENERGY"),
-    "share": Written(str, "SHARE"),
-    "budgets": Written(str, "TOKENS"),
-    "spread": Written(str, "LOW,HIGH"),
+    "text": Written(metavar="TEXT"),
+    "file": Written(metavar="FILE"),
+    "count": Written(metavar="N"),
+    "seconds": Written(metavar="TIME"),
+    "joules": Written(metavar="ENERGY"),
+    "share": Written(metavar="SHARE"),
+    "budgets": Written(metavar="TOKENS"),
+    "spread": Written(metavar="LOW,HIGH"),
     "sets": Written(list[str], "PATH=VALUE"),
     "zips": Written(list[str], "A,B"),
-    "listed": Written(str, "NAMES"),
     "repeated": Written(list[str], "NAMES"),
     "pairs": Written(list[str], "NAME=VALUE"),
 }
 """Kind of argument -> how it is written."""
-OWN = {"repeated": lambda texts, _: [name for text in texts for name in names_in(text)]}
-"""Readers of kinds that no call has."""
 
 GRIDS = (INFER, TRAIN)
 SEARCHES = ("search infer", "search train")
-EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "generations", "gemms", "dies"))
+EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies"))
 EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate")
 SHELL = grouped((
     "What is asked",
@@ -82,13 +67,15 @@ SHELL = grouped((
     Argument("ops", "flag", "Add the table of operations.", (INFER,)),
     Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", GRIDS),
     Argument("json", "flag", "Print one JSON object in SI units; errors are fractions.", EVERY),
+    Argument("deploy", "file", "Write the best as a compose*.yaml (Docker Compose), else Kubernetes .yaml.",
+             ("search infer",)),
     Argument("out", "file", "Write csv, parquet, nc or json.", GRIDS),
     Argument("out", "file", "Per-request table: csv, parquet or json.", ("serve",)),
     Argument("out", "file", "Write csv or json.", EXPLORES),
     Argument("out", "file", "Write every row and its prediction, csv.", ("validate",)),
     Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid", "explore generations")),
     Argument("plot", "file", "Queue, running, KV over time: png, svg, html.", ("serve",)),
-    Argument("plot", "file", "Draw predicted over measured (png, svg, html).", ("validate",)),
+    Argument("plot", "file", "Draw predicted over measured (png, svg).", ("validate",)),
     Argument("plot_kind", "text", "lines, heatmap, parts, memory, pareto or roofline.", (INFER,)),
     Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts or memory.", (TRAIN,)),
     Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", GRIDS),
@@ -123,7 +110,7 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
 
 def completion(a: Argument) -> Callable[[str], list[str]] | None:
     """What completes an argument: the names of its list, or its words; None for what has none."""
-    kind = WRITTEN.get(a.kind, Written()).completes
+    kind = WRITTEN[a.kind].completes
     if kind:
         return completing(lambda: known(kind))
     return completing(lambda: a.words) if a.words else None
@@ -140,7 +127,7 @@ def rows_of(command: str, calls: Iterable[str], own: Iterable[Argument] = ()) ->
 
 def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
     """The option of an argument as typer reads it. unset: without its default, so that one can tell it was given."""
-    kind = WRITTEN.get(a.kind, Written())
+    kind = WRITTEN[a.kind]
     name = a.name.replace("_", "-")
     default = False if a.kind == "flag" else None if unset else a.default
     if kind.type is str and default is not None:
@@ -178,7 +165,7 @@ Run = Callable[[Any, dict[str, Any], dict[str, Any]], None]
 
 def command(
     name: str,
-    calls: Sequence[str],
+    calls: Iterable[str],
     run: Run,
     told: str,
     *,
@@ -197,25 +184,24 @@ def command(
     begins = model(axes) if first is True else first or None
 
     def call(*begun: Any, context: typer.Context | None = None, **given: Any) -> None:
-        at: Any = begun[0] if begun else given.pop(begins.name) if begins else None
-        readers = READ | OWN
+        at = begun[0] if begun else given.pop(begins.name) if begins else None
         read = {
-            a.name: given[a.name] if given[a.name] is None else readers.get(a.kind, as_it_is)(given[a.name], a.name)
+            a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
         }
-        Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")
-        table = read_table(at) if calls and begins else None
+        table = read_table(at) if first is True else None
         if table is not None:
             filled = arguments_of(at, table, rows)
             at = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
             read |= {k: v for k, v in filled.items() if not on_the_line(context, k)}
+        Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
         run(texts(at) if axes else at, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
     line = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
-    options = [*([begins] if begins else []), line, *(parameter(a, a.name in bare) for a in rows.values())]
-    call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in options}
+    parameters = [*([begins] if begins else []), line, *(parameter(a, a.name in bare) for a in rows.values())]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
 
@@ -258,3 +244,6 @@ def bare(context: typer.Context) -> None:
     """Show the help of a command that was given no sub-command."""
     if context.invoked_subcommand is None and (told := context.get_help()):
         print(told)
+
+
+assert WRITTEN.keys() >= KINDS.keys() - {"server", "progress"}

@@ -64,12 +64,6 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         show(text(result, scored, by, asked["rows"]))
 
 
-validate_command = command(
-    "validate", [], validate, "Predict measured runs, the shipped ones or a table of your own, and say how far off the "
-    "predictions are.", own=ROWS, first=files("files", "[FILE.csv]...", "Tables (default: the shipped ones).", 0),
-)  # fmt: skip
-
-
 def named(groups: Mapping[str, Any]) -> dict[str, Any]:
     """Figures by source, under the names of the sources."""
     from rooflm.validation.table import source_names
@@ -91,6 +85,12 @@ def picture(scored: Sequence[Any]) -> Picture:
     return ratios(
         "Predictions over published measurements", found, f"{len(kept)} rows, by source and what was measured"
     )
+
+
+validate_command = command(
+    "validate", [], validate, "Predict measured runs, the shipped ones or a table of your own, and say how far off the "
+    "predictions are.", own=ROWS, first=files("files", "[FILE.csv]...", "Tables (default: the shipped ones).", 0),
+)  # fmt: skip
 
 
 def columns_blocks() -> list[Block]:
@@ -154,8 +154,8 @@ def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str]
     for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
         if not result["counted"]:
             break
-        figures = result[f"by_{name}"]
-        out += [BLANK, *table(f"by {name}", named(figures) if name == "source" else figures)]
+        found = result[f"by_{name}"]
+        out += [BLANK, *table(f"by {name}", named(found) if name == "source" else found)]
     out += load_blocks(result["under_load"])
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
