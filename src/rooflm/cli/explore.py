@@ -351,8 +351,8 @@ for name, run, told in (
      "mapping."),
     (FRONT, front, "Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."),
     (GEMMS, gemms, "What bounds each product of a prefill layer, GPU by GPU."),
-    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each change "
-     "is worth."),
+    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each "
+     "change is worth."),
     (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
 ):  # fmt: skip
     made = command(name, [], run, told, own=ROWS, first=run is not dies or None)
