@@ -150,7 +150,7 @@ class Host:
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     request: Num = number(
-        0.0, "time once a request that others' do not wait for (tokenise, schedule, first response)", "s"
+        0.0, "time once a request until its client sees the first token that was made (others' do not wait for it)", "s"
     )
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     overlap: bool = flag(
