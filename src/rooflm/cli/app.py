@@ -25,6 +25,7 @@ COMMANDS = {
     "search": ("search:app", CHOOSE),
     "explore": ("explore:app", CHOOSE),
     "study": ("study:study", CHOOSE),
+    "report": ("report:report", CHOOSE),
     "measure": ("measure:measure", TRUST),
     "compare": ("compare:compare", TRUST),
     "calibrate": ("calibrate:calibrate_command", TRUST),

@@ -67,6 +67,8 @@ SHELL = grouped((
     Argument("ops", "flag", "Add the table of operations.", (INFER,)),
     Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", GRIDS),
     Argument("json", "flag", "Print one JSON object in SI units; errors are fractions.", EVERY),
+    Argument("deploy", "file", "Write the best as a compose*.yaml (Docker Compose), else Kubernetes .yaml.",
+             ("search infer",)),
     Argument("out", "file", "Write csv, parquet, nc or json.", GRIDS),
     Argument("out", "file", "Per-request table: csv, parquet or json.", ("serve",)),
     Argument("out", "file", "Write csv or json.", EXPLORES),

@@ -83,6 +83,7 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
 
         least = fewest_gpus(e.scenario)
         out["fewest_gpus"] = least._asdict() if least else None
+    out["would_fit"] = [{**r.change, "margin_bytes": r.margin} for r in e.would_fit]
     if ops:
         out["ops"] = {phase: op_rows(e, phase) for phase in ("prefill", "decode")}
     return out
@@ -104,6 +105,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     return {
         **values,
         "convention": e.convention,
+        "would_fit": [{**r.change, "margin_bytes": r.margin} for r in e.would_fit],
         "scenario": asked,
         "assumed": list(e.assumed),
         "warnings": list(e.warnings),

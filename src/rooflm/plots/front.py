@@ -9,9 +9,9 @@ import numpy as np
 
 from rooflm.plots.labels import Frame, along, placed, words
 from rooflm.plots.lines import LEGEND, NUMBER
-from rooflm.plots.palette import series
 from rooflm.plots.picture import Picture, Spec, finished, rows
 from rooflm.plots.scale import Array, Scale, round_ticks
+from rooflm.shown.palette import series
 
 WIDE, TALL = 560, 380
 MOST_DOTS = 2500

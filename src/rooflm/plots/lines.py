@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.plots.palette import SHAPES, series
 from rooflm.plots.picture import (
     QUIET,
     SIZE,
@@ -25,6 +24,7 @@ from rooflm.plots.picture import (
     wrapped,
 )
 from rooflm.plots.scale import Array, Scale, Side, round_ticks, thinned
+from rooflm.shown.palette import SHAPES, series
 
 WIDTH, HEIGHT = 460, 280
 MOST_MARKED = 60

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.palette import EMPTY
 from rooflm.plots.picture import Picture, Spec, across_of, arranged, finished, heading, rows, text_width
 from rooflm.plots.scale import Array, Scale, Side, cell
+from rooflm.shown.palette import EMPTY
 
 MOST_WRITTEN = 20 * 16
 """Most cells of a map that get their value written in them."""

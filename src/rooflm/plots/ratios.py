@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rooflm.plots.lines import NUMBER
-from rooflm.plots.palette import GOOD, PARTS
 from rooflm.plots.picture import INK, Picture, Spec, arranged, finished, heading, rows, text_width
+from rooflm.shown.palette import GOOD, PARTS
 
 AXES = (
     ((0.4, 2.5), (0.5, 0.75, 1.0, 1.5, 2.0)),
