@@ -72,7 +72,7 @@ def compare(
 def picture(pairs: list[Any], gpu: str) -> Picture:
     """Predicted over measured of every case, by model and how it ran, and by metric."""
     from rooflm.measure.figures import coordinates
-    from rooflm.plots.scatter import ratios
+    from rooflm.plots.ratios import ratios
 
     found = []
     for p in pairs:
