@@ -172,7 +172,8 @@ def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
 
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
-_FILES = re.compile(r"i?q\d.*")
+FILES = re.compile(r"i?q\d.*")
+"""Names of the types of GGUF files."""
 
 
 @lru_cache(maxsize=1024)
@@ -210,7 +211,7 @@ def parse_quant(name: str) -> Quant:
 
 def _preset(name: str) -> Quant | None:
     """A preset by its name with hyphens (GGUF's have underscores)."""
-    return PRESETS.get(name.replace("-", "_") if _FILES.fullmatch(name) else name)
+    return PRESETS.get(name.replace("-", "_") if FILES.fullmatch(name) else name)
 
 
 def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) -> Quant:
