@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rooflm.cli.render import WIDTH, columns, count, dumps, seconds
+from rooflm.cli.console import dumps, show, working
 from rooflm.errors import RooflmError
-from rooflm.units import gib, text
+from rooflm.shown.blocks import BLANK, Block, Say
+from rooflm.shown.blocks import Table as Drawn
+from rooflm.units import count, gib, text
 
 if TYPE_CHECKING:
     from rooflm.works.study import Column, Study, Table
@@ -35,7 +36,7 @@ def study(
 
     if not name:
         listed = {"studies": WORKS} if json_ else None
-        print(dumps(listed) if listed else "\n".join([*columns(WORKS.items(), "ll", indent=0), "", MORE]))
+        print(dumps(listed)) if listed else show([Drawn(list(WORKS.items()), "lw", indent=0), BLANK, Say(MORE)])
         return
     if name != "all" and name not in WORKS:
         make(name)  # refuses it
@@ -44,7 +45,8 @@ def study(
     if picture and not plot:
         raise RooflmError("--picture needs a file to draw it in: give --plot FILE")
     check(plot, out)
-    found = [make(n) for n in (WORKS if name == "all" else (name,))]
+    with working("predicting"):
+        found = [make(n) for n in (WORKS if name == "all" else (name,))]
     if plot:
         draw_one(found[0], picture, plot)
     if out:
@@ -53,7 +55,7 @@ def study(
     if json_:
         print(dumps({s.name: s.to_dict() for s in found} if name == "all" else found[0].to_dict()))
     else:
-        print("\n\n".join("\n".join(lines(s, MOST_ROWS)) for s in found))
+        show([b for number, s in enumerate(found) for b in ([BLANK] * bool(number) + blocks(s, MOST_ROWS))])
 
 
 MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DIR writes all of it."
@@ -130,7 +132,7 @@ def cell(value: Any, c: Column) -> str:
     if c.unit == "change":
         return f"{100 * value:+.1f} %"
     if c.unit == "s":
-        return seconds(value)
+        return text(float(value), "s")
     if c.unit == "B":
         return gib(float(value))
     if c.unit in ("h", "USD") and abs(value) >= 1000:
@@ -140,26 +142,20 @@ def cell(value: Any, c: Column) -> str:
     return text(float(value), c.unit) if c.unit in ("B/s", "FLOP/s", "W", "J") else count(value)
 
 
-def lines(found: Study, most: int) -> list[str]:
-    """The study as lines of at most 80 columns."""
-    out = [found.title, *textwrap.wrap(f"source: {found.source}", WIDTH, subsequent_indent="  ")]
-    for line in (*found.conditions, *(f"- {f}" for f in found.findings)):
-        out += textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+def blocks(found: Study, most: int) -> list[Block]:
+    """The study: where it is from, what was found, its tables."""
+    out: list[Block] = [Say(found.title, "title"), Say(found.source, label="source")]
+    out += [*map(Say, found.conditions), *(Say(f"- {f}") for f in found.findings)]
     for table in found.tables:
-        out += ["", *textwrap.wrap(table.title, WIDTH), *table_lines(table, most)]
+        out += [BLANK, Say(table.title, "title"), *table_blocks(table, most)]
     return out
 
 
-def table_lines(table: Table, most: int) -> list[str]:
-    """A table as aligned lines, then its notes."""
+def table_blocks(table: Table, most: int) -> list[Block]:
+    """A table, then its notes."""
     rows: list[Sequence[str]] = [tuple(c.heading for c in table.columns)]
     rows += [tuple(cell(row.get(c.key), c) for c in table.columns) for row in table.rows[:most]]
     sides = "".join("r" if numeric(c) else "l" for c in table.columns)
-    out = columns(rows, sides, indent=0)
-    if max(map(len, out)) > WIDTH:
-        out = columns(rows, sides, gap=1, indent=0)
     left = len(table.rows) - most
-    out += [f"... {left} more rows: --out DIR writes them all"] if left > 0 else []
-    for note in table.notes:
-        out += textwrap.wrap(note, WIDTH)
-    return out
+    more: list[Block] = [Say(f"... {left} more rows: --out DIR writes them all")] if left > 0 else []
+    return [Drawn(rows, sides, head=True, indent=0), *more, *map(Say, table.notes)]
