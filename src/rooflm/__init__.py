@@ -39,6 +39,7 @@ _HOMES = {
     "load_engine": "catalogue.engines",
     "load_model": "catalogue.models",
     "measure": "tools",
+    "measure_server": "tools",
     "plot": "",
     "scenario": "api",
     "search_infer": "search.inference",
@@ -81,6 +82,7 @@ __all__ = [
     "load_engine",
     "load_model",
     "measure",
+    "measure_server",
     "plot",
     "scenario",
     "search_infer",
@@ -118,7 +120,7 @@ if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
     from rooflm.serving.server import Server
     from rooflm.sweep.sensitivity import sensitivity
-    from rooflm.tools import calibrate, compare, measure, validate
+    from rooflm.tools import calibrate, compare, measure, measure_server, validate
 
 
 def __getattr__(name: str) -> Any:

@@ -1,14 +1,19 @@
-"""`rooflm measure`: run real models on this machine and keep what they took."""
+"""`rooflm measure`: run real models on this machine, or load a running server, and keep what they took."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import sys
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
+from rooflm.cli.options import MEASURE, command
 from rooflm.cli.render import columns, dumps
-from rooflm.cli.values import numbers, texts
+from rooflm.cli.values import texts
+from rooflm.errors import RooflmError
 from rooflm.units import text as quantity
 
 SHOWN = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "output_tokens_per_s", "memory_bytes", "prefill_comm_bytes",
@@ -17,75 +22,157 @@ SHOWN = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "output_tokens_per_s", 
 """Metrics of the table that is printed."""
 
 
-def measure(
-    model: Annotated[
-        str, typer.Argument(help="Folder, .gguf, gguf:PACKAGE, config.json or catalogue name; a comma list is an axis.")
-    ] = "",
-    task: Annotated[str, typer.Option(help="infer, train, accuracy or micro.")] = "infer",
-    batch: Annotated[str, typer.Option(help="Sequences at a time, in all.")] = "1",
-    prompt: Annotated[str, typer.Option(help="Prompt tokens a sequence (train: tokens a sequence).")] = "32",
-    output: Annotated[str, typer.Option(help="Output tokens a sequence, forced.")] = "8",
-    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
-    strategy: Annotated[str, typer.Option(help="none, tp2, pp2, dp2, or joined by +; starts the processes.")] = "none",
-    optimise: Annotated[
-        str, typer.Option(help="none, eager-attention, compile, graphs, int8-wo, int4-wo, or joined by +.")
-    ] = "none",
-    layers: Annotated[str, typer.Option(help="Keep so many layers (0: all).")] = "0",
-    width_prune: Annotated[str, typer.Option(help="Share of heads and feed-forward width removed.")] = "0",
-    repeats: Annotated[int, typer.Option(help="Timed repeats.")] = 5,
-    warmup: Annotated[int, typer.Option(help="Runs before them.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="CPU threads a rank (default: cores over ranks).")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    size: Annotated[str, typer.Option(help="Grid of micro-benchmarks: tiny, small or full.")] = "small",
-    text: Annotated[str, typer.Option(metavar="FILE", help="Text for perplexity.")] = "",
-    tokens: Annotated[int, typer.Option(help="Tokens of it.")] = 2044,
-    context: Annotated[int, typer.Option(help="Context of perplexity.")] = 512,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a case has failed.")] = 1800.0,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="csv or parquet; finished cases in it are kept.")
-    ] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
-    plot_kind: Annotated[str | None, typer.Option(help="lines or heatmap.")] = None,
-    plot_value: Annotated[str | None, typer.Option(help="Which metric to draw, such as tpot_s.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print every row as JSON.")] = False,
-) -> None:
-    """Measure real models on this machine: time, memory, communication, utilisation, accuracy; micro-benchmarks."""
+CASE = ("batch", "prompt", "output", "dtype", "layers", "width_prune", "repeats", "warmup", "threads", "device", "size",
+        "text", "tokens", "context")  # fmt: skip
+"""Options that are fields of a case."""
+STATED = ("gpu", "gpus", "tp", "pp", "dp", "ep", "quant", "engine", "sets")
+"""Arguments of `serve` that a measured server's rows state."""
+
+
+def measure(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm measure` does with its arguments."""
+    if shown["url"]:
+        load(model, asked, shown)
+        return
+    stray = [name for name in (*STATED, "concurrency", "rate", "trace", "requests", "tokenizer", "release")
+             if asked.get(name) or shown.get(name)]  # fmt: skip
+    if stray:
+        raise RooflmError(f"--{stray[0].replace('_', '-')} is for a running server: give --url too")
+    cases(model, shown)
+
+
+measure_command = command(
+    MEASURE, ["serve"], measure, "Measure real models on this machine (time, memory, communication, utilisation, "
+    "accuracy; micro-benchmarks), or with --url a running server under load.", only=STATED,
+    first=inspect.Parameter(
+        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="", annotation=Annotated[str, typer.Argument(
+            help="Folder, .gguf, gguf:PACKAGE, config.json or catalogue name; a comma list is an axis.")]),
+)  # fmt: skip
+
+
+def cases(model: str, shown: dict[str, Any]) -> None:
+    """Run models on this machine, sampled over time where it is asked for."""
     from rooflm.measure import results
     from rooflm.sweep.files import check_target
     from rooflm.tools import measure as run
 
+    out, plot, kind, task = shown["out"], shown["plot"], shown["plot_kind"], shown["task"]
     if out:
         check_target(out, results.FORMATS)
     if plot:
         from rooflm.plots.choose import check_plot
 
-        check_plot(plot, plot_kind, grid=True)
-    given: dict[str, Any] = {
-        "batch": numbers(batch, "batch"), "prompt": numbers(prompt, "prompt"),
-        "output": numbers(output, "output"), "dtype": texts(dtype), "layers": numbers(layers, "layers"),
-        "width_prune": numbers(width_prune, "width_prune"), "repeats": repeats, "warmup": warmup, "threads": threads,
-        "device": device, "size": size, "text": text, "tokens": tokens, "context": context,
-    }  # fmt: skip
+        check_plot(plot, kind, grid=True)
+    profiled(shown)
 
     def skipped(label: str, why: str) -> None:
         print(f"rooflm: left out: {label}: {why}", file=sys.stderr)
 
-    def tell(number: int, count: int, case: Any, status: str) -> None:
-        print(f"rooflm: {number}/{count} {case.label}: {status}", file=sys.stderr)
+    with watching(shown) as watch:
 
-    mine = run(texts(model), task=task, strategy=strategy.split(","), optimise=optimise.split(","), out=out,
-               timeout=timeout, progress=tell, left_out=skipped, **given)  # fmt: skip
+        def tell(number: int, count: int, case: Any, status: str) -> None:
+            print(f"rooflm: {number}/{count} {case.label}: {status}", file=sys.stderr)
+
+        mine = run(texts(model), task=task, strategy=shown["strategy"], optimise=shown["optimise"], out=out,
+                   timeout=shown["timeout"], progress=tell, left_out=skipped,
+                   **{name: shown[name] for name in CASE})  # fmt: skip
+    if watch is not None:
+        deliver(watch.samples, shown)
     if plot:
         from rooflm.measure.figures import as_grid
         from rooflm.plots.choose import plot_grid
 
-        plot_grid(as_grid(mine, task), plot, plot_kind, plot_value or _drawn(task))
+        plot_grid(as_grid(mine, task), plot, kind, shown["plot_value"] or _drawn(task))
     if out:
         print(f"rooflm: wrote {out}", file=sys.stderr)
-    if json_:
+    if shown["json"]:
         print(dumps({"environment": results.environment(), "rows": [results.flat(r) for r in mine]}))
     else:
         print(table(mine))
+
+
+def load(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """Load a running server, and say what it took."""
+    from rooflm.sweep.files import check_target
+    from rooflm.tools import measure_server
+
+    out = shown["out"]
+    if out:
+        check_target(out, ("csv",))
+    profiled(shown)
+
+    def tell(number: int, count: int, label: str, status: str) -> None:
+        print(f"rooflm: {number}/{count} {label}: {status}", file=sys.stderr)
+
+    one = {name: value for name in ("prompt", "output") if not isinstance(value := shown[name], list)}
+    if len(one) < 2:
+        raise RooflmError("with --url, prompt and output are one number each: give levels of load as lists")
+    usual = {"prompt": 32, "output": 8}
+    lengths = {k: v for k, v in one.items() if v != usual[k]}  # the defaults of cases are too short for a server
+    found = measure_server(
+        shown["url"], model, concurrency=shown["concurrency"], rate=shown["rate"], trace=shown["trace"] or "",
+        **lengths, requests=shown["requests"] or 0, duration=shown["duration"], tokenizer=shown["tokenizer"] or "",
+        generator=shown["load"], interval=shown["interval"], out=out, progress=tell, release=shown["release"], **asked,
+    )  # fmt: skip
+    deliver(found.samples, shown)
+    if out and found.rows:
+        print(f"rooflm: wrote {out}", file=sys.stderr)
+    if shown["json"]:
+        print(dumps({"server": found.told, "rows": found.rows, "levels": found.levels, "failed": found.failed}))
+    else:
+        print("\n".join(levels(found)))
+    if found.interrupted:
+        print("rooflm: interrupted: what was done is kept", file=sys.stderr)
+        raise typer.Exit(130)
+    if not found.rows:
+        raise RooflmError(f"no level was measured: {'; '.join(f'{k}: {v}' for k, v in found.failed.items())}")
+
+
+def levels(found: Any) -> list[str]:
+    """A table of what each level took."""
+    from rooflm.validation.table import measured_of
+
+    told = found.told["columns"]
+    lines = [f"{found.told['model']} at {found.told['url']}: " + ", ".join(f"{k} {v}" for k, v in told.items())]
+    runs: dict[str, dict[str, float]] = {}
+    for row in found.rows:
+        metric, value = measured_of(row)
+        runs.setdefault(row["id"], {})[metric] = value
+    names = ("ttft", "tpot", "latency_s", "output_tokens_per_s")
+    body = [(run.partition(" ")[2], *(("" if n not in m else cell(m[n], "1" if n.endswith("per_s") else "s"))
+             for n in names)) for run, m in runs.items()]  # fmt: skip
+    return [*lines, "", *columns([("load (means)", "TTFT", "TPOT", "latency", "tokens/s"), *body], "lrrrr")]
+
+
+def profiled(shown: dict[str, Any]) -> None:
+    """Targets of the profile, asked before any work is done."""
+    from rooflm.sweep.files import check_target
+
+    if shown["profile"]:
+        check_target(shown["profile"], ("csv",), "--profile")
+    if shown["profile_plot"]:
+        from rooflm.plots.choose import FORMATS
+
+        check_target(shown["profile_plot"], FORMATS, "--profile-plot")
+
+
+def watching(shown: dict[str, Any]) -> Any:
+    """A profiler of this machine and of the processes that this one starts, where a profile is asked for."""
+    if not (shown["profile"] or shown["profile_plot"]):
+        return nullcontext()
+    from rooflm.measure.profile import Profiler
+
+    return Profiler([os.getpid()], shown["interval"] or 0.5, children=True)
+
+
+def deliver(samples: list[Any], shown: dict[str, Any]) -> None:
+    """The samples over time, as a table and drawn."""
+    from rooflm.measure import profile
+
+    for name, write in (("profile", profile.write), ("profile_plot", profile.draw)):
+        if shown[name]:
+            write(shown[name], samples)
+            print(f"rooflm: wrote {shown[name]}", file=sys.stderr)
 
 
 def _drawn(task: str) -> str:

@@ -129,6 +129,7 @@ WRITTEN = {
 }
 """Kind of argument -> how it is written."""
 
+MEASURE, COMPARE = "measure", "compare"
 SHELL = (
     Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
     Argument("scheduler", "text", "continuous, prefill-first, in-flight, static.", ("serve",)),
@@ -145,6 +146,59 @@ SHELL = (
     Argument("plot_kind", "text", "lines, heatmap, parts, memory, pareto or roofline.", (INFER,)),
     Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts or memory.", (TRAIN,)),
     Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", (INFER, TRAIN)),
+    # measure: models of one's own
+    Argument("task", "text", "infer, train, accuracy or micro.", (MEASURE,), "infer"),
+    Argument("batch", "numbers", "Sequences at a time, in all.", (MEASURE,), "1"),
+    Argument("prompt", "numbers", "Prompt tokens a sequence (train: tokens a sequence).", (MEASURE,), "32"),
+    Argument("output", "numbers", "Output tokens a sequence, forced.", (MEASURE,), "8"),
+    Argument("dtype", "names", "fp32, bf16 or fp16.", (MEASURE,), "fp32"),
+    Argument("strategy", "listed", "none, tp2, pp2, dp2, or joined by +; starts the processes.", (MEASURE,), "none"),
+    Argument("optimise", "listed", "none, eager-attention, compile, graphs, int8-wo, int4-wo, or joined by +.",
+             (MEASURE,), "none"),
+    Argument("layers", "numbers", "Keep so many layers (0: all).", (MEASURE,), "0"),
+    Argument("width_prune", "numbers", "Share of heads and feed-forward width removed.", (MEASURE,), "0"),
+    Argument("repeats", "count", "Timed repeats.", (MEASURE,), 5),
+    Argument("warmup", "count", "Runs before them.", (MEASURE,), 1),
+    Argument("threads", "count", "CPU threads a rank (default: cores over ranks).", (MEASURE,)),
+    Argument("device", "text", "auto, cpu or cuda.", (MEASURE,), "auto"),
+    Argument("size", "text", "Grid of micro-benchmarks: tiny, small or full.", (MEASURE,), "small"),
+    Argument("text", "file", "Text for perplexity.", (MEASURE,), ""),
+    Argument("tokens", "count", "Tokens of it.", (MEASURE,), 2044),
+    Argument("context", "count", "Context of perplexity.", (MEASURE,), 512),
+    Argument("timeout", "number", "Seconds after which a case has failed.", (MEASURE,), 1800.0),
+    # measure: a server that runs
+    Argument("url", "text", "Load this OpenAI-compatible server instead, such as http://host:8000/v1.", (MEASURE,)),
+    Argument("concurrency", "numbers", "With --url: clients that wait for their answers, such as 1..8*2.", (MEASURE,)),
+    Argument("rate", "numbers", "With --url: requests/s that arrive on their own, or a list.", (MEASURE,)),
+    Argument("trace", "file", "With --url: requests of a trace.", (MEASURE,)),
+    Argument("requests", "count", "With --url: requests a level (default: six a client).", (MEASURE,)),
+    Argument("duration", "seconds", "With --url: longest level.", (MEASURE,), "300"),
+    Argument("tokenizer", "text", "With --url: folder, hub id or .gguf (default: the server's model).", (MEASURE,)),
+    Argument("load", "text", "With --url: the load generator: guidellm, aiperf or vllm.", (MEASURE,), "guidellm"),
+    Argument("release", "text", "Release of the engine, where the server does not tell it.", (MEASURE,)),
+    Argument("interval", "seconds", "Between two samples of the profile; 0: none.", (MEASURE,), "500ms"),
+    Argument("profile", "file", "Utilisation, memory, power, clocks and bytes over time: csv.", (MEASURE,)),
+    Argument("profile_plot", "file", "The same drawn: png, svg, html.", (MEASURE,)),
+    Argument("out", "file", "csv (cases: or parquet); what is finished in it is kept.", (MEASURE,)),
+    Argument("plot", "file", "Draw a png, svg or html.", (MEASURE,)),
+    Argument("plot_kind", "text", "lines or heatmap.", (MEASURE,)),
+    Argument("plot_value", "text", "Which metric to draw, such as tpot_s.", (MEASURE,)),
+    Argument("json", "flag", "Print every row as JSON.", (MEASURE,)),
+    # compare
+    Argument("model", "text", "Model, where a file names none that is known.", (COMPARE,)),
+    Argument("release", "text", "Release of the engine.", (COMPARE,)),
+    Argument("batch", "count", "Sequences at a time, where a file does not say.", (COMPARE,), least=1),
+    Argument("prompt", "count", "Prompt tokens, where a file does not say.", (COMPARE,), least=1),
+    Argument("output", "count", "Output tokens, where a file does not say.", (COMPARE,), least=1),
+    Argument("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (COMPARE,)),
+    Argument("shared_prefix", "count", "Prompt tokens that all requests share.", (COMPARE,)),
+    Argument("replicas", "count", "Replicas behind a router.", (COMPARE,), least=1),
+    Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", (COMPARE,)),
+    Argument("clock", "text", "wall, or cpu where other work ran on a measured machine.", (COMPARE,), "wall"),
+    Argument("why", "switch", "Play what may be the cause of the gap, best first.", (COMPARE,), True),
+    Argument("out", "file", "Write every pair: csv.", (COMPARE,)),
+    Argument("plot", "file", "Draw predicted over measured (png, svg).", (COMPARE,)),
+    Argument("json", "flag", "Print one JSON object; errors are fractions.", (COMPARE,)),
 )  # fmt: skip
 """What a command alone has: how its answer is shown, and where it goes."""
 
@@ -189,15 +243,24 @@ def command(
     *,
     axes: bool = False,
     unset: Iterable[str] = (),
+    only: Iterable[str] | None = None,
+    first: inspect.Parameter | None = None,
 ) -> Callable[..., None]:
     """The function behind a command: its options are rows, its values go to `run(model, arguments, shown)`.
 
-    told: its help; axes: the model may be a comma list; unset: names of options whose default is not filled in.
+    told: its help; axes: the model may be a comma list; unset: names of options whose default is not filled in; only:
+    of the calls' arguments these alone; first: what comes before the options, where it is not one model.
     """
-    rows = rows_of(name, calls)
+    kept = None if only is None else set(only)
+    rows = {n: a for n, a in rows_of(name, calls).items() if kept is None or n in kept or a in SHELL}
     bare = set(unset)
+    help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
+    lead = first or inspect.Parameter(
+        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, typer.Argument(help=help_)]
+    )
 
-    def call(model: str, **given: Any) -> None:
+    def call(**given: Any) -> None:
+        model = given.pop(lead.name)
         read = {
             a.name: given[a.name] if given[a.name] is None else WRITTEN[a.kind].read(given[a.name], a.name)
             for a in rows.values()
@@ -205,13 +268,9 @@ def command(
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
         run(values.texts(model) if axes else model, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
-    help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
-    first = inspect.Parameter(
-        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, typer.Argument(help=help_)]
-    )
     options = [parameter(a, a.name in bare) for a in rows.values()]
-    call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (first, *options)}
+    call.__signature__ = inspect.Signature([lead, *options])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (lead, *options)}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.measure.compare import Pair
-from rooflm.measure.figures import coordinates
+from rooflm.measure.gap import Point
 from rooflm.plots.pictures import OKABE_ITO
 from rooflm.sweep.files import write_whole
 
@@ -18,7 +17,7 @@ PANELS = {"seconds": ("ttft_s", "tpot_s", "step_time_s"), "bytes of memory": ("m
           "bytes sent": ("prefill_comm_bytes", "decode_comm_bytes", "step_comm_bytes")}  # fmt: skip
 
 
-def draw(pairs: Sequence[Pair], path: str) -> None:
+def draw(pairs: Sequence[Point], path: str) -> None:
     """Write the figure: one panel a unit, logarithmic axes, lines at 1 and +-15 %."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -29,9 +28,9 @@ def draw(pairs: Sequence[Pair], path: str) -> None:
     FigureCanvasAgg(figure)
     grid: Any = figure.subplots(1, max(len(shown), 1), squeeze=False)[0]
     for axes, (unit, found) in zip(grid, shown.items(), strict=False):
-        groups: dict[str, list[Pair]] = {}
+        groups: dict[str, list[Point]] = {}
         for p in found:
-            at = coordinates(p.case)
+            at = p.at
             groups.setdefault(f"{at['dtype']} {at['strategy']} {at['optimisation']}".replace(" none", ""), []).append(p)
         for number, (name, mine) in enumerate(groups.items()):
             xy = np.array([(p.measured, p.predicted) for p in mine])
