@@ -2,85 +2,124 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from rooflm.cli.options import COMPARE, command
-from rooflm.cli.render import columns, dumps, wrap
+from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.options import command, files
+from rooflm.cli.serve import server_options
 from rooflm.cli.validate import percent, signed
+from rooflm.scenario.arguments import Argument, arguments, grouped
+from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.units import text as quantity
 
 if TYPE_CHECKING:
     from rooflm.measure.gap import Comparison, Point
+    from rooflm.plots.picture import Picture
 
-ROWS, TOLD = 24, 3
+LINES, TOLD = 24, 3
 """Points and causes that are printed."""
-STATED = ("gpu", "cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "quant", "engine", "efficiency", "concurrency",
-          "rate", "requests", "sets")  # fmt: skip
+STATED = ("gpu", "cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "concurrency", "rate", "requests", "quant", "engine",
+          "efficiency", "sets")  # fmt: skip
 """Arguments of `serve` that go before what a file says."""
-OWN = ("model", "release", "batch", "prompt", "output", "spread", "shared_prefix", "replicas")
-"""Columns among the command's own options."""
+ROWS = (
+    *(arguments("serve")[name]._replace(of=()) for name in STATED),
+    *grouped((
+        "What was run, where a file does not say",
+        Argument("model", "text", "Model.", ()),
+        Argument("release", "text", "Release of the engine.", ()),
+        Argument("batch", "count", "Sequences at a time.", (), least=1),
+        Argument("prompt", "count", "Prompt tokens (mean).", (), least=1),
+        Argument("output", "count", "Output tokens (mean).", (), least=1),
+        Argument("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", ()),
+        Argument("shared_prefix", "count", "Prompt tokens that all requests share.", ()),
+        Argument("replicas", "count", "Replicas behind a router.", (), least=1),
+        Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", ()),
+        Argument("clock", "text", "wall, or cpu where other work ran on the machine.", (), "wall",
+                 words=("wall", "cpu")),
+        "The answer",
+        Argument("why", "switch", "Play what may be the cause of the gap, best first.", (), True),
+        Argument("out", "file", "Write every pair: csv.", ()),
+        Argument("plot", "file", "Draw predicted over measured (png, svg, html).", ()),
+    )),
+)  # fmt: skip
+"""Arguments of `rooflm compare`."""
 
 
-def compare(results: Sequence[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
+def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm compare` does with its arguments."""
-    from rooflm.cli.serve import server_options
-    from rooflm.measure.plot import FORMATS, draw
+    from rooflm.plots.picture import check_picture
     from rooflm.sweep.files import check_target
     from rooflm.tools import compare as played
 
-    out, plot = shown["out"], shown["plot"]
+    out, plot, options = (asked.pop(name, None) for name in ("out", "plot", "option"))
     if out:
         check_target(out, ("csv",))
     if plot:
-        check_target(plot, FORMATS, "--plot")
-    given = {**asked, **{n: shown[n] for n in OWN if shown[n] is not None}, **server_options(shown["option"], None)}
-    found = played(*results, clock=shown["clock"], explain=shown["why"], progress=tell, **given)
+        check_picture(plot)
+    explain = asked.pop("why")
+    with working("runs and causes played") as advance:
+
+        def said(number: int, count: int, name: str) -> None:
+            advance(said=f"cause {number} of {count}: {name}")
+
+        found = played(*results, explain=explain, progress=said, **asked, **server_options(options, None))
     if out:
         write(out, found)
-        print(f"rooflm: wrote {out}", file=sys.stderr)
+        tell(f"wrote {out}")
     if plot:
-        draw(found.points, plot)
-        print(f"rooflm: wrote {plot}", file=sys.stderr)
-    print(dumps(values(found)) if shown["json"] else "\n".join(report(found)))
+        picture(found, str(asked.get("gpu", ""))).save(plot)
+        tell(f"wrote {plot}")
+    if shown["json"]:
+        print(dumps(values(found)))
+    else:
+        show(report(found))
 
 
 compare_command = command(
-    COMPARE, ["serve"], compare, "Predict every measured run as it was; both times, and why they part.", only=STATED,
-    first=inspect.Parameter(
-        "results", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[list[str], typer.Argument(
-            metavar="RESULTS...", help="Tables of measured runs, or files of other tools (docs/measure.md).")]),
+    "compare", [], compare, "Predict every measured run as it was: both times, and why they part.", own=ROWS,
+    first=files("results", "RESULTS...", "Tables of measured runs, or files of other tools (docs/measure.md)."),
 )  # fmt: skip
 
 
-def tell(number: int, count: int, name: str) -> None:
-    """Progress on standard error."""
-    print(f"rooflm: cause {number}/{count}: {name}?", file=sys.stderr)
+def picture(found: Comparison, gpu: str) -> Picture:
+    """Predicted over measured of every point, by model and how it ran, and by metric."""
+    from rooflm.plots.scatter import ratios
+
+    drawn = []
+    for p in found.points:
+        how = " ".join(p.at[k] for k in ("dtype", "strategy", "optimisation") if p.at[k] != "none")
+        if p.measured > 0 and p.metric in SHOWN:
+            drawn.append((f"{p.at['model']}, {how}", SHOWN[p.metric], p.ratio))
+    about = f"{len({p.label for p in found.points})} cases" + (f", predicted for {gpu}" if gpu else "")
+    return ratios("Predictions over measurements", drawn, about, near=0.15)
+
+
+SHOWN = {"ttft_s": "time to the first token", "tpot_s": "time per output token", "latency_s": "latency",
+         "output_tokens_per_s": "output tokens/s", "step_time_s": "time of a step", "memory_bytes": "memory",
+         "prefill_comm_bytes": "bytes sent, prefill", "decode_comm_bytes": "bytes sent, decode step",
+         "step_comm_bytes": "bytes sent, step"}  # fmt: skip
+"""Metrics that are drawn, and the name of each one's panel."""
 
 
 def write(out: str, found: Comparison) -> None:
     """Every point to a csv."""
     from rooflm.sweep.files import check_target, save_text, table
 
-    ps = found.points
     names = {"run": "label", **{n: n for n in ("metric", "measured", "predicted", "low", "high")}}
-    cells: dict[str, list[Any]] = {column: [getattr(p, n) for p in ps] for column, n in names.items()}
+    cells: dict[str, list[Any]] = {column: [getattr(p, n) for p in found.points] for column, n in names.items()}
     text = table({k: ["" if v != v else v for v in column] for k, column in cells.items()})
     save_text(check_target(out, ("csv",)), text)
 
 
-def groupings() -> dict[str, Callable[[Point], str]]:
+def grouping(name: str) -> Callable[[Point], str]:
     """What errors are grouped by."""
-    found: dict[str, Callable[[Point], str]] = {"metric": lambda p: p.metric}
-    for name in ("strategy", "optimisation", "dtype", "model"):
-        found[name] = lambda p, name=name: str(p.at[name])  # type: ignore[misc]
-    return found
+    return (lambda p: p.metric) if name == "metric" else (lambda p: str(p.at[name]))
+
+
+GROUPS = ("metric", "strategy", "optimisation", "dtype", "model")
 
 
 def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dict[str, Any]]:
@@ -104,11 +143,8 @@ def values(found: Comparison) -> dict[str, Any]:
               "low": known(p.low), "high": known(p.high)} for p in found.points]  # fmt: skip
     causes = [{"name": c.name, "level": c.level, "says": c.says, "explains": c.share, "loss": c.loss, "base": c.base,
                "predicted": [known(x) for x in c.predicted]} for c in found.causes]  # fmt: skip
-    figures = {f"by_{name}": errors(found.points, by) for name, by in groupings().items()}
+    figures = {f"by_{name}": errors(found.points, grouping(name)) for name in GROUPS}
     return {"pairs": pairs, "skipped": dict(found.skipped), "causes": causes, "assumed": list(found.assumed), **figures}
-
-
-UNITS = {"memory_bytes": "B"}
 
 
 def cell(value: float, metric: str) -> str:
@@ -117,57 +153,65 @@ def cell(value: float, metric: str) -> str:
     >>> cell(0.0123, "tpot_s"), cell(412.0, "output_tokens_per_s")
     ('12.3 ms', '412')
     """
-    if metric.endswith("per_s") or "tflops" in metric or not metric.endswith(("_s", "_bytes")):
+    if metric.endswith("per_s") or not metric.endswith(("_s", "_bytes")):
         return f"{value:.4g}"
     return quantity(value, "B" if metric.endswith("_bytes") else "s")
 
 
-def report(found: Comparison) -> list[str]:
+def report(found: Comparison) -> list[Block]:
     """Both times of every run, errors by group, and why they part."""
-    points, figures = found.points, {name: errors(found.points, by) for name, by in groupings().items()}
+    points = found.points
     what = {p.label.partition(", ")[0] for p in points}
     common = f"{next(iter(what))}, " if len(what) == 1 and any(", " in p.label for p in points) else ""
-    lines = [f"{common}{len({p.label for p in points})} cases; predicted over measured", ""]
-    worst = points if len(points) <= ROWS else sorted(points, key=lambda p: -abs(math.log(max(p.ratio, 1e-12))))[:ROWS]
-    first = found.causes[0] if found.causes else None
-    told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
-    head = ("run" if worst is points else "run (furthest off)", "", "measured", "predicted", "ratio", "band",
-            *(["if 1."] if first else []))  # fmt: skip
-    body = [(p.label.removeprefix(common)[-27:], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
-             cell(p.measured, p.metric), cell(p.predicted, p.metric), f"{p.ratio:.2f}", band(p),
-             *([cell(told[id(p)], p.metric) if id(p) in told else ""] if first else [])) for p in worst]  # fmt: skip
-    lines += columns([head, *body], "llrrrlr"[: len(head)], indent=0)
-    for name, groups in figures.items():
+    blocks: list[Block] = [Say(f"{common}{len({p.label for p in points})} cases; predicted over measured", "title")]
+    blocks += [BLANK, both(found, common)]
+    for name in GROUPS:
+        groups = errors(points, grouping(name))
         if groups and (len(groups) > 1 or name == "metric"):
             title = f"errors by {name}" + ("" if name == "metric" else " (times)")
-            table = [(k[:40], str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
-                     for k, f in groups.items()]  # fmt: skip
-            lines += ["", *columns([(title, "cases", "median %", "p90 %", "bias %"), *table], "lrrrr")]
-    if found.skipped:
-        left = sorted(found.skipped.items(), key=lambda kv: -kv[1])[:5]
-        lines += ["", *wrap("left out", [f"{reason} ({n})" for reason, n in left])]
-    if found.assumed:
-        lines += ["", *wrap("assumed", found.assumed[:6])]
-    return lines + why(found)
+            body = [(k[:40], str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
+                    for k, f in groups.items()]  # fmt: skip
+            blocks += [BLANK, Table([(title, "rows", "median %", "p90 %", "bias %"), *body], "lrrrr", head=True)]
+    left = sorted(found.skipped.items(), key=lambda kv: -kv[1])[:5]
+    blocks += [BLANK] if left or found.assumed else []
+    blocks += listed("left out", [f"{reason} ({n})" for reason, n in left])
+    blocks += listed("assumed", found.assumed[:6])
+    return blocks + why(found)
+
+
+def both(found: Comparison, common: str) -> Table:
+    """Both times of each run, their ratio, the band, and what it would be if the first cause held."""
+    points = found.points
+    few = len(points) <= LINES
+    worst = points if few else sorted(points, key=lambda p: -abs(math.log(max(p.ratio, 1e-12))))[:LINES]
+    first = found.causes[0] if found.causes else None
+    told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
+    head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
+    body = [(p.label.removeprefix(common)[-30:], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
+             cell(p.measured, p.metric), cell(p.predicted, p.metric), f"{p.ratio:.2f}", band(p),
+             cell(told[id(p)], p.metric) if id(p) in told else "") for p in worst]  # fmt: skip
+    kept = [i for i in range(7) if i < 5 or any(row[i] for row in body)]
+    return Table([[row[i] for i in kept] for row in (head, *body)], "".join("llrrrlr"[i] for i in kept), head=True,
+                 spare=("band",), indent=0)  # fmt: skip
 
 
 def band(p: Point) -> str:
-    """The ends of the band over the measured value, and whether it holds it."""
+    """The ends of the band over the prediction, and whether the measured value lies outside."""
     if not math.isfinite(p.low):
         return ""
-    inside = p.low <= p.measured <= p.high
-    return f"{p.low / p.measured:.2f}-{p.high / p.measured:.2f}{'' if inside else ' out'}"
+    outside = not p.low <= p.measured <= p.high
+    return f"{cell(p.low, p.metric).split()[0]}-{cell(p.high, p.metric).split()[0]}{' out' if outside else ''}"
 
 
-def why(found: Comparison) -> list[str]:
+def why(found: Comparison) -> list[Block]:
     """What explains the gap, best first."""
     if not found.causes:
-        return ["", "No single cause that is known explains a tenth of the gap."] if found.rows else []
-    lines = ["", "Why: what the rows would be if it were so, by how much of the gap it takes away"]
+        return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
+    blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]
     for rank, c in enumerate(found.causes[:TOLD], start=1):
-        off = f"{100 * (math.exp(c.base) - 1):.0f} % off on average becomes {100 * (math.exp(c.loss) - 1):.0f} %"
-        lines += wrap(f"{rank}. {c.name}", [f"{c.says}; {off}"])
-    return lines
+        off = f"{100 * (math.exp(c.base) - 1):.0f} % off on average would be {100 * (math.exp(c.loss) - 1):.0f} %"
+        blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
+    return blocks
 
 
 __all__ = ["compare_command"]

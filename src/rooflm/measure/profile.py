@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from rooflm.sweep.files import check_target, save_text, table
-from rooflm.units import text
 
 MEGAHERTZ = 1e6
 FORMATS = ("csv",)
@@ -68,8 +67,8 @@ def listening(url: str) -> list[int]:
 
 
 class Profiler:
-    """Reads every `interval` s in a thread between entering and leaving; `label` goes into the samples that follow;
-    children: those of the first process are read too, as they come."""
+    """Reads every `interval` s in a thread between entering and leaving;
+    `label` goes into the samples that follow; children: those of the first process are read too, as they come."""
 
     def __init__(self, pids: Iterable[int] = (), interval: float = 0.5, children: bool = False) -> None:
         self.children = children
@@ -215,24 +214,23 @@ def write(path: str, samples: list[Sample]) -> None:
 
 def draw(path: str, samples: list[Sample]) -> None:
     """What was read over time, a panel a metric, a line for each of what was observed."""
-    from rooflm.plots.choose import draw as draw_picture
-    from rooflm.plots.pictures import Lines, Scale, Series, Side
+    from rooflm.plots.lines import Curve, Panel, timeline
+    from rooflm.plots.scale import Scale, Side
 
-    times = sorted({s.time_s for s in samples})
-    place = {t: i for i, t in enumerate(times)}
-    courses: dict[str, dict[str, Any]] = {}
+    courses: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for s in samples:
-        course = courses.setdefault(s.metric, {}).setdefault(s.what, np.full(len(times), np.nan))
-        course[place[s.time_s]] = s.value
+        if s.metric in SHOWN:
+            value = s.value / SHOWN[s.metric][0]
+            courses.setdefault(s.metric, {}).setdefault(s.what, []).append((s.time_s, value))
     panels = []
-    for metric in (m for m in SHOWN if m in courses):
-        top = max(float(np.nanmax(y)) for y in courses[metric].values())
-        lines = tuple(Series(what, y / (top or 1.0)) for what, y in courses[metric].items())
-        panels.append((f"{SHOWN[metric]}, peak {text(top, UNITS[metric])}", lines))
-    side = Side("time (s)", tuple(times), time=True)
-    draw_picture(Lines("Profile over time", side, Scale("share of the peak"), tuple(panels)), path)
+    for metric, mine in courses.items():
+        points = {what: tuple(zip(*course, strict=True)) for what, course in mine.items()}
+        curves = tuple(Curve(what, np.array(values), x=times) for what, (times, values) in points.items())
+        panels.append(Panel("", Scale(f"{metric.replace('_', ' ')}{SHOWN[metric][1]}"), curves))
+    side = Side("time (s)", tuple(sorted({s.time_s for s in samples})), time=True)
+    timeline("Profile over time", side, panels).save(path)
 
 
-SHOWN = {"utilisation": "utilisation", "memory_bytes": "memory", "power_w": "power", "clock_hz": "clock",
-         "sent_bytes": "sent", "link_sent_bytes": "sent over links"}  # fmt: skip
-"""Metrics of the picture, and their names there."""
+SHOWN = {"utilisation": (1.0, ""), "memory_bytes": (1e9, " (GB)"), "power_w": (1.0, " (W)"),
+         "clock_hz": (1e9, " (GHz)"), "sent_bytes": (1e6, " (MB)"), "link_sent_bytes": (1e6, " (MB)")}  # fmt: skip
+"""Metrics of the picture: what they are divided by, and how that is written."""
