@@ -39,6 +39,7 @@ _HOMES = {
     "load_engine": "catalogue.engines",
     "load_model": "checkpoints.load",
     "measure": "tools",
+    "measure_server": "tools",
     "plot": "",
     "report": "reporting.report",
     "scenario": "api",
@@ -82,6 +83,7 @@ __all__ = [
     "load_engine",
     "load_model",
     "measure",
+    "measure_server",
     "plot",
     "report",
     "scenario",
@@ -110,8 +112,8 @@ if TYPE_CHECKING:
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
     from rooflm.estimate.training import TrainingEstimate
-    from rooflm.scenario.mapping import Mapping
     from rooflm.reporting.report import report
+    from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload
     from rooflm.scenario.training import Training
     from rooflm.search.inference import search_infer
@@ -121,7 +123,7 @@ if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
     from rooflm.serving.server import Server
     from rooflm.sweep.sensitivity import sensitivity
-    from rooflm.tools import calibrate, compare, measure, validate
+    from rooflm.tools import calibrate, compare, measure, measure_server, validate
 
 
 def __getattr__(name: str) -> Any:

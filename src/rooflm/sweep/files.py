@@ -49,6 +49,11 @@ def write_whole(path: Path, write: Callable[[str], None]) -> None:
         Path(name).unlink(missing_ok=True)
 
 
+def save_text(path: Path, text: str) -> None:
+    """A text to a file, whole or not at all."""
+    write_whole(path, lambda name: _text(name, text))
+
+
 def table(columns: Mapping[str, list[Any]]) -> str:
     """Columns as csv text."""
     text = io.StringIO()
