@@ -50,7 +50,9 @@ def test_every_picture_is_there() -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    text = (ROOT / "zensical.toml").read_text(encoding="utf-8").replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    text = (
+        (ROOT / "zensical.toml").read_text(encoding="utf-8").replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    )
     (tmp_path / "zensical.toml").write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     build = [sys.executable, "-m", "zensical", "build", "--strict"]
