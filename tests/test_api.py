@@ -181,7 +181,7 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
         ("serve", {"quant": 8}, "quant is 8, but it must be a text"),
         ("infer", {"gpu": None}, "gpu is missing"),
         ("infer", {"outputs": ["tpots"]}, "unknown output 'tpots'"),
-        ("infer", {"batch": "8"}, "batch is '8', but it must be a whole number"),
+        ("infer", {"batch": "eight"}, "batch is 'eight', but it must be a number"),
     ],
 )
 def test_bad_arguments_are_one_sentence_by_their_python_name(call, given, says):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from rooflm.scenario.arguments import INFER, TRAIN, Argument, arguments
+from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.written import READ, as_it_is, texts
 
 
@@ -23,8 +24,8 @@ WRITTEN = {
     "switch": Written(bool),
     "flag": Written(bool),
     "file": Written(str, "FILE"),
-    "count": Written(int),
-    "number": Written(float),
+    "count": Written(str, "INTEGER"),
+    "number": Written(str, "NUMBER"),
     "sets": Written(list[str], "PATH=VALUE"),
     "zips": Written(list[str], "A,B"),
     "pairs": Written(list[str], "NAME=VALUE"),
@@ -50,7 +51,7 @@ SHELL = (
 )  # fmt: skip
 """What a command alone has: how its answer is shown, and where it goes."""
 
-MODEL = "Name, Hugging Face id, config.json or .toml"
+MODEL = "Name, Hugging Face id, config.json, .gguf, or a scenario file (.toml, .yaml, .csv)"
 
 
 def rows_of(command: str, calls: Iterable[str]) -> dict[str, Argument]:
@@ -99,11 +100,16 @@ def command(
     rows = rows_of(name, calls)
     bare = set(unset)
 
-    def call(model: str, **given: Any) -> None:
+    def call(model: str, context: typer.Context | None = None, **given: Any) -> None:
         read = {
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
         }
+        table = read_table(model)
+        if table is not None:
+            filled = arguments_of(model, table, rows)
+            model = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
+            read |= {k: v for k, v in filled.items() if not on_the_line(context, k)}
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
         run(texts(model) if axes else model, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
@@ -111,11 +117,18 @@ def command(
     first = inspect.Parameter(
         "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, typer.Argument(help=help_)]
     )
-    options = [parameter(a, a.name in bare) for a in rows.values()]
-    call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (first, *options)}
+    line = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
+    parameters = [first, line, *(parameter(a, a.name in bare) for a in rows.values())]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
+
+
+def on_the_line(context: typer.Context | None, name: str) -> bool:
+    """Whether an option stands on the command line, where it overrides a scenario file."""
+    source = context.get_parameter_source(name) if context else None
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def group(name: str, told: str) -> typer.Typer:

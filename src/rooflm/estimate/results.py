@@ -12,6 +12,7 @@ import numpy as np
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.bands import around, band
+from rooflm.kernels.lookup import standing_in
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, text
 
@@ -48,6 +49,14 @@ Outputs = Mapping[str, Output]
 """The table of outputs, by key."""
 
 
+def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
+    """What was assumed, with whose measured kernels stand in for a device that has none of its own."""
+    told = standing_in(s)
+    if not told:
+        return assumed
+    return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
+
+
 def table(*rows: Output) -> dict[str, Output]:
     """Rows by their key; a key stands once."""
     found = {row.key: row for row in rows}
@@ -61,6 +70,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value) in asked.items():
         found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
+        if found:
+            found = found._replace(low=found.low**s.engine.doubt, high=found.high**s.engine.doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands

@@ -29,6 +29,7 @@ from rooflm.estimate.training_step import (
     forward_flops,
     grad_bytes,
     recomputed_flops,
+    trained_flops,
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.forward import Context
@@ -246,7 +247,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     peak_work = device_seconds * products_dtype_peak(s)
     forward, layers = forward_flops(s, causal=False)
     causal, _ = forward_flops(s, causal=True)
-    model_flops = 3.0 * forward * batch
+    model_flops = trained_flops(s, forward, causal=False) * batch
     again = recomputed_flops(s, layers) * batch
     stages = tm.stages(setup_of(s, c))
     memory = memory_use(s, stages)
@@ -257,7 +258,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
         tokens_per_s_per_gpu=batch * s.workload.seq / device_seconds,
         model_tflops_per_gpu=model_flops / device_seconds / 1e12,
         mfu=model_flops / peak_work,
-        mfu_causal=3.0 * causal * batch / peak_work,
+        mfu_causal=trained_flops(s, causal, causal=True) * batch / peak_work,
         hfu=(model_flops + again) / peak_work,
         memory=memory,
         fits=~limits.broken,

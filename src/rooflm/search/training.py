@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import TRAIN, named
-from rooflm.catalogue.engines import usual_engine
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import find_model
+from rooflm.scenario.build_training import assumed_trainer
 from rooflm.scenario.checks import whole
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
@@ -192,7 +193,11 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        assumed.append(f"engine {'ideal' if more.get('efficiency') == 'ideal' else usual_engine('training')}")
+        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16"}
+        own = own_row("engine", str(next(iter(listed(gpu)))))
+        usual = own or assumed_trainer(find_model(model), split)
+        more["engine"] = "ideal" if more.get("efficiency") == "ideal" else usual
+        assumed.append(f"engine {more['engine']}")
     batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)
