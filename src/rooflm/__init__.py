@@ -40,6 +40,9 @@ _HOMES = {
     "load_model": "checkpoints.load",
     "measure": "tools",
     "plot": "",
+    "predict_attention": "estimate.kernel",
+    "predict_collective": "estimate.kernel",
+    "predict_gemm": "estimate.kernel",
     "scenario": "api",
     "search_infer": "search.inference",
     "search_serve": "search.under_load",
@@ -47,6 +50,7 @@ _HOMES = {
     "sensitivity": "sweep.sensitivity",
     "serve": "api",
     "stream": "api",
+    "study": "works.study",
     "train": "api",
     "train_grid": "api",
     "training_scenario": "api",
@@ -82,6 +86,9 @@ __all__ = [
     "load_model",
     "measure",
     "plot",
+    "predict_attention",
+    "predict_collective",
+    "predict_gemm",
     "scenario",
     "search_infer",
     "search_serve",
@@ -89,6 +96,7 @@ __all__ = [
     "sensitivity",
     "serve",
     "stream",
+    "study",
     "train",
     "train_grid",
     "training_scenario",
@@ -107,6 +115,7 @@ if TYPE_CHECKING:
     from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
+    from rooflm.estimate.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload

@@ -121,9 +121,13 @@ def amount(text: str, unit: str = "", field: str = "value") -> int | float:
     match = _NUMBER.fullmatch(plain)
     known = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
     if known:
-        return parse(plain, known, field) if unit != "USD" or not match or not match[2] else _scaled(plain, match, field)
+        return (
+            parse(plain, known, field) if unit != "USD" or not match or not match[2] else _scaled(plain, match, field)
+        )
     if match is None:
-        raise RooflmError(f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}")
+        raise RooflmError(
+            f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}"
+        )
     ending = match[2].strip()
     if unit in ("d", "h") and ending in _TIMES and not (unit == "h" and ending == "m"):
         return float(match[1]) * _TIMES[ending] / _TIMES[unit]

@@ -37,10 +37,13 @@ class Abilities:
     adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
     several: bool = flag(True, "one instance spans several devices")
     instead: int = number(
-        0, "its place among the engines that are assumed where the usual one does not run a scheme (0: none)", whole=True
+        0,
+        "its place among the engines that are assumed where the usual one does not run a scheme (0: none)",
+        whole=True,
     )
     for_adapters: int = number(
-        0, "its place among the engines that are assumed where adapters are trained and nothing is split (0: none)",
+        0,
+        "its place among the engines that are assumed where adapters are trained and nothing is split (0: none)",
         whole=True,
     )
 

@@ -79,7 +79,9 @@ class Kernels:
         False, "its norms, activations and rotary embeddings load and store whole vectors, and stream as sums do"
     )
     reduce_norm: Num = number(
-        0.0, "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it", "bytes"
+        0.0,
+        "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it",
+        "bytes",
     )
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
@@ -340,8 +342,10 @@ class Engine:
     family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
     doubt: Num = number(
-        1.0, "power by which its error bands are widened, where its row is documented behaviour and nothing was fitted",
-        low=1.0, high=10.0,
+        1.0,
+        "power by which its error bands are widened, where its row is documented behaviour and nothing was fitted",
+        low=1.0,
+        high=10.0,
     )
     kernels: Kernels = Kernels()
     host: Host = Host()

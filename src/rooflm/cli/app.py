@@ -11,6 +11,7 @@ import typer
 from rooflm.cli import calibrate as calibrate_command
 from rooflm.cli import compare as compare_command
 from rooflm.cli import explore as explore_command
+from rooflm.cli import kernel as kernel_command
 from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
@@ -23,6 +24,7 @@ from rooflm.version import __version__
 app = group("rooflm", "Predict and measure the performance of large language models.")
 app.command("infer")(predict.infer_command)
 app.command("train")(predict.train_command)
+app.add_typer(kernel_command.app, name="predict")
 app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
 app.add_typer(search_command.app, name="search")

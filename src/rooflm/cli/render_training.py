@@ -40,9 +40,10 @@ def train_text(e: TrainingEstimate) -> str:
     memory = [(k.replace("_", " "), gib(float(v))) for k, v in e.memory.parts.items() if float(v) > 0]
     memory += [("total", gib(float(e.memory.total))), ("usable", gib(float(e.memory.capacity)))]
     sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
+    bounds = ["", "Bound by", *columns([(k, str(v)) for k, v in e.bound.items()], "ll")]
     lines += beside(
         ["Memory of the fullest GPU", *columns(memory, "lr")],
-        ["Bytes sent by one GPU a step", *columns(sent or [("none", "")], "lr")],
+        ["Bytes sent by one GPU a step", *columns(sent or [("none", "")], "lr"), *bounds],
     )
     lines += ["", verdict(e), "", f"Step, {seconds(e.step_time)}", *columns(shares(e.parts, 14), "lrr")]
     return "\n".join(lines)
@@ -91,6 +92,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     }  # fmt: skip
     values = e.values()
     values["reason"] = str(e.reason)
+    values["bound"] = {k: str(v) for k, v in e.bound.items()}
     return {
         **values,
         "convention": e.convention,

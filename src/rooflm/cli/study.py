@@ -134,6 +134,8 @@ def cell(value: Any, c: Column) -> str:
         return f"{100 * value:+.1f} %"
     if c.unit == "s":
         return seconds(value)
+    if c.unit == "MB":
+        return f"{value / 1e6:.3g} MB"
     if c.unit == "B":
         return gib(float(value))
     if c.unit in ("h", "USD") and abs(value) >= 1000:

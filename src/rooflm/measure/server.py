@@ -184,5 +184,3 @@ def fill(columns: dict[str, str], answers: Mapping[str, Any], engine: str) -> No
         columns.update({c: v for c, v in found.items() if c not in columns})
         if engine:
             columns["engine"] = engine
-
-

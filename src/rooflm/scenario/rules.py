@@ -224,7 +224,9 @@ def _cache(s: Scenario) -> str:
 
 def _no_group(name: str, what: str) -> Callable[[Scenario], str]:
     """The sentence of a degree that an engine does not have."""
-    return lambda s: f"{name} is {shown(getattr(s.mapping, name))}, but engine {s.engine.name} has no {what}: leave it out"
+    return lambda s: (
+        f"{name} is {shown(getattr(s.mapping, name))}, but engine {s.engine.name} has no {what}: leave it out"
+    )
 
 
 def _mixed(s: Scenario) -> str:

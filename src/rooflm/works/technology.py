@@ -166,7 +166,7 @@ def study() -> Study:
         " sweeps by its figures' captions, its tool is closed",
         ("Calibrated tables I and II are of runs that took part in the fit, except where the last column says no.",
          "Nodes, memories and networks: ideal rates, no software, so bounds that move as hardware moves."),
-        (steps, requests, held, ladder(), worth(), serving(), hardware.gemms(), hardware.dram(), hardware.network(),
+        (steps, requests, held, ladder(), worth(), serving(), hardware.gemv(), hardware.gemms(), hardware.dram(), hardware.network(),
          hardware.nodes(), series),
         (f"Steps are off by {said['steps']} (two rows in no fit: {100 * apart.mean:.1f} %; Optimus itself 4.6 and 9.3);"
          f" requests by {said['requests']} (Optimus 13 at most).",
