@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from rooflm import infer, train
+from rooflm import Model, infer, train
+from rooflm.catalogue.model import MLP, Attention, Block
 from rooflm.cli import main
 
 STEP = ["train", "llama-2-7b", "--gpu", "a100", "--gpus", "8", "--tp", "2", "--batch", "64"]
@@ -69,11 +70,14 @@ def test_the_ideal_engine_is_the_lower_bound() -> None:
     assert times[0] == min(times)
 
 
-def test_a_v100_reaches_no_more_of_its_peak_than_an_a100() -> None:
-    """No row checks V100's training; its share of the peak must not pass that of the generation after it."""
-    mfu = [float(train("gpt3-175b", gpu=g, gpus=1024, tp=8, pp=8, batch=1536, dtype="fp16").mfu)
-           for g in ("v100", "a100-sxm-80gb")]  # fmt: skip
-    assert mfu[0] <= mfu[1]
+def test_a_v100_trains_as_fast_as_was_measured() -> None:
+    """Megatron-LM (Shoeybi et al. 2019, arXiv 1909.08053, section 5.1): 1.2B parameters (40 layers of 1536, 16 heads, 8
+    sequences of 1024) sustain 39 TFLOP/s on one V100, activations recomputed; 30 % of its peak. In no fit."""
+    block = Block(40, Attention(16, 16, 96), MLP(4 * 1536, False))
+    model = Model("1.2b", 1536, 51200, (block,), tied=True)
+    e = train(model, gpu="v100-sxm-32gb", gpus=1, batch=8, micro_batch=8, seq=1024, dtype="fp16", recompute="full",
+              engine="megatron-2021")  # fmt: skip
+    assert bool(e.fits) and float(e.model_tflops_per_gpu) == pytest.approx(39, rel=0.06)
 
 
 @pytest.mark.parametrize(("said", "name"), [("gpt-22b", "megatron-22b"), ("gpt-175b", "gpt3-175b"),

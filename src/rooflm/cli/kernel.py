@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rooflm.cli.console import dumps, show
 from rooflm.cli.options import group
-from rooflm.cli.render import columns, dumps, percent, seconds, wrap
+from rooflm.cli.render import seconds
 from rooflm.scenario.written import amounts, numbers
-from rooflm.units import text
+from rooflm.shown.blocks import Block, Say, Table, listed
+from rooflm.units import percent, text
 
 if TYPE_CHECKING:
     from rooflm.estimate.kernel import Kernel
@@ -34,10 +36,10 @@ def every(call: Callable[..., Kernel], sizes: dict[str, str], as_json: bool, rea
     if as_json:
         print(dumps(found[0].to_dict() if len(found) == 1 else {"kernels": [f.to_dict() for f in found]}))
         return
-    print("\n".join(one(found[0]) if len(found) == 1 else many(points, found)))
+    show(one(found[0]) if len(found) == 1 else many(points, found))
 
 
-def one(found: Kernel) -> list[str]:
+def one(found: Kernel) -> list[Block]:
     """A single kernel for people."""
     rows = [("time", seconds(found.time_s)), ("at the datasheet's rates", seconds(found.roofline_s)),
             ("bound by", found.bound)]  # fmt: skip
@@ -45,17 +47,20 @@ def one(found: Kernel) -> list[str]:
         rows += [("sent by a device", text(found.bytes, "B")), ("of the link's rate", percent(found.memory))]
     else:
         rows += [("FLOP", text(found.flops, "")), ("bytes", text(found.bytes, "B")),
-                 ("of the peak FLOP/s", percent(found.compute)), ("of the memory's B/s", percent(found.memory))]  # fmt: skip
-    return [f"{found.name} on {found.device}, {found.engine}", *wrap("assumed", found.assumed), *columns(rows, "lr")]
+                 ("of the peak FLOP/s", percent(found.compute)),
+                 ("of the memory's B/s", percent(found.memory))]  # fmt: skip
+    title = Say(f"{found.name} on {found.device}, {found.engine}", "title")
+    return [title, Table(rows, "lr"), *listed("assumed", found.assumed)]
 
 
-def many(points: list[dict[str, float]], found: list[Kernel]) -> list[str]:
+def many(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
     """Several kernels as a table."""
     names = list(points[0])
     rows = [(*names, "time", "roofline", "bound", "of FLOP/s", "of B/s")]
     rows += [(*(f"{p[n]:g}" for n in names), seconds(f.time_s), seconds(f.roofline_s), f.bound, percent(f.compute),
               percent(f.memory)) for p, f in zip(points, found, strict=True)]  # fmt: skip
-    return [f"{found[0].device}, {found[0].engine}", *columns(rows, "r" * (len(names) + 2) + "lrr", indent=0)]
+    made = Table(rows, "r" * (len(names) + 2) + "lrr", head=True, indent=0)
+    return [Say(f"{found[0].device}, {found[0].engine}", "title"), made]
 
 
 @app.command("gemm")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rooflm.cli.render import columns, count, percent, seconds
+from rooflm.cli.render import seconds
 from rooflm.estimate.training import TrainingEstimate
 from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume
-from rooflm.units import text
+from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.units import count, percent, text
 
 
 def part_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
@@ -26,18 +27,16 @@ def part_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
     return rows
 
 
-def part_lines(e: TrainingEstimate) -> list[str]:
+def part_blocks(e: TrainingEstimate) -> list[Block]:
     """The table of parts."""
     rows = part_rows(e)
     total = sum(r["time_s"] for r in rows) or 1.0
     cells = [(r["part"].replace("_", " "), *(seconds(r[p]) for p in PHASES), seconds(r["time_s"]),
               percent(r["time_s"] / total)) for r in rows]  # fmt: skip
     head = ("part of the model", *PHASES, "step", "share")
-    return [
-        f"Device time of a step by part, {seconds(total)} on the mean stage",
-        "(communication in full, hidden or not)",
-        *columns([head, *cells], "l" + "r" * (len(PHASES) + 2)),
-    ]
+    title = f"Device time of a step by part, {seconds(total)} on the mean stage"
+    return [Table([head, *cells], "l" + "r" * (len(PHASES) + 2), title, head=True),
+            Say("Communication counts in full, hidden or not.", "faint")]  # fmt: skip
 
 
 def op_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
@@ -56,22 +55,23 @@ def op_rows(e: TrainingEstimate) -> list[dict[str, Any]]:
     return rows
 
 
-def op_lines(e: TrainingEstimate) -> list[str]:
-    """The table of operations, phase by phase."""
+def op_blocks(e: TrainingEstimate) -> list[Block]:
+    """The tables of operations, phase by phase."""
     rows = op_rows(e)
-    lines = ["Operations of one micro-batch, all layers, and of the update"]
+    out: list[Block] = []
     for phase in dict.fromkeys(r["phase"] for r in rows):
         own = [r for r in rows if r["phase"] == phase]
         total = sum(r["time_s"] for r in own) or 1.0
         cells = [(r["name"].replace("_", " "), count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"),
                   seconds(r["time_s"]), percent(r["time_s"] / total), r["bound"]) for r in own]  # fmt: skip
-        head = (phase, "count", "FLOP each", "bytes each", "time", "share", "bound")
-        lines += ["", *columns([head, *cells], "lrrrrrl", indent=0)]
-    return lines
+        head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
+        title = f"Operations of the {phase}" + (" of one micro-batch, all layers" if phase != "update" else "")
+        out += [*([BLANK] if out else []), Table([head, *cells], "lrrrrrl", title, head=True, spare=("count",))]
+    return out
 
 
 ROWS: dict[str, Callable[[TrainingEstimate], list[dict[str, Any]]]] = {"parts": part_rows, "ops": op_rows}
-LINES: dict[str, Callable[[TrainingEstimate], list[str]]] = {"parts": part_lines, "ops": op_lines}
+BLOCKS: dict[str, Callable[[TrainingEstimate], list[Block]]] = {"parts": part_blocks, "ops": op_blocks}
 
 
 def flops_json(e: TrainingEstimate) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def flops_json(e: TrainingEstimate) -> dict[str, Any]:
     return values
 
 
-def flops_text(e: TrainingEstimate) -> str:
+def flops_blocks(e: TrainingEstimate) -> list[Block]:
     """The same for people."""
     s = e.scenario
     rate = "the datasheet's peak" if s.efficiency.mode != "flat" else f"{float(s.efficiency.compute):g} of the peak"
@@ -91,5 +91,5 @@ def flops_text(e: TrainingEstimate) -> str:
         days = float(e.flops_gpu_hours) / float(e.gpus) / 24
         rows += [("steps", count(e.steps)), ("GPU-hours", f"{float(e.flops_gpu_hours):,.0f}"), ("days", count(days))]
     head = f"{s.model.name} on {count(e.gpus)} x {s.cluster.device.name}: FLOPs alone, at {rate}"
-    note = "No memory, communication, bubble, update: a bound, as tools that count FLOPs."
-    return "\n".join([head, *columns(rows, "lr"), note])
+    note = "No memory, communication, bubble or update: a bound, and what tools that count FLOPs alone print."
+    return [Say(head, "title"), Table(rows, "lr"), Say(note, "faint")]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rooflm.cli import render
+from rooflm.cli.console import working
+from rooflm.cli.examples import exemplified
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command, group
 from rooflm.cli.search_infer import infer_command
-from rooflm.units import gib
-from rooflm.units import text as units_text
 
 app = group("search", "The best split, batch and scheme under constraints.")
 
@@ -20,14 +19,13 @@ def train(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.search.training import search_train
 
     start = time.perf_counter()
-    found = search_train(model, **asked)
-    columns = RUN if asked.get("tokens") else TRAIN
-    command = _trainer(model, found, asked)
-    print(found_shown(found, columns, command, time.perf_counter() - start, shown["json"]))
+    with working("searching"):
+        found = search_train(model, **asked)
+    found_shown(found, _trainer(model, found, asked), time.perf_counter() - start, shown["json"])
 
 
-app.command("infer")(infer_command)
-app.command("train")(
+app.command("infer", cls=exemplified("search infer"))(infer_command)
+app.command("train", cls=exemplified("search train"))(
     command(
         "search train", ["search_train"], train, "Search every legal way to split a training step for the best one."
     )
@@ -48,21 +46,3 @@ def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     node = node_size(find_cluster(one["gpu"], one["cluster"])[0])
     fixed = {**one, "seq": given["seq"], "node": node, "gpus": found.best.outputs["gpus"], "batch": chosen["batch"]}
     return train_command(load_model(model), load_engine(one["engine"] or usual_engine("training")), chosen, fixed)
-
-
-TRAIN = (
-    ("step_time_s", "step", render.seconds),
-    ("mfu", "MFU", render.percent),
-    ("tokens_per_s_per_gpu", "tok/s/GPU", render.count),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
-"""The same of training."""
-RUN = (
-    *TRAIN[:2],
-    ("days", "days", render.count),
-    ("cost_usd", "USD", lambda v: units_text(float(v), "")),
-    ("gpu_hours", "GPU-h", lambda v: units_text(float(v), "")),
-    ("energy_j", "energy", lambda v: f"{float(v) / 3.6e12:.3g} GWh"),
-    TRAIN[3],
-)
-"""And of a run of so many tokens."""

@@ -6,21 +6,12 @@ import math
 import time
 from typing import Any
 
-from rooflm.cli import render
+from rooflm.cli.console import working
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import arguments
-from rooflm.units import gib
 
-INFER = (
-    ("ttft_s", "TTFT", render.seconds),
-    ("tpot_s", "TPOT", render.seconds),
-    ("output_tokens_per_s_per_gpu", "tok/s/GPU", render.count),
-    ("cost_usd_per_million_tokens", "USD/M", render.count),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
-"""Columns of the table of answers."""
 BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
@@ -38,10 +29,11 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if under_load and "batch" in asked:
         raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
     search = search_serve if under_load else search_infer
-    found = search(model, **{k: v for k, v in asked.items() if k not in alone})
+    with working("searching"):
+        found = search(model, **{k: v for k, v in asked.items() if k not in alone})
     command = served(model, found, asked, asked.get("spread"))
     note = LOAD_NOTE if under_load else BATCH_NOTE
-    print(found_shown(found, INFER, command, time.perf_counter() - start, shown["json"], note))
+    found_shown(found, command, time.perf_counter() - start, shown["json"], note)
 
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())

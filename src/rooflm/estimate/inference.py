@@ -29,6 +29,7 @@ from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.blocks import Block
 from rooflm.units import Num
 
 
@@ -79,6 +80,12 @@ class InferenceEstimate(Result):
             f"{shown(self.output_tokens_per_s)} tokens/s",
             verdict(self.memory, self.fits, self.reason),
         ]
+
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first; of arrays, in short."""
+        from rooflm.estimate import said
+
+        return said.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
 
     @figure
     def reason(self) -> Num:

@@ -1,4 +1,4 @@
-"""One kernel or one collective on a device: its time, what bounds it, and the share of the datasheet that it reaches."""
+"""One kernel or one collective on a device: its time, what bounds it, the share of the datasheet that it reaches."""
 
 from __future__ import annotations
 

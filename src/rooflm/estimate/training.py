@@ -38,6 +38,7 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.shown.blocks import Block
 from rooflm.units import Num
 
 
@@ -93,6 +94,12 @@ class TrainingEstimate(Result):
             f"MFU {shown(100 * self.mfu)} %",
             verdict(self.memory, self.fits, self.reason),
         ]
+
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first; of arrays, in short."""
+        from rooflm.estimate import said_training
+
+        return said_training.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
 
     @figure
     def reason(self) -> Num:

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from rooflm.api import infer, infer_grid
-from rooflm.plots.pictures import Bars, Lines, Scale, Series, Side
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.lines import Curve, Panel, panels
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale, Side
 from rooflm.works.study import FITTED, KEPT, Column, Study, Table, beside, compared, errors_of, published
 
 MODEL, CARD, ENGINE = "llama-2-13b", "rtx-3060-12gb", "hf-boxes"
@@ -161,27 +164,26 @@ def cards() -> Table:
     return Table("cards", "The same model on today's cards", columns, tuple(found), notes)
 
 
-def rows_picture(table: Table) -> Lines:
+def rows_picture(table: Table) -> Picture:
     """Tokens a second over the batch, measured and predicted, for three and for four boxes."""
-    panels = []
-    batches = tuple(sorted({int(r["batch"]) for r in table.rows}))
-    for boxes in (3, 4):
-        mine = {int(r["batch"]): r for r in table.rows if r["boxes"] == boxes}
-        series = tuple(
-            Series(name, np.array([mine[b][key] if b in mine else np.nan for b in batches], dtype=float))
-            for name, key in (("measured", "published"), ("predicted", "ours"))
-        )
-        panels.append((f"{boxes} boxes", series))
-    return Lines("Llama-2 13B over boxes of one RTX 3060, 1 Gb/s", Side("batch (sequences)", batches),
-                 Scale("output tokens per second"), tuple(panels))  # fmt: skip
+    made, scale = [], Scale("output tokens per second")
+    for boxes, output in ((3, 128), (4, 256), (4, 220)):
+        mine = [r for r in table.rows if (r["boxes"], r["output"]) == (boxes, output)]
+        x = tuple(int(r["batch"]) for r in mine)
+        curves = (Curve("predicted", np.array([r["ours"] for r in mine]), x),
+                  Curve("measured", np.array([r["published"] for r in mine]), x, dots=True))  # fmt: skip
+        made.append(Panel(f"{boxes} boxes, {output} tokens out", scale, curves))
+    batches = tuple(range(max(int(r["batch"]) for r in table.rows) + 1))
+    return panels("Llama-2 13B over boxes of one RTX 3060", Side("batch (sequences)", batches), made,
+                  "1 Gb/s Ethernet; only the rows of three boxes took part in a fit")  # fmt: skip
 
 
-def scaling_picture(table: Table) -> Bars:
+def scaling_picture(table: Table) -> Picture:
     """Tokens a second a dollar by engine and boxes."""
-    labels = tuple(f"{r['boxes']} boxes\n{r['engine']}" for r in table.rows)
-    return Bars("Llama-2 13B over boxes of one RTX 3060: throughput a dollar of cards", labels,
-                Scale("tokens per second per 1000 USD"),
-                {"tokens": np.array([1e3 * r["per"] for r in table.rows])})  # fmt: skip
+    made = [Bar(f"{r['boxes']} boxes", {"predicted": 1e3 * r["per"]}, r["engine"]) for r in table.rows]
+    return bars("Llama-2 13B over boxes of one RTX 3060: throughput a dollar of cards",
+                Scale("tokens per second per 1000 USD"), made,
+                "at the largest batch that fits, at most 256")  # fmt: skip
 
 
 def study() -> Study:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import infer_grid
-from rooflm.plots.pictures import Bars, Lines, Scale, Series, Side
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.lines import Curve, lines
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale, Side
 from rooflm.works.study import KEPT, Column, Study, Table, beside, compared, errors_of, published
 
 if TYPE_CHECKING:
@@ -115,25 +118,23 @@ def findings_table() -> Table:
     return Table("findings", "What the abstract says, and what comes out", columns, tuple(rows), notes)
 
 
-def sent_picture() -> Lines:
+def sent_picture() -> Picture:
     """Bytes a request over the batch."""
     values = sent(grid(*MACHINES[0]))[0] / 1e9
-    series = tuple(Series(f"{s} parallel", values[j]) for j, s in enumerate(STRATEGIES))
+    curves = [Curve(f"{s} parallel", values[j]) for j, s in enumerate(STRATEGIES)]
     title = f"{MACHINES[0][0]} over {GPUS} GPUs: sent by one GPU for a request"
-    return Lines(title, Side("batch (sequences)", BATCHES), Scale("GB", log=True), (("", series),))
+    return lines(title, Side("batch (sequences)", BATCHES),
+                 Scale("sent (GB)", log=True), curves)  # fmt: skip
 
 
-def time_picture() -> Bars:
+def time_picture() -> Picture:
     """Seconds of a request at batch 8 by split and kernels."""
-    labels, values = [], []
+    made = []
     for model, gpu in MACHINES:
         time = ordered(grid(model, gpu), "latency_s")[:, :, BATCHES.index(8)]
-        for i, fusion in enumerate(KERNELS):
-            for j, strategy in enumerate(STRATEGIES):
-                labels.append(f"{model}\n{strategy}\n{fusion}")
-                values.append(float(time[i, j]))
-    return Bars("A request at batch 8 over four GPUs, by split and kernels", tuple(labels), Scale("seconds"),
-                {"request": np.array(values)})  # fmt: skip
+        made += [Bar(f"{strategy}, {fusion}", {"predicted": float(time[i, j])}, f"{model}, {gpu.split('-')[0]}")
+                 for j, strategy in enumerate(STRATEGIES) for i, fusion in enumerate(KERNELS)]  # fmt: skip
+    return bars("A request at batch 8 over four GPUs, by split and kernels", Scale("seconds"), made)
 
 
 def study() -> Study:
