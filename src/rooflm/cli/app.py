@@ -21,6 +21,7 @@ PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to tru
 COMMANDS = {
     "infer": ("predict:infer_command", PREDICT),
     "train": ("predict:train_command", PREDICT),
+    "predict": ("kernel:app", PREDICT),
     "serve": ("serve:serve_command", PREDICT),
     "search": ("search:app", CHOOSE),
     "explore": ("explore:app", CHOOSE),
