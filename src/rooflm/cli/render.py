@@ -102,6 +102,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     }  # fmt: skip
     values = e.values()
     values["reason"] = str(e.reason)
+    values["bound"] = {k: str(v) for k, v in e.bound.items()}
     return {
         **values,
         "convention": e.convention,

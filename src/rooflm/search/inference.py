@@ -129,7 +129,9 @@ def search_infer(
     request = build_inference(model=model, gpu=first, batch=1, alone=False, **one)
     names = [(e, q) for e in listed(engine, (None,)) for q in listed(quant, (None,))]
     pairs = [{**one, "engine": e, "quant": q} for e, q in names]
-    able = [runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs]
+    able = [
+        runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs
+    ]
     refuse_none(any(kept for kept, _ in able), (why for _, why in able))
     for axis in free:
         if "." in axis.name:

@@ -327,7 +327,10 @@ def search_serve(
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
-    assumed = (*build_inference(batch=1, alone=False, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
+    assumed = (
+        *build_inference(batch=1, alone=False, **nest(first)).assumed,
+        f"lengths {spread[0]:g} to {spread[1]:g} of these",
+    )
     answer = search(task, on, assumed=assumed)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)

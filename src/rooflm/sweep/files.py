@@ -20,11 +20,21 @@ from rooflm.sweep.axes import column_name
 FORMATS = ("csv", "parquet", "nc", "json")
 
 
+def needs_netcdf() -> None:
+    """RooflmError where netCDF files cannot be written."""
+    try:
+        import h5netcdf  # noqa: F401
+    except ImportError:
+        raise RooflmError("netCDF files need h5netcdf: pip install 'rooflm[nc]'") from None
+
+
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
     target = Path(path).expanduser()
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
+    if target.suffix.lower() == ".nc":
+        needs_netcdf()
     folder = target.parent
     if not folder.is_dir():
         raise RooflmError(f"{option} is {path!r}, but the folder {str(folder)!r} does not exist")
@@ -47,6 +57,11 @@ def write_whole(path: Path, write: Callable[[str], None]) -> None:
         raise RooflmError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def save_text(path: Path, text: str) -> None:
+    """A text to a file, whole or not at all."""
+    write_whole(path, lambda name: _text(name, text))
 
 
 def table(columns: Mapping[str, list[Any]]) -> str:
