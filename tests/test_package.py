@@ -50,7 +50,8 @@ def test_wheel_and_sdist_pass_the_checks_of_an_index(built: Path) -> None:
 
 def test_the_sdist_can_be_built_from(built: Path) -> None:
     sdist = next(built.glob("*.tar.gz"))
-    inside = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "LICENSE", "CITATION.cff", "scripts/test", "tests/test_package.py"} <= inside
     assert sdist.stat().st_size < 25e6
 

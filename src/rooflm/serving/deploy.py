@@ -17,7 +17,17 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
-from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan, whose_constants
+from rooflm.estimate.results import (
+    Answer,
+    bands_around,
+    frame,
+    headline,
+    pictures,
+    plain,
+    shown,
+    timespan,
+    whose_constants,
+)
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -158,6 +168,10 @@ class Served(Answer):
         from rooflm.serving import said
 
         return said.blocks(self, self.values())
+
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """Requests and KV memory over time; path: write it there too."""
+        return pictures().load(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of --json in plain Python values."""
