@@ -15,8 +15,8 @@ from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
 from rooflm.cli import validate as validate_command
+from rooflm.cli.guard import guarded, heed
 from rooflm.cli.options import bare, group
-from rooflm.errors import RooflmError
 from rooflm.version import __version__
 
 app = group("rooflm", "Predict and measure the performance of large language models.")
@@ -53,32 +53,12 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status (0, or 2 for bad input). Errors go to standard error."""
+    """Run the command line; returns the exit status (see `guard`). Errors go to standard error."""
     warnings.showwarning = _warn
-    try:
-        ended = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
-    except RooflmError as error:
-        print(f"rooflm: {error}", file=sys.stderr)
-        return 2
-    except typer.Exit as stop:
-        return stop.exit_code
-    except typer.Abort:
-        return 130
-    except KeyboardInterrupt:
-        print("rooflm: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except Exception as error:
-        usage = getattr(error, "format_message", None)
-        if usage is None:
-            raise
-        print(f"rooflm: {' '.join(usage().split())}", file=sys.stderr)
-        return 2
-    return ended if isinstance(ended, int) else 0  # typer gives back the status of what was interrupted
+    return guarded(lambda: app(args=list(arguments) if arguments is not None else None, standalone_mode=False))
 
 
 def run() -> None:
     """Entry point of the `rooflm` script."""
+    heed()
     raise SystemExit(main())

@@ -33,7 +33,7 @@ def compare(
     """Predict every measured case; errors by metric, strategy and model."""
     from rooflm.measure.figures import coordinates
     from rooflm.measure.plot import FORMATS, draw
-    from rooflm.sweep.files import check_target, table, write_whole
+    from rooflm.sweep.files import check_target, table, write_text
     from rooflm.tools import compare as paired
 
     if out:
@@ -50,7 +50,7 @@ def compare(
         cells: dict[str, list[Any]] = {"case": [p.case.label for p in pairs], "key": [p.case.key for p in pairs],
                  "metric": [p.metric for p in pairs], "measured": [p.measured for p in pairs],
                  "predicted": [p.predicted for p in pairs]}  # fmt: skip
-        write_whole(check_target(out, ("csv",)), lambda name: _save(name, table(cells)))
+        write_text(check_target(out, ("csv",)), table(cells))
         print(f"rooflm: wrote {out}", file=sys.stderr)
     if plot:
         draw(pairs, plot)
@@ -62,12 +62,6 @@ def compare(
         print(dumps({"pairs": listed, **{f"by_{k}": v for k, v in figures.items()}}))
         return
     print("\n".join(report(pairs, figures)))
-
-
-def _save(name: str, text: str) -> None:
-    from pathlib import Path
-
-    Path(name).write_text(text, encoding="utf-8")
 
 
 def errors(pairs: list[Any], by: Callable[[Any], str]) -> dict[str, dict[str, Any]]:

@@ -75,7 +75,7 @@ def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, 
     """Write, then print."""
     from rooflm.cli.render import dumps
     from rooflm.estimate.results import plain
-    from rooflm.sweep.files import check_target, write_whole
+    from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
     values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
@@ -86,12 +86,7 @@ def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, 
             if target.suffix == ".json"
             else csv_text({k: v.tolist() for k, v in table.items()})
         )
-
-        def write(name: str) -> None:
-            with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - a temporary name is text
-                file.write(body)
-
-        write_whole(target, write)
+        write_text(target, body)
     print(dumps(values) if as_json else "\n".join(text))
 
 

@@ -8,6 +8,8 @@ from rooflm.cli import streams
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
+from rooflm.sweep.axes import size_of
+from rooflm.sweep.grid import spelled_out
 
 
 def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -33,6 +35,10 @@ def train(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     predict(TRAIN, {"model": model, **asked}, shown, written)
 
 
+USUAL = 100
+"""About so many outputs has a point of which none are named."""
+
+
 def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
     """A point or a grid to where it was asked for. written: an estimate to the values of --json and its text."""
     axes, _, outputs = task.request(arguments)
@@ -42,6 +48,8 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
         for name in ("sensitivity", "ops"):
             if shown.get(name):
                 raise RooflmError(f"--{name} is for a single prediction: leave out the lists")
+        if not out or out.endswith(".json"):
+            spelled_out(size_of(axes), len(outputs) if outputs else USUAL, "a table" if not json_ else "JSON")
         if out and streams.wanted(out, axes):
             print(streams.run(task.stream, arguments, out, axes, json_))
             return

@@ -7,7 +7,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from rooflm.cli import render
+from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.units import text
@@ -36,6 +39,10 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     values = served.values()
     if found is not None:
         values["found"] = {find: found.load, "broken_above": list(found.broken)}
+    if served.run.interrupted:
+        print("rooflm: interrupted: these numbers are of what was done until then; no file is written", file=sys.stderr)
+        print(render.dumps(clean(values)) if shown["json"] else serve_text(model, served, values))
+        raise typer.Exit(INTERRUPTED)
     if shown["out"]:
         write_table(shown["out"], served)
     if shown["plot"]:
@@ -110,7 +117,7 @@ def check_files(out: str | None, plot: str | None) -> None:
 
 def write_table(path: str, served: Served) -> None:
     """The per-request table to a file."""
-    from rooflm.sweep.files import check_target, table, write_whole
+    from rooflm.sweep.files import check_target, table, write_text, write_whole
 
     target = check_target(path, ("csv", "parquet", "json"))
     columns = {k: v.tolist() for k, v in served.table._asdict().items()}
@@ -119,20 +126,14 @@ def write_table(path: str, served: Served) -> None:
         for k, v in columns.items()
     }
     kind = target.suffix.lower()
-
-    def write(name: str) -> None:
-        if kind == ".parquet":
-            try:
-                import pandas as pd
-            except ImportError:
-                raise RooflmError("parquet needs pandas and pyarrow: pip install 'rooflm[parquet]'") from None
-            pd.DataFrame(columns).to_parquet(name, index=False)
-            return
-        body = table(columns) if kind == ".csv" else render.dumps(clean(columns))
-        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 (a temporary file's name)
-            file.write(body)
-
-    write_whole(target, write)
+    if kind != ".parquet":
+        write_text(target, table(columns) if kind == ".csv" else render.dumps(clean(columns)))
+        return
+    try:
+        import pandas as pd
+    except ImportError:
+        raise RooflmError("parquet needs pandas and pyarrow: pip install 'rooflm[parquet]'") from None
+    write_whole(target, lambda name: pd.DataFrame(columns).to_parquet(name, index=False))
 
 
 def draw(path: str, served: Served) -> None:

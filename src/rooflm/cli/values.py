@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -18,8 +19,7 @@ def _number(text: str) -> int | float | None:
         value = float(text)
     except ValueError:
         return None
-    whole = text.strip().lstrip("+-").isdigit()
-    return int(value) if whole else value
+    return int(value) if math.isfinite(value) and text.strip().lstrip("+-").isdigit() else value
 
 
 def expand_range(text: str, field: str) -> list[int | float]:
@@ -88,9 +88,10 @@ def amounts(text: str | None, field: str) -> Any:
     for piece in text.split(","):
         match = _AMOUNT.fullmatch(piece.strip())
         plain_number = _number(piece.strip())
-        if plain_number is None and match is None:
+        size = plain_number if match is None else _number(match[1])
+        if size is None:
             raise RooflmError(f"{field} is {text!r}, but it must be a number such as 300B or 1.4T")
-        values.append(plain_number if match is None else float(match[1]) * _SCALE[match[2].lower()])
+        values.append(size if match is None else float(size) * _SCALE[match[2].lower()])
     return values if len(values) > 1 else values[0]
 
 

@@ -180,6 +180,13 @@ class Served(Answer):
         return out | {"assumed": list(self.assumed), "warnings": list(self.warnings)}
 
 
+def whole(served: Served) -> Served:
+    """A run that came to its end; KeyboardInterrupt again where Ctrl-C cut it short, for who goes by its numbers."""
+    if served.run.interrupted:
+        raise KeyboardInterrupt
+    return served
+
+
 def agrees(served: Served, within: float = 0.25) -> bool:
     """True when steady state and simulation give the same TPOT and TTFT to within a quarter."""
     s, v = served.steady, served.summary.values
@@ -234,12 +241,12 @@ def make_requests(
                 raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
             speed = rate / (own * copies)
         found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
-        return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
-    if rate is not None:
+    elif rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    workload.lasting(found)
     return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 
 
