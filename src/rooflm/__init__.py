@@ -37,7 +37,7 @@ _HOMES = {
     "load_cluster": "catalogue.devices",
     "load_device": "catalogue.devices",
     "load_engine": "catalogue.engines",
-    "load_model": "catalogue.models",
+    "load_model": "checkpoints.load",
     "measure": "tools",
     "plot": "",
     "scenario": "api",
@@ -103,8 +103,8 @@ if TYPE_CHECKING:
     from rooflm.catalogue.engines import load_engine
     from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
-    from rooflm.catalogue.models import load_model
     from rooflm.catalogue.quant import Quant
+    from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
     from rooflm.estimate.training import TrainingEstimate

@@ -6,6 +6,7 @@ quantiphy does the parsing of decimal prefixes; the binary ones (GiB) are handle
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -29,8 +30,24 @@ _UNITS = {
     "w": ("W",),
     "usd/h": ("USD/h", "$/h"),
     "j": ("J",),
+    "usd": ("USD", "$"),
     "m2": ("m2", "m²"),
 }
+
+
+_TIMES = {
+    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "days": 86400.0, "weeks": 604800.0,
+}  # fmt: skip
+"""Units of time and their seconds: m is a minute."""
+_SAME = {
+    "s": {k: (k, v) for k, v in _TIMES.items()},
+    "bytes/s": {unit: ("B/s", 1 / 8) for unit in ("b/s", "bit/s", "bits/s", "bps")},
+    "j": {"Wh": ("J", 3600.0)},
+}
+"""Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+_LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
 @lru_cache(maxsize=4096)
@@ -38,30 +55,102 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     """Read a quantity written as text; the result is SI.
 
     `unit` is a key of the unit table ("bytes", "bytes/s", "flop/s", "s", "hz", "w", "usd/h"). A bare number is
-    taken as SI already. Bits are refused: write bytes. Raises RooflmError naming the field, the text and the rule.
+    taken as SI already. Bits a second are an eighth of bytes; m is a minute, h an hour, d a day of seconds. Raises
+    RooflmError naming the field, the text and the rule.
 
-    >>> parse("3.35 TB/s", "bytes/s")
-    3350000000000.0
+    >>> parse("3.35 TB/s", "bytes/s"), parse("400 Gb/s", "bytes/s")
+    (3350000000000.0, 50000000000.0)
     >>> parse("80 GiB", "bytes") == 80 * 2**30
     True
-    >>> parse("500 ms", "s")
-    0.5
+    >>> parse("500 ms", "s"), parse("30m", "s"), parse("20000 h", "s"), parse("20 GWh", "j")
+    (0.5, 1800.0, 72000000.0, 72000000000000.0)
     """
     from quantiphy import InvalidNumber, Quantity
 
     accepted = _UNITS[unit]
     example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
     rule = f"write a quantity such as {example.get(unit, '1.5 k' + accepted[0])!r}"
+    plain = text.strip().replace("µ", "u")
+    time = _NUMBER.fullmatch(plain) if unit == "s" else None
+    times = 1.0
+    if time is not None and _TIMES.get(time[2], 0) >= 60:
+        plain, times = time[1], _TIMES[time[2]]
+    elif unit != "s":
+        plain, times = _standing(plain, unit)
     try:
-        quantity = Quantity(text.strip().replace("µ", "u"), binary=True)
+        quantity = Quantity(plain, binary=True)
     except (InvalidNumber, ValueError) as error:
         raise RooflmError(f"{field} is {text!r}, which is not a quantity: {rule}") from error
-    value = float(quantity)
+    value = float(quantity) * times
     if quantity.units not in ("", *accepted):
         raise RooflmError(f"{field} is {text!r}, but its unit must be {accepted[0]}: {rule}")
     if not math.isfinite(value):
         raise RooflmError(f"{field} is {text!r}, but it must be finite: {rule}")
     return value
+
+
+def _standing(text: str, unit: str) -> tuple[str, float]:
+    """A text with the unit that stands for its own, and how many of them that is.
+
+    >>> _standing("2.5 Gb/s", "bytes/s"), _standing("$1,000", "usd")
+    (('2.5 GB/s', 0.125), ('1000', 1.0))
+    """
+    if unit.startswith("usd"):
+        return text.replace("$", "").replace(",", ""), 1.0
+    for own, (other, times) in _SAME.get(unit, {}).items():
+        if text.endswith(own):
+            return text.removesuffix(own) + other, times
+    return text, 1.0
+
+
+def amount(text: str, unit: str = "", field: str = "value") -> int | float:
+    """A number as a person writes it, in the unit of its argument: a count may end in k, M, B or T (powers of ten), a
+    length in tokens in k or M (powers of 1024, as contexts are named), a rate in /s, /min or /h, a share in %; days,
+    hours and every unit of `parse` alike. A whole number stays one.
+
+    >>> amount("8k", "tokens"), amount("128K", "tokens"), amount("1M", "tokens"), amount("300B"), amount("1e12")
+    (8192, 131072, 1048576, 300000000000, 1000000000000.0)
+    >>> amount("2.5", "d"), amount("3 weeks", "d"), amount("120/min", "1/s"), amount("10%"), amount("20 GWh", "J")
+    (2.5, 21.0, 2.0, 0.1, 72000000000000.0)
+    """
+    plain = text.strip().replace("_", "")
+    try:
+        return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
+    except ValueError:
+        pass
+    match = _NUMBER.fullmatch(plain)
+    known = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
+    if known:
+        return (
+            parse(plain, known, field) if unit != "USD" or not match or not match[2] else _scaled(plain, match, field)
+        )
+    if match is None:
+        raise RooflmError(
+            f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}"
+        )
+    ending = match[2].strip()
+    if unit in ("d", "h") and ending in _TIMES and not (unit == "h" and ending == "m"):
+        return float(match[1]) * _TIMES[ending] / _TIMES[unit]
+    if unit == "1/s" and ending.startswith("/") and ending[1:] in _TIMES:
+        return float(match[1]) / _TIMES[ending[1:]]
+    if ending == "%":
+        return float(match[1]) / 100
+    return _scaled(plain, match, field, unit)
+
+
+_EXAMPLES = {"tokens": " of tokens such as 512, 8k or 128K", "1/s": " such as 2.5 or 120/min", "s": " such as 500ms"}
+
+
+def _scaled(text: str, match: re.Match[str], field: str, unit: str = "") -> int | float:
+    """A number that ends in k, M, B or T."""
+    ending = match[2].strip().lower().removesuffix("tokens").strip()
+    scale = {"k": 2.0**10, "m": 2.0**20}.get(ending) if unit == "tokens" else None
+    scale = scale or _LARGE.get(ending) or (1.0 if not ending else None)
+    if scale is None:
+        example = _EXAMPLES.get(unit, " such as 64, 8k or 1.5M")
+        raise RooflmError(f"{field} is {text!r}, but it must be a number{example}")
+    value = float(match[1]) * scale
+    return int(value) if value.is_integer() else value
 
 
 _PREFIX = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}

@@ -10,6 +10,7 @@ import signal
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,14 @@ SIGNED = ("power", "margin", "growth", "bias", "sensitivity", "priority")
 
 class Silent(BaseException):
     """Nothing was said within the limit."""
+
+
+@contextlib.contextmanager
+def told_once() -> Iterator[None]:
+    """Warnings are told as on a command line, never raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield
 
 
 class Ran(NamedTuple):
@@ -90,7 +99,7 @@ def judged(line: Sequence[str], limit: float = LIMIT, files: Mapping[str, bytes]
     out, err = io.StringIO(), io.StringIO()
     start, status, fault = time.perf_counter(), -1, ""
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), limited(limit):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), told_once(), limited(limit):
             status = main(arguments)
     except Silent:
         fault = "" if "rooflm:" in err.getvalue() else f"silent for {limit:g} s"

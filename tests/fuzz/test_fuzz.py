@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from pathlib import Path
 
 import pytest
@@ -27,9 +26,7 @@ def test_an_answer_or_a_sentence(kind: str) -> None:
     @given(INPUTS[kind])
     def drawn(one: Input) -> None:
         line, files = one
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ran = judged(line, files=files)
+        ran = judged(line, files=files)
         assert not ran.fault, f"{shlex.join(line)}: {ran.fault}"
 
     drawn()

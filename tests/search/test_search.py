@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import rooflm
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.search.inference import search_infer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rooflm
 from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.search.search import SearchResult

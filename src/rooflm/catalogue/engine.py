@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.fields import About, abouts, flag, number, share, word
 from rooflm.units import Num
 
@@ -74,6 +75,12 @@ class Kernels:
     all_reduce: str = word(
         "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
     )
+    vectorised: bool = flag(
+        False, "its norms, activations and rotary embeddings load and store whole vectors, and stream as sums do"
+    )
+    reduce_norm: Num = number(
+        0.0, "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it", "bytes"
+    )
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
         0.0,
@@ -108,6 +115,9 @@ class Kernels:
         whole=True,
     )
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    own_files: bool = flag(
+        False, "reads files of its own format, in which what a checkpoint of 4-bit experts leaves wide has 8.5 bits"
+    )
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     convert: Num = number(
         0.0, "bytes moved a value between fp32 activations and the 16-bit operands and results of a product", "bytes"
@@ -296,6 +306,9 @@ class Command:
     attention_dp_file: str = word("", "the same as a line of the file of options")
     attention_tp: bool = flag(True, "such ranks may be tensor groups")
     batch: str = word("", "most sequences at a time")
+    batch_env: str = word("", "the same in its environment")
+    length_env: str = word("", "longest sequence, in its environment")
+    kv8_env: str = word("", "an 8-bit cache, in its environment")
     length: str = word("", "longest sequence")
     whole: str = word("", "prompts go in whole")
     budget: str = word("", "tokens of a pass")
@@ -306,6 +319,7 @@ class Command:
     kv8: str = word("", "an 8-bit cache")
     kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
     file: str = word("", "the file of options")
+    after: str = word("", "what loads the model once the server runs")
 
 
 @dataclass(frozen=True)
@@ -319,6 +333,10 @@ class Engine:
     phase: str = word("inference", "what it does", ("inference", "training"))
     family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
+    doubt: Num = number(
+        1.0, "power by which its error bands are widened, where its row is documented behaviour and nothing was fitted",
+        low=1.0, high=10.0,
+    )
     kernels: Kernels = Kernels()
     host: Host = Host()
     room: Room = Room()
@@ -326,6 +344,7 @@ class Engine:
     habits: Habits = Habits()
     overlaps: Overlaps = Overlaps()
     factors: Factors = Factors()
+    abilities: Abilities = Abilities()
     server: ServerOptions = ServerOptions()
     command: Command = Command()
     residuals: Residuals | None = None
@@ -363,7 +382,7 @@ class Engine:
 
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
-    "factors": Factors,
+    "factors": Factors, "abilities": Abilities,
 }  # fmt: skip
 PLACES: dict[str, str] = {
     **{name: name for name in abouts(Engine)},

@@ -23,6 +23,8 @@ LARGEST = {"toml": 16 * MIB, "json": 512 * MIB, "csv": 1024 * MIB}
 """Most bytes of a file, by its format: a description is small, a trace may be long."""
 DEEPEST = 64
 """Most tables and lists within each other."""
+MOST = 30_000_000
+"""Most tables and lists in all."""
 WIDEST = 10**6
 """Most characters of one cell of a csv file."""
 
@@ -143,8 +145,11 @@ def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]
 
 def shallow(found: Any, label: str) -> Any:
     """What was read, if it is not nested too deep and its numbers are numbers of a computer; RooflmError otherwise."""
-    level = [found]
+    level, seen = [found], 0
     for _ in range(DEEPEST):
+        seen += len(level)
+        if seen > MOST:  # a YAML file of few lines may stand for billions of lists
+            raise RooflmError(f"{label}: more than {MOST:,} tables and lists")
         below: list[Any] = []
         for node in level:
             inside = node.values() if isinstance(node, dict) else node

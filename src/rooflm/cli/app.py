@@ -14,6 +14,7 @@ from rooflm.cli import explore as explore_command
 from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
+from rooflm.cli import study as study_command
 from rooflm.cli import validate as validate_command
 from rooflm.cli.guard import guarded, heed
 from rooflm.cli.options import bare, group
@@ -25,6 +26,7 @@ app.command("train")(predict.train_command)
 app.command("validate")(validate_command.validate)
 app.add_typer(explore_command.app, name="explore")
 app.add_typer(search_command.app, name="search")
+app.command("study")(study_command.study)
 app.command("measure")(measure_command.measure)
 app.command("compare")(compare_command.compare)
 app.command("calibrate")(calibrate_command.calibrate)

@@ -10,7 +10,7 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.cli import render
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import gib, text
@@ -205,6 +205,10 @@ def _show_engine(name: str) -> list[str]:
     return lines
 
 
+LONG = 40
+"""Characters of a value above which its meaning stands below it."""
+
+
 def _described(part: Any) -> list[str]:
     """The described fields of a dataclass: value with its unit, and what it means."""
     import textwrap
@@ -219,6 +223,10 @@ def _described(part: Any) -> list[str]:
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
+        if len(str(value)) > LONG:
+            lines += textwrap.wrap(f"{field:18} {value}", render.WIDTH, initial_indent="  ",
+                                   subsequent_indent=" " * 21)  # fmt: skip
+            value, field = " ", ""  # the meaning below it
         first = f"  {field:18} {value or '-'!s:11} "
         lines += textwrap.wrap(about.meaning, render.WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
     return lines

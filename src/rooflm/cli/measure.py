@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflm.cli.render import columns, dumps
-from rooflm.cli.values import numbers, texts
+from rooflm.scenario.written import numbers, texts
 from rooflm.units import text as quantity
 
 SHOWN = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "output_tokens_per_s", "memory_bytes", "prefill_comm_bytes",
@@ -77,9 +77,9 @@ def measure(
                timeout=timeout, progress=tell, left_out=skipped, **given)  # fmt: skip
     if plot:
         from rooflm.measure.figures import as_grid
-        from rooflm.plots.choose import plot_grid
+        from rooflm.plots.choose import grid_picture
 
-        plot_grid(as_grid(mine, task), plot, plot_kind, plot_value or _drawn(task))
+        grid_picture(as_grid(mine, task), plot_kind, plot_value or _drawn(task)).save(plot)
     if out:
         print(f"rooflm: wrote {out}", file=sys.stderr)
     if json_:

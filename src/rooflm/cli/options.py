@@ -8,126 +8,29 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from rooflm.cli import values
-from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments
-from rooflm.units import parse
+from rooflm.scenario.arguments import INFER, TRAIN, Argument, arguments
+from rooflm.scenario.files import arguments_of, read_table
+from rooflm.scenario.written import READ, as_it_is, texts
 
 
 class Written(NamedTuple):
-    """How a kind of argument is written on the command line. type: typer's; read: text and name to the value."""
+    """How a kind of argument is written on the command line. type: typer's."""
 
-    type: Any
-    read: Callable[[Any, str], Any]
+    type: Any = str
     metavar: str | None = None
 
 
-def seconds(text: str, name: str) -> float:
-    """Seconds of "500ms"."""
-    return parse(text, "s", f"--{name.replace('_', '-')}")
-
-
-def amount(text: str, name: str) -> float:
-    """One number that may end in k, M, B or T, such as 2M."""
-    value = values.amounts(text, name)
-    if isinstance(value, list):
-        raise RooflmError(f"{name} is {text!r}, but it must be one number")
-    return float(value)
-
-
-def joules(text: str, name: str) -> float:
-    """Joules of "20GWh" or "70TJ".
-
-    >>> joules("2kWh", "energy"), joules("1GJ", "energy")
-    (7200000.0, 1000000000.0)
-    """
-    if text.strip().endswith("Wh"):
-        return 3600 * parse(text.strip().removesuffix("h"), "w", f"--{name}")
-    return parse(text, "j", f"--{name}")
-
-
-def share(text: str, name: str) -> float:
-    """A share written as 0.1 or 10%.
-
-    >>> share("10%", "memory_margin"), share("0.1", "memory_margin")
-    (0.1, 0.1)
-    """
-    number = values.numbers(text.strip().removesuffix("%"), name)
-    if isinstance(number, list):
-        raise RooflmError(f"{name} is {text!r}, but it must be one share, such as 0.1 or 10%")
-    return float(number) / (100 if text.strip().endswith("%") else 1)
-
-
-def budgets(text: str, name: str) -> Any:
-    """Token budgets: numbers, a list or a range; off is infinity.
-
-    >>> budgets("512..2048*2,off", "token_budget"), budgets("8192", "token_budget")
-    ([512, 1024, 2048, inf], 8192)
-    """
-    pieces = [p.strip() for p in text.split(",")]
-    sizes = values.numbers(",".join(p for p in pieces if p != "off"), name) if set(pieces) != {"off"} else []
-    listed = sizes if isinstance(sizes, list) else [sizes]
-    if any(not (n >= 1 and n == int(n)) for n in listed):
-        raise RooflmError(f"{name} is {text!r}, but it must be whole numbers of tokens of at least 1, or off")
-    listed = [*listed, *([float("inf")] if "off" in pieces else [])]
-    return listed if len(listed) > 1 else listed[0]
-
-
-def spread(text: str, name: str) -> tuple[float, float]:
-    """ "0.8,1" as (0.8, 1.0); one number is the low end.
-
-    >>> spread("0.8,1", "spread"), spread("0.5", "spread")
-    ((0.8, 1.0), (0.5, 1.0))
-    """
-    try:
-        numbers = [float(p) for p in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
-        raise RooflmError(f"{name} is {text!r}, but it must be LOW,HIGH such as 0.8,1")
-    return numbers[0], numbers[1] if len(numbers) == 2 else max(1.0, numbers[0])
-
-
-def stage(text: str, name: str) -> Any:
-    """ZeRO stages as numbers, `fsdp` and the like as names."""
-    if not all(piece.strip().isdigit() for piece in text.split(",")):
-        return values.texts(text)
-    return values.numbers(text, name)
-
-
-def _as_is(value: Any, _: str) -> Any:
-    return value
-
-
-ROWS = ("device", "cluster", "engine", "scheme")
-"""Kinds whose text is the name of a row."""
 WRITTEN = {
-    "numbers": Written(str, values.numbers),
-    "amounts": Written(str, values.amounts),
-    "amount": Written(str, amount),
-    "names": Written(str, lambda text, _: values.texts(text)),
-    "joined": Written(str, _as_is),
-    **{f"{row}s": Written(str, lambda text, _: values.texts(text)) for row in ROWS},
-    **{row: Written(str, _as_is) for row in ROWS},
-    "factors": Written(str, lambda text, _: values.efficiency_text(text)),
-    "stage": Written(str, stage),
-    "switch": Written(bool, _as_is),
-    "flag": Written(bool, _as_is),
-    "text": Written(str, _as_is),
-    "file": Written(str, _as_is, "FILE"),
-    "count": Written(int, _as_is),
-    "number": Written(float, _as_is),
-    "seconds": Written(str, seconds),
-    "joules": Written(str, joules),
-    "share": Written(str, share),
-    "budgets": Written(str, budgets),
-    "spread": Written(str, spread),
-    "sets": Written(list[str], lambda pairs, _: values.assignments(pairs), "PATH=VALUE"),
-    "zips": Written(list[str], lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups], "A,B"),
-    "listed": Written(str, lambda text, _: [name.strip() for name in text.split(",")]),
-    "pairs": Written(list[str], _as_is, "NAME=VALUE"),
+    "switch": Written(bool),
+    "flag": Written(bool),
+    "file": Written(str, "FILE"),
+    "count": Written(str, "INTEGER"),
+    "number": Written(str, "NUMBER"),
+    "sets": Written(list[str], "PATH=VALUE"),
+    "zips": Written(list[str], "A,B"),
+    "pairs": Written(list[str], "NAME=VALUE"),
 }
-"""Kind of argument -> how it is written."""
+"""Kinds of argument that typer does not take as one text, and what help calls a value."""
 
 SHELL = (
     Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
@@ -148,7 +51,7 @@ SHELL = (
 )  # fmt: skip
 """What a command alone has: how its answer is shown, and where it goes."""
 
-MODEL = "Name, Hugging Face id, config.json or .toml"
+MODEL = "Name, Hugging Face id, config.json, .gguf, or a scenario file (.toml, .yaml, .csv)"
 
 
 def rows_of(command: str, calls: Iterable[str]) -> dict[str, Argument]:
@@ -161,7 +64,7 @@ def rows_of(command: str, calls: Iterable[str]) -> dict[str, Argument]:
 
 def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
     """The option of an argument as typer reads it. unset: without its default, so that one can tell it was given."""
-    kind = WRITTEN[a.kind]
+    kind = WRITTEN.get(a.kind, Written())
     default = None if unset else a.default
     if a.kind == "flag":
         return inspect.Parameter(
@@ -197,23 +100,35 @@ def command(
     rows = rows_of(name, calls)
     bare = set(unset)
 
-    def call(model: str, **given: Any) -> None:
+    def call(model: str, context: typer.Context | None = None, **given: Any) -> None:
         read = {
-            a.name: given[a.name] if given[a.name] is None else WRITTEN[a.kind].read(given[a.name], a.name)
+            a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
         }
+        table = read_table(model)
+        if table is not None:
+            filled = arguments_of(model, table, rows)
+            model = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
+            read |= {k: v for k, v in filled.items() if not on_the_line(context, k)}
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
-        run(values.texts(model) if axes else model, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
+        run(texts(model) if axes else model, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
     help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
     first = inspect.Parameter(
         "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, typer.Argument(help=help_)]
     )
-    options = [parameter(a, a.name in bare) for a in rows.values()]
-    call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (first, *options)}
+    line = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
+    parameters = [first, line, *(parameter(a, a.name in bare) for a in rows.values())]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
+
+
+def on_the_line(context: typer.Context | None, name: str) -> bool:
+    """Whether an option stands on the command line, where it overrides a scenario file."""
+    source = context.get_parameter_source(name) if context else None
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def group(name: str, told: str) -> typer.Typer:
@@ -230,6 +145,3 @@ def bare(context: typer.Context) -> None:
     """Show the help of a command that was given no sub-command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-assert WRITTEN.keys() >= KINDS.keys() - {"server", "progress"}

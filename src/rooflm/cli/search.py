@@ -37,7 +37,7 @@ app.command("train")(
 def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     """The command that runs the best answer."""
     from rooflm.catalogue.engines import load_engine, usual_engine
-    from rooflm.catalogue.models import load_model
+    from rooflm.checkpoints.load import load_model
     from rooflm.scenario.build_inference import find_cluster, node_size
     from rooflm.search.train_command import train_command
 

@@ -60,7 +60,7 @@ infer_command = command(
 def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> str:
     """The command that starts the best answer's engine: of a search under load, the best of those simulated."""
     from rooflm.catalogue.engines import load_engine, usual_engine
-    from rooflm.catalogue.models import load_model
+    from rooflm.checkpoints.load import load_model
     from rooflm.scenario.build_inference import quant_for
     from rooflm.search.serve_command import serve_command
 

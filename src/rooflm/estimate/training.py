@@ -17,6 +17,7 @@ from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
+from rooflm.estimate.training_bounds import bounds
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
@@ -28,6 +29,7 @@ from rooflm.estimate.training_step import (
     forward_flops,
     grad_bytes,
     recomputed_flops,
+    trained_flops,
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.forward import Context
@@ -131,6 +133,29 @@ class TrainingEstimate(Result):
         return self.job.gpu_hours
 
     @figure
+    def flops_gpu_hours(self) -> Num:
+        """GPU-hours of the run if only FLOPs took time."""
+        hours: Num = self.steps * self.flops_time * self.gpus / 3600
+        return hours
+
+    @figure
+    def components(self) -> dict[str, Num]:
+        """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
+        passes, mean over the stages; communication counts in full, shown or hidden."""
+        times = self.micro_batches / self.scenario.mapping.pp
+        names = dict.fromkeys(n.replace("regather", "comm") for found in self.detail.values() for n in found)
+        out: dict[str, Num] = dict.fromkeys(names, 0.0)
+        for found in self.detail.values():
+            for name, value in found.items():
+                out[name.replace("regather", "comm")] += times * value
+        return out
+
+    @figure
+    def bound(self) -> dict[str, Num]:
+        """What bounds the forward and the backward pass (recomputation included) and the whole step."""
+        return bounds(self)
+
+    @figure
     def days(self) -> Num:
         """Days of the run, undisturbed."""
         return self.job.days
@@ -222,7 +247,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     peak_work = device_seconds * products_dtype_peak(s)
     forward, layers = forward_flops(s, causal=False)
     causal, _ = forward_flops(s, causal=True)
-    model_flops = 3.0 * forward * batch
+    model_flops = trained_flops(s, forward, causal=False) * batch
     again = recomputed_flops(s, layers) * batch
     stages = tm.stages(setup_of(s, c))
     memory = memory_use(s, stages)
@@ -233,7 +258,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
         tokens_per_s_per_gpu=batch * s.workload.seq / device_seconds,
         model_tflops_per_gpu=model_flops / device_seconds / 1e12,
         mfu=model_flops / peak_work,
-        mfu_causal=3.0 * causal * batch / peak_work,
+        mfu_causal=trained_flops(s, causal, causal=True) * batch / peak_work,
         hfu=(model_flops + again) / peak_work,
         memory=memory,
         fits=~limits.broken,

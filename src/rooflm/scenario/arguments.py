@@ -192,7 +192,10 @@ TABLE: tuple[Argument, ...] = (
     A("rate", "numbers", "Requests/s in all (Poisson), or a list.", (LOAD,), unit="1/s"),
     A("trace", "text", "Requests from a .csv, .jsonl or .json file.", (SERVE,)),
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
-    A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform.", (SERVE,), (1.0, 1.0)),
+    A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
+      "1,1).", (SERVE,)),
+    A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
+      least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),
     A("seed", "count", "Seed of all chance.", (SERVE,), 0, least=0),
     A("burstiness", "number", "Gamma shape of the gaps: 1 Poisson, below 1 bursts.", (SERVE,), 1.0, above=True,

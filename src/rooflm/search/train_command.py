@@ -57,7 +57,7 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     chosen: tp, pp, vp, cp, ep, dp, micro_batch, zero, recompute, schedule; fixed: batch, seq, and where known gpus,
     node (GPUs of a node), dtype, optimizer. Size and data of the model are the caller's own arguments.
 
-    >>> from rooflm.catalogue.engines import load_engine; from rooflm.catalogue.models import load_model
+    >>> from rooflm.catalogue.engines import load_engine; from rooflm.checkpoints.load import load_model
     >>> where = {"tp": 4, "pp": 8, "vp": 12, "micro_batch": 2, "zero": 1}
     >>> train_command(load_model("gpt3-175b"), load_engine("megatron"), where, {"batch": 1536, "seq": 2048})[:76]
     'torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --sequence-parallel '

@@ -151,9 +151,11 @@ class Summary:
         return float(self.values[f"{limit.measure}_s"]["mean" if not limit.percentile else f"p{limit.percentile}"])
 
 
-def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm") -> Summary:
+def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm", warmup: int = 0) -> Summary:
     """Everything about a run, as `--json` prints it.
 
+    warmup: the first requests, which times and shares of good requests leave out (rates, memory, cost and the time
+    between tokens are of the whole run).
     goodput_per_s: finished requests a second that meet every limit by themselves. busy: share of the time with a pass
     running, mean over replicas; queue, running: means over time; kv_occupancy: mean and peak share of the KV memory.
     energy and cost: GPUs of all replicas for the whole duration; energy from the passes' FLOPs and bytes.
@@ -165,6 +167,8 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm")
     for limit in limits:
         column = t.tpot if limit.measure == "itl" else getattr(t, limit.measure)
         good &= ~(column > limit.seconds)
+    counted = np.arange(len(done)) >= warmup
+    late = done & counted
     gpus = sum(p.gpus * p.replicas for p in run.pools)
     device = run.pools[0].table.components.scenario.cluster.device
     finished = int(done.sum())
@@ -178,12 +182,13 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm")
     steps = sum(r.decoding.steps for r in run.replicas)
     values: dict[str, Any] = {
         "requests": len(t.arrival), **count, "duration_s": run.duration, "interrupted": run.interrupted,
-        "ttft_s": spread(t.ttft[done]), "tpot_s": spread(t.tpot[done]), "itl_s": gap_spread(run.records.gaps),
-        "latency_s": spread(t.latency[done]), "definitions": definitions,
+        "ttft_s": spread(t.ttft[late]), "tpot_s": spread(t.tpot[late]), "itl_s": gap_spread(run.records.gaps),
+        "latency_s": spread(t.latency[late]), "definitions": definitions,
         "requests_per_s": finished / seconds, "output_tokens_per_s": tokens / seconds,
         "output_tokens_per_s_per_gpu": tokens / seconds / gpus,
         "prompt_tokens_per_s": float(t.prompt[done].sum()) / seconds,
-        "goodput_per_s": float(good.sum()) / seconds, "good_share": float(good.sum()) / max(len(t.arrival), 1),
+        "goodput_per_s": float(good.sum()) / seconds, "warmup": warmup,
+        "good_share": float((good & counted).sum()) / max(int(counted.sum()), 1),
         "busy": active, "kv_occupancy": kv, "kv_peak": max(r.kv.peak / r.kv.capacity for r in run.replicas),
         "kv_capacity_tokens": sum(r.kv.capacity for r in run.replicas),
         "queue": sum(r.meter.queue_time for r in run.replicas) / seconds,
@@ -220,25 +225,48 @@ def energy(run: Run) -> float:
 
 
 def timeline(run: Run) -> dict[str, Array]:
-    """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas."""
-    lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
+    """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas.
+
+    Waiting and running hold until the next time. KV memory grows evenly from `kv` at one time to `kv_before` at the
+    next, where what ends then is released.
+    """
+    lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 5) for r in run.replicas]
     times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
     if times.size > 2000:
         times = times[np.linspace(0, times.size - 1, 2000).astype(int)]
-    out = {
-        "time_s": times,
-        "waiting": np.zeros(times.size),
-        "running": np.zeros(times.size),
-        "kv": np.zeros(times.size),
-    }
+    out = {"time_s": times} | {k: np.zeros(times.size) for k in ("waiting", "running", "kv", "kv_before")}
     for samples, r in zip(lists, run.replicas, strict=True):
         if not len(samples) or not times.size:
             continue
         at = np.maximum(np.searchsorted(samples[:, 0], times, side="right") - 1, 0)
         out["waiting"] += samples[at, 1]
         out["running"] += samples[at, 2]
-        out["kv"] += samples[at, 3] / r.kv.capacity / len(run.replicas)
+        whole = r.kv.capacity * len(run.replicas)
+        for key, held in zip(("kv_before", "kv"), ramp(samples, times), strict=True):
+            out[key] += held / whole
     return out
+
+
+def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
+    """Tokens held just before and just after each of the times: between two samples they grow evenly, from what was
+    held after the one to what was held before the other.
+
+    samples: rows of (time, waiting, running, held, held before releases).
+
+    >>> rows = np.array([[0.0, 0, 1, 10, 0], [10.0, 0, 0, 0, 30]])
+    >>> [v.tolist() for v in ramp(rows, np.array([0.0, 5.0, 10.0, 20.0]))]
+    [[0.0, 20.0, 30.0, 0.0], [10.0, 20.0, 0.0, 0.0]]
+    """
+    clock, after, before = samples[:, 0], samples[:, 3], samples[:, 4]
+    following = np.searchsorted(clock, times, side="left")
+    last, inside = len(clock) - 1, np.clip(following, 1, len(clock) - 1) if len(clock) > 1 else following * 0
+    start = np.maximum(inside - 1, 0)
+    gone = np.clip((times - clock[start]) / np.maximum(clock[inside] - clock[start], 1e-30), 0.0, 1.0)
+    between = after[start] + (before[inside] - after[start]) * gone
+    between = np.where(following > last, after[last], np.where(times <= clock[0], before[0], between))
+    hit = np.searchsorted(clock, times, side="right") - 1
+    exact = (hit >= 0) & (clock[np.maximum(hit, 0)] == times)
+    return between, np.where(exact, after[np.maximum(hit, 0)], between)
 
 
 def queue_growth(run: Run) -> tuple[float, float] | None:

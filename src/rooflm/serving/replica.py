@@ -64,6 +64,7 @@ class Replica:
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.ranks, server.max_sequences * table.ranks
+        self.chunk = server.budget
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, lambda request: records.prefix(request, server.cache_block))
@@ -283,12 +284,12 @@ class Replica:
             self._decode(self.count, 1, lasts)
         elif heap:
             meter.stalled(lasts)
-        self.clock = end
+        self.clock, before = end, self.kv.used
         if heap and heap[0][0] <= self.decoding.steps:
             self._retire()
         if kind == PASS:
             self._advance()
-        meter.sample(end, self.queued(), len(heap) + len(self.prefilling), self.kv.used)
+        meter.sample(end, self.queued(), len(heap) + len(self.prefilling), self.kv.used, before)
 
     def _decode(self, running: int, count: int, lasts: float) -> None:
         """`count` steps of the running sequences, in `lasts` s."""

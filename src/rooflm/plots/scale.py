@@ -1,0 +1,168 @@
+"""How quantities are written in pictures: labels with units, numbers for people, linear or logarithmic axes, ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError, near_matches
+from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.results import Output, Outputs
+
+Array = NDArray[Any]
+WIDE = 8.0
+"""Factor that values must span before a logarithmic axis serves them."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a quantity is written: label with unit, factor from SI, and whether its axis is better logarithmic."""
+
+    label: str
+    factor: float = 1.0
+    log: bool = False
+    percent: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The label without its unit, as a heading."""
+        text = self.label.rsplit(" (", 1)[0]
+        return text[:1].upper() + text[1:]
+
+
+@dataclass(frozen=True)
+class Side:
+    """The axis along which points stand: label and values (numbers or names); time: a course over time."""
+
+    label: str
+    values: tuple[Any, ...]
+    time: bool = False
+
+    @property
+    def numeric(self) -> bool:
+        """True when the values are numbers."""
+        return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
+
+    @property
+    def log(self) -> bool:
+        """True when the values grow by factors (1, 2, 4, 8), not by steps (1, 2, 3, 4)."""
+        return self.numeric and not self.time and by_factors(self.values)
+
+    @property
+    def ticks(self) -> list[str]:
+        """The values as text."""
+        return [number(v) if isinstance(v, int | float) and not isinstance(v, bool) else str(v) for v in self.values]
+
+
+def by_factors(values: Sequence[float]) -> bool:
+    """Whether values span eight-fold or more and lie more evenly on a logarithmic axis than on a linear one.
+
+    >>> by_factors([1, 8, 64]), by_factors(range(1, 9)), by_factors([1, 2])
+    (True, False, False)
+    """
+    at = np.unique(np.asarray(values, dtype=float))
+    if len(at) < 3 or at[0] <= 0 or at[-1] < WIDE * at[0]:
+        return False
+    spread = [float(np.std(gaps) / np.mean(gaps)) for gaps in (np.diff(np.log(at)), np.diff(at))]
+    return spread[0] < spread[1]
+
+
+def number(value: Any) -> str:
+    """A number with at most four digits that matter, large ones with a prefix.
+
+    >>> number(16384), number(0.5), number(2e12), number(128)
+    ('16.4k', '0.5', '2T', '128')
+    """
+    size = abs(float(value))
+    steps = ((1e15, 1e15, "P"), (1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+    for limit, factor, prefix in steps:
+        if size >= limit:
+            return f"{float(value) / factor:.3g}{prefix}"
+    return f"{float(value):.4g}" if size >= 1000 or float(value) == int(float(value)) else f"{float(value):.3g}"
+
+
+def cell(value: float, scale: Scale) -> str:
+    """A value short enough for a cell of a map or the end of a bar.
+
+    >>> cell(0.04321, Scale("time (s)")), cell(99.7, Scale("busy (%)", percent=True))
+    ('0.043', '100')
+    """
+    if scale.percent:
+        return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+    if abs(value) >= 1e4:
+        return number(value)
+    return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}")
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis that encloses low and high: 1, 2, 5, 10, ..., powers of ten alone over many decades.
+
+    >>> round_ticks(0.3, 12), round_ticks(1e-6, 1)
+    ([0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0], [1e-06, 1e-05, 0.0001, 0.001, 0.01, 0.1, 1.0])
+    """
+    steps = (1,) if high / low > 3e4 else (1, 2, 5)
+    start, end = math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1
+    at = [float(f"{s}e{p}") for p in range(start, end + 1) for s in steps]
+    first = max(v for v in at if v <= low * (1 + 1e-9))
+    last = min(v for v in at if v >= high * (1 - 1e-9))
+    return [v for v in at if first <= v <= last]
+
+
+def thinned(values: Sequence[float], pixels: float, size: float = 11.0) -> list[float]:
+    """Those of the values, as ticks of a logarithmic axis so many pixels long, whose labels keep apart."""
+    at = sorted(set(map(float, values)))
+    long = math.log(at[-1] / at[0]) or 1.0
+    kept: list[float] = []
+    for value in at:
+        room = 0.6 * size * (len(number(value)) + 1)
+        if not kept or math.log(value / kept[-1]) / long * pixels >= room + 6:
+            kept.append(value)
+    return kept
+
+
+SHARES = ("mfu", "mfu_causal", "hfu", "mbu", "prefill_mfu", "decode_mbu", "busy", "bubble_fraction", "goodput")
+"""Outputs that people read in per cent."""
+
+
+def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale:
+    """How to write the values of an output: milliseconds, GiB, per cent, and a logarithmic axis where they span much.
+
+    >>> scale_of("tpot_s", np.array([0.01, 0.02])).label
+    'time per output token, mean over the output (ms)'
+    """
+    root = key.split(".")[0]
+    row = outputs.get(root) or Output(root, key.replace("_", " "), "", str)
+    meaning, unit = row.meaning, row.unit
+    if "." in key:
+        meaning = f"{meaning}: {key.split('.', 1)[1].replace('_', ' ')}"
+    real = values[np.isfinite(values)] if values.dtype.kind == "f" else values.astype(float).reshape(-1)
+    top = float(np.max(real, initial=0.0))
+    positive = real[real > 0]
+    log = positive.size > 0 and len(positive) == len(real) and top >= 20 * float(positive.min())
+    if unit == "s":
+        factor, word = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
+        if top >= 2 * 3600:
+            factor, word = 1 / 3600, "h"
+        return Scale(f"{meaning} ({word})", factor, log)
+    if unit == "B":
+        steps = ((2.0**-40, "TiB"), (2.0**-30, "GiB"), (2.0**-20, "MiB"), (2.0**-10, "KiB"))
+        factor, word = next((s for s in steps if top * s[0] >= (2.0 if s[1] == "TiB" else 0.1)), (1.0, "B"))
+        return Scale(f"{meaning} ({word})", factor, log)
+    if root in SHARES:
+        return Scale(f"{meaning} (%)", 100.0, False, True)
+    word = {"1": ""}.get(unit, unit)
+    return Scale(f"{meaning} ({word})" if word else meaning, 1.0, log)
+
+
+def check_value(key: str, known: Any) -> str:
+    """The output to plot, if the answer has it; RooflmError with near names otherwise."""
+    if key not in known:
+        near = near_matches(key, known) or [k for k in ("latency_s", "tpot_s", "output_tokens_per_s") if k in known]
+        tail = f"did you mean {' or '.join(map(repr, near))}?"
+        raise RooflmError(f"--plot-value is {key!r}, which the answer does not have: {tail}")
+    return key
