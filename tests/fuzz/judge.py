@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rooflm.cli.app import main
 
 LIMIT = 30
@@ -60,15 +62,31 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
-def negative(value: Any, name: str = "") -> str:
-    """The first output below zero that cannot be."""
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of an answer; what is a list stays one where it holds numbers."""
     if isinstance(value, dict):
-        below = ((negative(v, f"{name}.{k}" if name else k)) for k, v in value.items() if k != "axes")
-        return next((found for found in below if found), "")
-    if isinstance(value, list):
-        return next((found for found in (negative(v, name) for v in value) if found), "")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{name} is {value}" if number and value < 0 and not any(s in name for s in SIGNED) else ""
+        for key, inner in value.items():
+            yield from leaves(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for inner in value:
+            yield from leaves(inner, name)
+    else:
+        yield name, value
+
+
+def negative(answer: dict[str, Any]) -> str:
+    """The first output below zero that cannot be, at a point without a reason."""
+    reason = np.array(answer.get("reason", ""), dtype=object)
+    for name, value in leaves(answer):
+        numbers = np.array(value)
+        if name.startswith("axes") or numbers.dtype.kind not in "if" or any(s in name for s in SIGNED):
+            continue
+        bad = numbers < 0
+        if reason.ndim and bad.shape == reason.shape:
+            bad &= reason == ""
+        if np.any(bad):
+            return f"{name} is {numbers[bad].flat[0]}"
+    return ""
 
 
 def wrong_answer(text: str, as_json: bool) -> str:

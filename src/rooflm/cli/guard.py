@@ -37,6 +37,11 @@ def guarded(work: Callable[[], Any]) -> int:
     except BrokenPipeError:
         _deaf()
         return 0
+    except SystemExit as stop:
+        if not isinstance(stop.__context__, BrokenPipeError):  # typer has made this of it
+            raise
+        _deaf()
+        return 0
     except MemoryError as error:
         return _said(f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once")
     except OSError as error:

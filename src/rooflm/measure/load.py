@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from rooflm.errors import RooflmError, near_matches
 from rooflm.measure import profile, server
 from rooflm.measure.foreign import Cells, read_foreign
-from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.sweep.files import check_target, table, write_text
 from rooflm.validation.columns import COLUMNS
 
 GRACE = 180.0
@@ -320,10 +320,10 @@ def save(out: str | None, found: Run) -> None:
     used = [c for c in (*COLUMNS, *sorted({k for r in found.rows for k in r} - COLUMNS.keys()))
             if any(c in r for r in found.rows)]  # fmt: skip
     columns: dict[str, list[Any]] = {c: [r.get(c, "") for r in found.rows] for c in used}
-    write_whole(Path(out), lambda name: Path(name).write_text(table(columns), encoding="utf-8") and None)
+    write_text(Path(out), table(columns))
     notes = {**environment(), "server": found.told, "levels": found.levels, "failed": found.failed}
     text = json.dumps(notes, indent=1, default=str) + "\n"
-    write_whole(environment_file(out), lambda name: Path(name).write_text(text, encoding="utf-8") and None)
+    write_text(environment_file(out), text)
 
 
 def listed(values: Sequence[Any] | Any) -> tuple[Any, ...]:

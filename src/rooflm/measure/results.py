@@ -19,7 +19,7 @@ from rooflm.catalogue.fields import LARGEST, shown
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case, check
 from rooflm.measure.shape import parse
-from rooflm.sweep.files import check_target, table, write_text, write_whole
+from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
 from rooflm.validation.columns import RUN
 from rooflm.version import __version__
 
@@ -162,6 +162,15 @@ def _parquet(path: str | Path) -> list[dict[str, Any]]:
         said = outside.reason(error) or " ".join(str(error).split())[:200]
         raise RooflmError(f"cannot read results {str(path)!r}: {said}") from error
     return records
+
+
+def add(path: str | Path, rows: Sequence[Row]) -> None:
+    """Rows into a results file: those of the same cases go, all others stay, whoever wrote them and whenever."""
+    target = check_target(str(path), FORMATS)
+    mine = {row.case.key for row in rows}
+    with locked(target.parent):
+        kept = read(target) if target.exists() else []
+        write(target, [*(row for row in kept if row.case.key not in mine), *rows])
 
 
 def write(path: str | Path, rows: Iterable[Row]) -> None:

@@ -10,7 +10,8 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,34 @@ def _synced(path: Path) -> None:
     """Wait until a file is on its disk, so that a rename never comes before its content."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
+    """A folder locked against other processes that lock it; gives whether it is (wait: until it is). The system lets go
+    of the lock when a process dies. Where there are no such locks, nobody is kept out."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        mine = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            mine = False
+        except OSError:  # a file system without locks
+            mine = True
+        yield mine and _same(handle, folder)
+    finally:
+        os.close(handle)
+
+
+def _same(handle: int, folder: Path) -> bool:
+    """Whether a folder is still the one that was opened; FileNotFoundError where it has gone."""
+    return os.fstat(handle).st_ino == folder.stat().st_ino
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
-from rooflm.sweep.files import TEMPORARY, check_target, netcdf_size, reserve, write_text, write_whole
+from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
 from rooflm.sweep.sweep import Block, Job, Values, blocks, results
 from rooflm.version import __version__
 
@@ -106,46 +105,31 @@ def _open(folder: Path, mark: str, count: int) -> None:
     if others:
         raise RooflmError(f"{str(folder)!r} holds {others[0]!r}, which is no part of a run: write to another --out")
     for old in folder.iterdir():
-        if old.name != LOCK:
-            old.unlink()
+        old.unlink()
     write_text(manifest, json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n")
 
 
-MANIFEST, LOCK = "manifest.json", "lock"
-OURS = re.compile(r"\d{7}\.(parquet|csv|npz)|lock")
+MANIFEST = "manifest.json"
+OURS = re.compile(r"\d{7}\.(parquet|csv|npz)")
 """Names of the files in a folder of parts, but the manifest."""
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """A folder made, and held by this run alone until it ends or dies; RooflmError where another run holds it.
-
-    The system lets go of the lock when a process dies; where a system has none, nothing is held.
-    """
-    try:
-        import fcntl
-    except ImportError:  # pragma: no cover - Windows
-        folder.mkdir(exist_ok=True)
-        yield
-        return
-    while True:
-        try:
-            folder.mkdir(exist_ok=True)
-            lock = (folder / LOCK).open("w", encoding="ascii")
-        except FileNotFoundError:
-            continue  # the run before has just finished and removed its folder
-        except OSError as error:
-            raise RooflmError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
-        with lock:
+    """A folder made, and held by this run alone until it ends or dies; RooflmError where another run holds it."""
+    with ExitStack() as until_the_end:
+        while True:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                folder.mkdir(exist_ok=True)
+                mine = until_the_end.enter_context(locked(folder, wait=False))
+                break
+            except FileNotFoundError:  # the run before has just ended, and taken its folder with it
+                continue
             except OSError as error:
-                raise RooflmError(
-                    f"another run writes to {str(folder)!r}: wait for it, or write to another --out"
-                ) from error
-            if (folder / LOCK).exists() and (folder / LOCK).stat().st_ino == os.fstat(lock.fileno()).st_ino:
-                yield
-                return
+                raise RooflmError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
+        if not mine:
+            raise RooflmError(f"another run writes to {str(folder)!r}: wait, or write to another --out")
+        yield
 
 
 def is_whole(part: Path, suffix: str, points: int) -> bool:
