@@ -1,7 +1,7 @@
 """Files from outside, the one door through which they come: text, TOML, JSON, lines of JSON and csv, with limits on
 size and depth. Whatever is wrong with a file is one sentence.
 
-Nothing here runs what it reads: no pickle, no YAML, no import.
+Nothing here runs what it reads: no pickle, no YAML tags, no import.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str,
     v = {k: int(chosen.get(k, 1)) for k in ("tp", "pp", "dp", "ep", "batch")}
     v["budget"], v["whole"] = token_budget(engine, chosen, length)
     return " ".join(_words(engine, quant, v, length)).format(
-        model=model, **_numbers(engine, v, length), memory_fraction=float(engine.room.memory_fraction),
+        model=shlex.quote(model), **_numbers(engine, v, length), memory_fraction=float(engine.room.memory_fraction),
         free_fraction=float(engine.room.free_fraction),
     )  # fmt: skip
 

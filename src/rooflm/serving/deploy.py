@@ -18,7 +18,9 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
 from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan, whose_constants
+from rooflm.scenario.arguments import REPLICAS
 from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
@@ -102,6 +104,7 @@ def make_pool(
     RooflmError where weights leave no KV memory, if it must fit."""
     if not attention_dp(s.model) and s.mapping.dp != 1:
         replicas *= int(s.mapping.dp)
+        whole_number("replicas x dp", replicas, 1, REPLICAS)
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=s.engine.but(token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
