@@ -40,6 +40,7 @@ _HOMES = {
     "load_model": "checkpoints.load",
     "measure": "tools",
     "plot": "",
+    "report": "reporting.report",
     "scenario": "api",
     "search_infer": "search.inference",
     "search_serve": "search.under_load",
@@ -82,6 +83,7 @@ __all__ = [
     "load_model",
     "measure",
     "plot",
+    "report",
     "scenario",
     "search_infer",
     "search_serve",
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
     from rooflm.estimate.inference import InferenceEstimate
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.scenario.mapping import Mapping
+    from rooflm.reporting.report import report
     from rooflm.scenario.scenario import Scenario, Workload
     from rooflm.scenario.training import Training
     from rooflm.search.inference import search_infer

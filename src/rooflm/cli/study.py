@@ -62,26 +62,23 @@ MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DI
 def check(plot: str | None, out: str | None) -> None:
     """Refuse what could not be written, before any work is done."""
     if plot:
-        from rooflm.plots.choose import check_plot
+        from rooflm.plots.picture import check_picture
 
-        check_plot(plot, None, True)
+        check_picture(plot)
     if out and Path(out).exists() and not Path(out).is_dir():
         raise RooflmError(f"--out is {out!r}, but it must be a folder, and a file of that name is there")
 
 
 def draw_one(found: Study, picture: str | None, path: str) -> None:
     """One of a study's pictures."""
-    from rooflm.plots.choose import draw
-
     name = picture or next(iter(found.pictures))
     if name not in found.pictures:
         raise RooflmError(f"--picture is {name!r}, but of {found.name} it must be {', '.join(found.pictures)}")
-    draw(found.pictures[name](), path)
+    found.pictures[name]().save(path)
 
 
 def write(found: Study, folder: Path) -> None:
     """NAME.md with every table and picture, and each table and picture as a file of its own."""
-    from rooflm.plots.choose import draw
     from rooflm.sweep.files import write_whole
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +89,7 @@ def write(found: Study, folder: Path) -> None:
         writer.writerows(table.rows)
         put(folder / f"{found.name}-{table.name}.csv", body.getvalue(), write_whole)
     for name, make in found.pictures.items():
-        draw(make(), str(folder / f"{found.name}-{name}.png"))
+        make().save(folder / f"{found.name}-{name}.png")
     put(folder / f"{found.name}.md", page(found), write_whole)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,6 +15,9 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.bands import around, band
 from rooflm.kernels.lookup import standing_in
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.blocks import BLANK, Block, Say, listed
+from rooflm.shown.notebook import html
+from rooflm.shown.terminal import plain as plain_text
 from rooflm.units import Num, text
 
 if TYPE_CHECKING:
@@ -116,16 +120,39 @@ class Answer:
         """The answer in at most four lines."""
         raise NotImplementedError
 
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first. verbose: what stands behind it too."""
+        return [Say(line) for line in self.lines()]
+
     def to_dict(self) -> dict[str, Any]:
         """The answer in plain Python values, ready for `json.dumps`."""
         raise NotImplementedError
 
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """The picture that `rooflm.plot` draws of it; path: write it there too; kind: as of `--plot-kind`."""
+        return pictures().estimate(self, path, kind)
+
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
+    def __str__(self) -> str:
+        """As the command line prints it."""
+        return plain_text([*self.blocks(), *assumptions(self)])
+
     def _repr_html_(self) -> str:
-        """The same for a notebook: the lines, and folded below them every number."""
-        return html(self.lines(), {k: shown(v) for k, v in flatten(self.to_dict()).items()})
+        """The same for a notebook, parts as bars, and folded below them every number."""
+        rows = {k: shown(v) for k, v in flatten(self.to_dict()).items()}
+        return html([*self.blocks(), *assumptions(self)], rows)
+
+
+def pictures() -> Any:
+    """`rooflm.plot` by its public name: pictures stand above the answers that they draw."""
+    return import_module(__name__.partition(".")[0]).plot
+
+
+def assumptions(answer: Any) -> list[Block]:
+    """What an answer takes for granted, in a paragraph."""
+    return [BLANK, *listed("assumed", answer.assumed)] if answer.assumed else []
 
 
 class Result(Answer):
@@ -225,15 +252,6 @@ def verdict(memory: Memory, fits: Num, reason: Num) -> str:
     told = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
     used = f"{shown(memory.total / 2**30)} of {shown(memory.capacity / 2**30)} GiB a GPU"
     return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
-
-
-def html(summary: Iterable[str], rows: Mapping[str, str]) -> str:
-    """Lines and a table as a fragment of HTML."""
-    from html import escape
-
-    head = "<br>".join(escape(line) for line in summary)
-    body = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in rows.items())
-    return f"<div><p>{head}</p><details><summary>all outputs</summary><table>{body}</table></details></div>"
 
 
 def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:

@@ -201,20 +201,21 @@ def write(path: str, samples: list[Sample]) -> None:
 
 def draw(path: str, samples: list[Sample]) -> None:
     """What was read over time, a panel a metric, a line for each of what was observed."""
-    from rooflm.plots.choose import draw as draw_picture
-    from rooflm.plots.pictures import Lines, Scale, Series, Side
+    from rooflm.plots.lines import Curve, Panel, timeline
+    from rooflm.plots.scale import Scale, Side
 
-    times = sorted({s.time_s for s in samples})
-    place = {t: i for i, t in enumerate(times)}
-    courses: dict[str, dict[str, Any]] = {}
+    courses: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for s in samples:
-        course = courses.setdefault(s.metric, {}).setdefault(s.what, np.full(len(times), np.nan))
-        course[place[s.time_s]] = s.value / SHOWN.get(s.metric, (1.0, ""))[0]
-    panels = tuple(
-        (f"{metric.replace('_', ' ')}{SHOWN.get(metric, (1.0, ''))[1]}", tuple(Series(w, y) for w, y in mine.items()))
-        for metric, mine in courses.items() if metric in SHOWN
-    )  # fmt: skip
-    draw_picture(Lines("Profile over time", Side("time (s)", tuple(times), time=True), Scale("value"), panels), path)
+        if s.metric in SHOWN:
+            value = s.value / SHOWN[s.metric][0]
+            courses.setdefault(s.metric, {}).setdefault(s.what, []).append((s.time_s, value))
+    panels = []
+    for metric, mine in courses.items():
+        points = {what: tuple(zip(*course, strict=True)) for what, course in mine.items()}
+        curves = tuple(Curve(what, np.array(values), x=times) for what, (times, values) in points.items())
+        panels.append(Panel("", Scale(f"{metric.replace('_', ' ')}{SHOWN[metric][1]}"), curves))
+    side = Side("time (s)", tuple(sorted({s.time_s for s in samples})), time=True)
+    timeline("Profile over time", side, panels).save(path)
 
 
 SHOWN = {"utilisation": (1.0, ""), "memory_bytes": (1e9, " (GB)"), "power_w": (1.0, " (W)"),

@@ -244,6 +244,15 @@ def stage(text: str, name: str) -> Any:
     return numbers(text, name)
 
 
+def names_in(text: str) -> list[str]:
+    """The names in a comma list.
+
+    >>> names_in("a, b,")
+    ['a', 'b']
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def as_it_is(value: Any, _: str) -> Any:
     """A value that needs no reading."""
     return value
@@ -268,7 +277,8 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     "spread": spread,
     "sets": lambda pairs, _: assignments(pairs),
     "zips": lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups],
-    "listed": lambda text, _: [name.strip() for name in text.split(",")],
+    "listed": lambda text, _: names_in(text),
+    "repeated": lambda given, _: [name for text in given for name in names_in(text)],
 }
 """Kind of argument -> the reader of what a person writes for it (text and name to the value); all others are as they
 are."""

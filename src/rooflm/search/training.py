@@ -193,7 +193,8 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16"}
+        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16",
+                 "sets": sets}  # fmt: skip
         own = own_row("engine", str(next(iter(listed(gpu)))))
         usual = own or assumed_trainer(find_model(model), split)
         more["engine"] = "ideal" if more.get("efficiency") == "ideal" else usual

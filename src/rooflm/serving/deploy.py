@@ -30,6 +30,7 @@ from rooflm.serving.steady import Steady, steady
 from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+from rooflm.shown.blocks import Block
 
 if TYPE_CHECKING:
     import pandas
@@ -154,6 +155,12 @@ class Served(Answer):
             f"{shown(v['requests_per_s'])} requests/s, {shown(v['output_tokens_per_s'])} output tokens/s; "
             f"KV memory {shown(100 * v['kv_occupancy'])} %",
         ]
+
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole run, what can be served first."""
+        from rooflm.serving import said
+
+        return said.blocks(self, self.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of --json in plain Python values."""

@@ -13,7 +13,7 @@ from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError, near_matches
 
 if TYPE_CHECKING:
-    from rooflm.plots.pictures import Picture
+    from rooflm.plots.picture import Picture
 
 
 class Column(NamedTuple):

@@ -8,7 +8,9 @@ import numpy as np
 
 from rooflm.api import infer, infer_grid, train
 from rooflm.explore import Ladder
-from rooflm.plots.pictures import Bars, Scale
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale
 from rooflm.technology.generations import CHANGES, MODES, ends, rungs
 from rooflm.works import technology_hardware as hardware
 from rooflm.works.study import FITTED, Column, Study, Table, beside, compared, errors_of, published
@@ -131,25 +133,29 @@ def serving() -> Table:
     return Table("serving", "The same step in inference: 200 tokens in, 200 out", columns, tuple(rows))
 
 
-def memory_picture(table: Table) -> Bars:
+def memory_picture(table: Table) -> Picture:
     """Stacked bars against the card's memory."""
     short = dict(zip(dict.fromkeys(table.values("model")), ("22B", "175B", "530B", "1T"), strict=True))
-    labels = tuple(f"{short[r['model']]}\n{r['recompute']}" for r in table.rows)
-    parts = {k: np.array([r[k] / GB for r in table.rows]) for k in (*HELD, "rest")}
-    line = np.array([r["capacity"] / GB for r in table.rows])
-    marks = tuple("" if r["fits"] else "OOM" for r in table.rows)
-    return Bars("Training memory of GPT models on one A100 80 GB, by recomputation", labels,
-                Scale("memory of the fullest GPU (GB)"), parts, line, "the card's 80 GiB", marks)  # fmt: skip
+    made = [
+        Bar(r["recompute"], {**{k: r[k] / GB for k in HELD}, "other": r["rest"] / GB}, f"GPT {short[r['model']]}",
+            r["capacity"] / GB, "" if r["fits"] else "OOM")
+        for r in table.rows
+    ]  # fmt: skip
+    return bars("What fills one A100 80 GB in training, by recomputation", Scale("memory of the fullest GPU (GB)"),
+                made, "GPT models of Korthikanti et al. 2022", "the card's 80 GiB",
+                ("other: logits, context, workspace",))  # fmt: skip
 
 
-def ladder_picture(model: str = "gpt3-175b") -> Bars:
+def ladder_picture(model: str = "gpt3-175b") -> Picture:
     """Time a sequence over that of the last rung, by segment."""
     found = LADDERS[model].segments()
     unit = sum(found[ends()[1]].values())
-    labels = tuple(f"{k}\n{rungs()[k]['dtype']}\n{sum(v.values()) / unit:.1f}x" for k, v in found.items())
-    parts = {p: np.array([v[p] / unit for v in found.values()]) for p in ("compute", "communication", "other")}
-    return Bars(f"{model} training on 1024 GPUs, calibrated", labels,
-                Scale(f"time a sequence, {ends()[1]} = 1"), parts)  # fmt: skip
+    made = [Bar(f"{k}, {rungs()[k]['dtype']}", {p: v[p] / unit for p in SEGMENTS}) for k, v in found.items()]
+    return bars(f"{model} training on 1024 GPUs by generation", Scale(f"time a sequence, {ends()[1]} = 1"), made,
+                "calibrated kernels")  # fmt: skip
+
+
+SEGMENTS = ("compute", "communication", "other")
 
 
 def study() -> Study:

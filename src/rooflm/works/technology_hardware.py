@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.explore import Columns, Space, gemm_bounds, grid, make_task, shares, stops_helping
-from rooflm.plots.pictures import Bars, Lines, Picture, Scale, Series, Side
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.lines import Curve, lines
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale, Side
 from rooflm.works.study import Column, Table
 
 GPUS = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb")
@@ -211,43 +214,53 @@ def told(series: Table) -> list[str]:
             f"It does not in: {'; '.join(no)}."]  # fmt: skip
 
 
-def nodes_picture() -> Lines:
+def nodes_picture() -> Picture:
     """Step time by node, a line for each memory and network."""
-    series = tuple(Series(f"{m}, {n}", by_node(UNIFORM, m, n)["time_s"]) for m, n in CHOICES)
+    curves = [Curve(f"{m}, {n}", by_node(UNIFORM, m, n)["time_s"]) for m, n in CHOICES]
+    best = by_node(UNIFORM, *CHOICES[-1])
+    ideal = best["time_s"][0] * best["peak_flops"][0] / best["peak_flops"]
     x = Side("logic node (uniform scaling)", tuple(n.removeprefix("uniform-") + " nm" for n in UNIFORM))
-    return Lines("GPT-3 175B training on 1024 devices of A100's die", x, Scale("seconds a step", log=True),
-                 (("", series),))  # fmt: skip
+    return lines("What the next logic node buys GPT-3 175B training", x, Scale("seconds a step", log=True),
+                 [*curves, Curve("if compute were all", ideal, dash=True)],
+                 "1024 devices of A100's die, tp 8, pp 8, by memory and network")  # fmt: skip
 
 
-def dram_picture() -> Bars:
+def caused(table: Columns, i: int, names: Sequence[str], factor: float = 1.0) -> dict[str, float]:
+    """Seconds (times a factor) of a row by cause, without those that are nothing."""
+    return {c: factor * float(table[f"{c}_s"][i]) for c in names if table[f"{c}_s"][i] > 0}
+
+
+def dram_picture() -> Picture:
     """Time a token by memory, slowest first."""
     t = by_memory()
     order = [i for i in np.argsort(t["dram_bandwidth"]) if t["fits"][i]]
-    labels = tuple(f"{str(t['dram'][i]).upper()}\n{t['dram_bandwidth'][i] / 1e12:.2g} TB/s" for i in order)
-    parts = {c: np.array([1e3 * t[f"{c}_s"][i] for i in order]) for c in ("compute", "dram", "l2", "network", "other")}
-    return Bars("Llama-2 13B decoding on H100's die in N5, 4-bit weights, by memory", labels,
-                Scale("time per token (ms)"), {c: v for c, v in parts.items() if np.any(v > 0)})  # fmt: skip
+    made = [
+        Bar(f"{str(t['dram'][i]).upper()}, {t['dram_bandwidth'][i] / 1e12:.2g} TB/s",
+            caused(t, i, ("compute", "dram", "l2", "network", "other"), 1e3))
+        for i in order
+    ]  # fmt: skip
+    return bars("What faster memory buys a token of Llama-2 13B", Scale("time per token (ms)"), made,
+                "H100's die in N5, 4-bit weights")  # fmt: skip
 
 
-def bottleneck_picture() -> Bars:
+def bottleneck_picture() -> Picture:
     """Share of the step by cause along the first series."""
     way = ways()[0]
     table = {k: np.concatenate([t[k] for t in way.tables]) for k in way.tables[0]}
     part = shares(table)
-    labels = [
-        n.removeprefix("uniform-") + " nm" if n.startswith("uniform") else n.replace(", ", "\n") for n in way.points
-    ]
-    return Bars("GPT-3 175B training: share of the step by cause, HBM2 and HDR, 14 to 1 nm", tuple(labels),
-                Scale("share of the step (%)", percent=True),
-                {c: 100 * part[c] for c in SHOWN if np.any(part[c] > 1e-3)})  # fmt: skip
+    kept = [c for c in SHOWN if np.any(part[c] > 1e-3)]
+    made = [Bar(name.removeprefix("uniform-") + " nm" * name.startswith("uniform"),
+                {c: 100 * float(part[c][i]) for c in kept}) for i, name in enumerate(way.points)]  # fmt: skip
+    return bars("Where the step of GPT-3 175B training goes as the logic node shrinks",
+                Scale("share of the step (%)", percent=True), made, "HBM2 and HDR unless said")  # fmt: skip
 
 
-def network_picture() -> Bars:
+def network_picture() -> Picture:
     """Step by cause and network, in N7 with Megatron's split."""
     t = by_network("n7", False)
-    labels = tuple(n.replace("+", "\n+ ") for n in NETWORKS)
-    return Bars("GPT-3 175B training on 1024 devices of A100's die, by network", labels, Scale("seconds a step"),
-                {c: t[f"{c}_s"] for c in SHOWN if np.any(t[f"{c}_s"] > 0)})  # fmt: skip
+    made = [Bar(name.replace("+", " + "), caused(t, i, SHOWN)) for i, name in enumerate(NETWORKS)]
+    return bars("What a faster network buys GPT-3 175B training", Scale("seconds a step"), made,
+                "1024 devices of A100's die in N7, tp 8, pp 8, by links inside + between nodes")  # fmt: skip
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {
