@@ -52,11 +52,12 @@ def changed(draw: st.DrawFn, whole: Any) -> Any:
         elif how == 1:
             node[last] = [node[last]] if draw(st.booleans()) else {"x": node[last]}
         elif how == 2 and isinstance(node, dict):
-            node[str(draw(st.sampled_from(("", "x", "from", "base", "name", "é"))))] = draw(st.sampled_from(NASTY))
+            key = draw(st.sampled_from(("", "x", "from", "base", "name", "é")))
+            node[key] = copy.deepcopy(draw(st.sampled_from(NASTY)))
         elif how == 3 and isinstance(node[last], int | float) and not isinstance(node[last], bool):
             node[last] = node[last] * draw(st.sampled_from((-1, 0, 0.3, 1e6, 1e18, 1e-18)))
         else:
-            node[last] = draw(st.sampled_from(NASTY))
+            node[last] = copy.deepcopy(draw(st.sampled_from(NASTY)))
     return out
 
 

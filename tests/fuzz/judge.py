@@ -92,7 +92,7 @@ def negative(answer: dict[str, Any]) -> str:
 def wrong_answer(text: str, as_json: bool) -> str:
     """What no answer may hold."""
     if not as_json:
-        found = STRAY.search("\n".join(line for line in text.splitlines() if "=" not in line))
+        found = STRAY.search("\n".join(line for line in text.splitlines() if "=" not in line and "cluster" not in line))
         return f"shows {found[0]!r}" if found else ""
     try:
         answer = json.loads(text, parse_constant=lambda word: 1 / 0)

@@ -318,6 +318,8 @@ def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> f
     Traceback (most recent call last):
     rooflm.errors.RooflmError: tdp is '-1 W', but it must be positive
     """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise RooflmError(f"{field} is {value!r}, but it must be a number or a text with a unit")
     try:
         number = parse(value, unit, field) if isinstance(value, str) else float(value)
     except OverflowError:
