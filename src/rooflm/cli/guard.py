@@ -30,9 +30,7 @@ def guarded(work: Callable[[], Any]) -> int:
         return _said(str(error))
     except typer.Exit as stop:
         return stop.exit_code
-    except typer.Abort:
-        return INTERRUPTED
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         return _said("interrupted", INTERRUPTED)
     except BrokenPipeError:
         _deaf()
@@ -53,7 +51,9 @@ def guarded(work: Callable[[], Any]) -> int:
         if usage is None:
             raise
         return _said(" ".join(usage().split()))
-    return ended if isinstance(ended, int) else 0  # typer gives back the status of what was interrupted
+    if ended == INTERRUPTED:  # typer gives back the status of what was interrupted
+        return _said("interrupted", INTERRUPTED)
+    return ended if isinstance(ended, int) else 0
 
 
 def _said(message: str, status: int = 2) -> int:

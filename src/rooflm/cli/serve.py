@@ -42,7 +42,7 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if found is not None:
         values["found"] = {find: found.load, "broken_above": list(found.broken)}
     if served.run.interrupted:
-        tell("interrupted: these numbers are of what was done until then; no file is written")
+        tell("these numbers are of what was done until then; no file is written")
     if shown["out"] and not served.run.interrupted:
         write_table(shown["out"], served)
     if shown["plot"] and not served.run.interrupted:
