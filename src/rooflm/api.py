@@ -204,7 +204,8 @@ def infer(  # type: ignore[overload-overlap]  # a list is told from one value at
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
     cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
-    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
+    cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
+    accepted: float = 0, branches: float = 1, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
     outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate: ...  # fmt: skip
@@ -213,7 +214,8 @@ def infer(
     model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
@@ -222,7 +224,8 @@ def infer(
     model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
@@ -244,6 +247,11 @@ def infer(
       output: Output tokens a sequence.
       cached: Prompt tokens already in the cache (prefix caching).
       logits: Logits of the 'last' prompt token or of 'all'.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
       quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
       engine: Engine row (default: vllm; ideal without overheads).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
@@ -266,7 +274,8 @@ def infer_grid(
     model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
     tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
     ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", quant: Schemes | None = None, engine: Engines | None = None,
+    logits: Names = "last", guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
@@ -283,7 +292,8 @@ def scenario(
     model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
     cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
-    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
+    cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
+    accepted: float = 0, branches: float = 1, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `infer` predicts from the same arguments, for `infer(scenario)` and for `dataclasses.replace`.
@@ -431,8 +441,9 @@ def stream(
 def serve(
     model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None,
     cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
-    cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, concurrency: int | None = None,
-    rate: float | None = None, trace: str | None = None, requests: int | None = None,
+    cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, guesses: float = 0,
+    draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1,
+    concurrency: int | None = None, rate: float | None = None, trace: str | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
@@ -455,6 +466,11 @@ def serve(
       ep: Expert parallel degree (of tp x dp).
       prompt: Prompt tokens a request.
       output: Output tokens a request.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
       concurrency: Closed loop: clients that wait for their answer.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.

@@ -30,6 +30,7 @@ from rooflm.scenario.checks import whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, is_array
 
 
@@ -89,7 +90,7 @@ def split_degrees(
     if "tp" not in degrees and "pp" not in degrees:
         split = able.tensor_groups and able.several and not able.layers_first
         tp = tensor_degree(model, rest, node_size(cluster)) if split else 1
-        left = "pp" if able.stage_groups and able.several or "dp" in degrees else "dp"
+        left = "pp" if (able.stage_groups and able.several) or "dp" in degrees else "dp"
         degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
             assumed.append(f"tp {degrees['tp']}, {left} {shown(degrees[left])}")
@@ -207,7 +208,12 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
-    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})
+    guessed = fields_at("speculation", "infer", given)
+    spec = Speculation(**guessed, draft=find_model(given["draft"]) if given["draft"] else None)
+    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec)
+    scenario = apply_sets(start, given["sets"] or {})
+    if alone and given["draft"] and scenario.speculation.off:
+        raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)

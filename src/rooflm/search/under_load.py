@@ -32,6 +32,7 @@ from rooflm.search.splits import (
     TWIN_OUTPUTS,
     degrees,
     goal_of,
+    guessed,
     limits_of,
     listed,
     refuse_none,
@@ -241,7 +242,8 @@ def grids_of(
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
-    dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512, output: int = 128,
+    dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512, output: int = 128, guesses: Numbers = 0,
+    draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
     concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
     slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
     tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
@@ -263,6 +265,11 @@ def search_serve(
       ep: Only these expert parallel degrees.
       prompt: Prompt tokens a request.
       output: Output tokens a request.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
       concurrency: So many clients in all that wait for their answer, or a list.
       rate (1/s): Requests/s in all (Poisson), or a list.
       spread: Lengths as shares LOW,HIGH of prompt and output.
@@ -291,6 +298,7 @@ def search_serve(
     """
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
+    more |= guessed(guesses, draft, acceptance, accepted, branches)
     refuse_kind("search_serve", {"gpu": gpu, **more})
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
@@ -326,7 +334,10 @@ def search_serve(
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
-    assumed = (*build_inference(batch=1, alone=False, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
+    assumed = (
+        *build_inference(batch=1, alone=False, **nest(first)).assumed,
+        f"lengths {spread[0]:g} to {spread[1]:g} of these",
+    )
     answer = search(task, on, assumed=assumed)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
