@@ -202,30 +202,33 @@ TRAIN = Task(
 @overload
 def infer(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
-    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
-    cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
-    accepted: float = 0, branches: float = 1, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512,
+    output: float = 128, cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None,
+    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, cpu_layers: float = 0, cpu_experts: float = 0,
+    host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
     outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate: ...  # fmt: skip
 @overload
 def infer(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
     output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, quant: Schemes | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def infer(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
     output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, quant: Schemes | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
@@ -236,6 +239,7 @@ def infer(
     Arguments (a list makes an axis of that name):
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; split into tp, then pp, unless given.
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -252,6 +256,9 @@ def infer(
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
       branches: Guesses side by side at each place: 1 a chain, else a tree.
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
       engine: Engine row (default: vllm; ideal without overheads).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
@@ -271,12 +278,13 @@ def infer(
 
 @named
 def infer_grid(
-    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
-    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
-    accepted: Numbers = 0, branches: Numbers = 1, quant: Schemes | None = None, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
     """As `infer`, but always an xarray.Dataset: without lists, of one point and no axes.
@@ -289,11 +297,12 @@ def infer_grid(
 
 @named
 def scenario(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
     cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
     cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
-    accepted: float = 0, branches: float = 1, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    accepted: float = 0, branches: float = 1, cpu_layers: float = 0, cpu_experts: float = 0,
+    host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `infer` predicts from the same arguments, for `infer(scenario)` and for `dataclasses.replace`.
@@ -307,8 +316,8 @@ def scenario(
 @overload
 def train(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
-    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
+    vp: float = 1, dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
     batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
     recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
     zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
@@ -319,7 +328,7 @@ def train(  # type: ignore[overload-overlap]  # a list is told from one value at
 ) -> TrainingEstimate: ...  # fmt: skip
 @overload
 def train(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
     batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
@@ -332,7 +341,7 @@ def train(
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def train(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
     batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
@@ -349,6 +358,7 @@ def train(
     Arguments (a list makes an axis of that name):
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; what tp, pp, cp leave is data parallel.
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -392,16 +402,16 @@ def train(
 
 @named
 def train_grid(
-    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
-    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
-    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
-    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
-    on: str = "local",
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
+    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
+    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
+    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
+    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
+    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
     """As `train`, but always an xarray.Dataset: without lists, of one point and no axes."""
     return TRAIN.grid(given_of(locals())).dataset()
@@ -409,7 +419,7 @@ def train_grid(
 
 @named
 def training_scenario(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
     dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
     batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
@@ -439,7 +449,7 @@ def stream(
 
 @named
 def serve(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None, price: float | None = None,
     cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
     cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, guesses: float = 0,
     draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1,
@@ -458,6 +468,7 @@ def serve(
     Arguments:
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: GPUs of one replica; split into tp, then pp, unless given.
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.

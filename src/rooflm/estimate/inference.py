@@ -21,6 +21,7 @@ from rooflm.estimate.capacity import (
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
+from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
 from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
@@ -324,8 +325,13 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     if e.residuals is not None:
         own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))
         prefill_parts = {k: v * own for k, v in prefill_parts.items()}
+    if not s.offload.off:
+        prefill_parts["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
     ttft = add_up(prefill_parts.values())
     decode_parts = {k: mean_step(v, s.axes) for k, v in tick.parts.items()}
+    if not s.offload.off:
+        context = s.workload.prompt + s.workload.output / 2
+        decode_parts["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
     if not s.speculation.off:
         guess = guessing_time(s, run)
         decode_parts = {**decode_parts, "guesses": guess}
@@ -363,16 +369,17 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
     """
     w, m, device = s.workload, s.mapping, s.cluster.device
-    run = running(s)
-    timed = timed_passes(s, run)
+    held = device_part(s)
+    run = running(held)
+    timed = timed_passes(held, run)
     one, tick, prefill_parts, decode_parts, ttft, tpot, latency = speed(s, timed, rates(s), run)
     dims = s.axes
-    tpot_end = last_step(tick.total, dims)
+    tpot_end = last_step(tick.total, dims) + decode_parts.get("host layers", 0.0)
     if not s.speculation.off:
         tpot_end = tpot_end / s.speculation.gained + decode_parts["guesses"]
     gpus = m.devices
     tokens = w.batch * w.output
-    memory = memory_use(s, need=run.need)
+    memory = memory_use(held, need=run.need)
     fits = memory.total <= memory.capacity
     limits = check(s, fits)
     per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}

@@ -14,11 +14,12 @@ from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
+from rooflm.scenario.offload import Offload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
-             "speculation": Speculation}  # fmt: skip
+             "speculation": Speculation, "offload": Offload}  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
     "quant.kind": ("any", "int", "float"),
     **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
@@ -83,7 +84,7 @@ OF_TRAINING = (
     "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
 )  # fmt: skip
 OF_INFERENCE = (
-    "speculation.",
+    "speculation.", "offload.",
     "workload.prompt",
     "workload.output",
     "workload.cached",

@@ -51,9 +51,9 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 @named
 def search_infer(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
-    dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None, prompt: int = 512,
-    output: int = 128, cached: int | None = None, logits: str | None = None, guesses: Numbers = 0,
+    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
+    pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None,
+    prompt: int = 512, output: int = 128, cached: int | None = None, logits: str | None = None, guesses: Numbers = 0,
     draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
     token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
     latency: float | None = None, cost: float | None = None, throughput: float | None = None,
@@ -67,6 +67,7 @@ def search_infer(
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -107,7 +108,7 @@ def search_infer(
     (8, 2)
     """
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
-             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}  # fmt: skip
+             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches)
     refuse_kind("search_infer", {"gpu": gpu, **more})

@@ -241,15 +241,15 @@ def grids_of(
 @named
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
-    dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512, output: int = 128, guesses: Numbers = 0,
-    draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
-    concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
-    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
-    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
+    pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512,
+    output: int = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0,
+    branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    spread: tuple[float, float] = (0.8, 1.2), slo: str = "", confirm: int = 3, token_budget: Numbers | None = None,
+    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
+    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
     its steady state, the best ones simulated as `serve` does.
@@ -258,6 +258,7 @@ def search_serve(
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -296,7 +297,7 @@ def search_serve(
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
-    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}
+    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches)
     refuse_kind("search_serve", {"gpu": gpu, **more})
