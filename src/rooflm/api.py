@@ -447,21 +447,53 @@ def stream(
     return task.stream(given_of({"model": model, **arguments}), path, progress)
 
 
-@named
-def serve(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None, price: float | None = None,
-    cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
-    cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, guesses: float = 0,
+@overload
+def serve(  # type: ignore[overload-overlap]  # a list is told from one value at run time
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0,
     draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1,
-    concurrency: int | None = None, rate: float | None = None, trace: str | None = None, requests: int | None = None,
+    concurrency: float | None = None, rate: float | None = None, trace: str | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
-    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
     transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
     definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
     engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
-) -> Served:  # fmt: skip
+) -> Served: ...  # fmt: skip
+@overload
+def serve(
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
+    output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> xarray.Dataset: ...  # fmt: skip
+@named
+def serve(
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
+    output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Served | xarray.Dataset:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
     model: as in `infer`. The load is concurrency (closed loop), rate (open loop), or a trace.
@@ -518,9 +550,16 @@ def serve(
     given = given_of(locals())
     from rooflm.serving.deploy import serve as simulate
     from rooflm.serving.deploy import usual_load
+    from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.server import Server
 
     refuse_kind("serve", given)
+    axes, fixed = split_lists(given)
+    if axes:
+        again = {k: v for k, v in fixed.items() if k != "progress"}
+        return serve_grid(axes, again, serve).dataset()
+    whole = [n for n, a in table_of("serve").items() if a.least is not None and isinstance(given.get(n), float)]
+    given |= {n: int(given[n]) for n in whole if float(given[n]).is_integer()}
     chosen = usual_load(given)
     given |= chosen
     if isinstance(server, Server):
