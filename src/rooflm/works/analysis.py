@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from rooflm.api import infer, infer_grid, train, train_grid
-from rooflm.plots.pictures import Bars, Scale
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale
 from rooflm.works.study import Column, Study, Table, beside, compared, errors_of, published
 
 A100, H100 = "a100-sxm-80gb", "h100-sxm-80gb"
@@ -181,34 +183,26 @@ def parts() -> Table:
     return Table("parts", "Where the time goes, part by part", columns, tuple(rows), notes)
 
 
-def hours_picture(table: Table, newer: Table) -> Bars:
+def hours_picture(table: Table, newer: Table) -> Picture:
     """GPU-hours of 65B's training, published and ours, beside the same on later cards."""
     told = {r["counted"]: r for r in table.rows if r["model"] == "llama-65b"}
-    labels = ["paper\nA100", "llm-analysis\nA100"]
-    values = [told["calibrated"]["published"], told["llm-analysis"]["ours"]]
-    for r in newer.rows:
-        if r["model"] == "llama-65b" and r["gpu_hours"] is not None:
-            labels.append(f"{r['gpu'].split('-')[0].upper()}\n{r['dtype']}")
-            values.append(r["gpu_hours"])
-    hours_ = np.array(values, dtype=float) / 1e3
-    known = np.arange(len(values)) < 2
-    return Bars("GPU-hours of training LLaMA 65B on 1.4 T tokens, 2048 GPUs", tuple(labels),
-                Scale("GPU-hours (thousands)"),
-                {"published": np.where(known, hours_, 0.0),
-                 "calibrated here": np.where(known, 0.0, hours_)})  # fmt: skip
+    made = [Bar("the paper, A100", {"published": told["calibrated"]["published"] / 1e3}),
+            Bar("llm-analysis, A100", {"published": told["llm-analysis"]["ours"] / 1e3})]  # fmt: skip
+    made += [Bar(f"{r['gpu'].split('-')[0].upper()}, {r['dtype']}", {"predicted": r["gpu_hours"] / 1e3})
+             for r in newer.rows if r["model"] == "llama-65b" and r["gpu_hours"] is not None]  # fmt: skip
+    return bars("GPU-hours of training LLaMA 65B on 1.4 T tokens, 2048 GPUs", Scale("GPU-hours (thousands)"), made,
+                "published: two rows of A100; predicted: calibrated, tp 8, pp 4")  # fmt: skip
 
 
-def parts_picture(table: Table) -> Bars:
+def parts_picture(table: Table) -> Picture:
     """Shares of a prefill, a decode step and a training forward pass of 7B, its and ours."""
-    labels, shares = [], []
+    made = []
     for phase in ("forward", "prefill", "decode"):
         rows = [r for r in table.rows if (r["model"], r["phase"]) == ("llama-7b", phase)]
         for whose, key in (("llm-analysis", "their_share"), ("rooflm", "our_share")):
-            labels.append(f"{phase}\n{whose}")
-            shares.append({r["part"]: 100 * r[key] for r in rows})
-    names = dict.fromkeys(k for s in shares for k in s)
-    return Bars("LLaMA 7B: share of the time by part", tuple(labels), Scale("share of the time (%)", percent=True),
-                {n: np.array([s[n] for s in shares]) for n in names})  # fmt: skip
+            made.append(Bar(whose, {r["part"].replace(" ", "_"): 100 * r[key] for r in rows}, phase))
+    return bars("LLaMA 7B: share of the time by part", Scale("share of the time (%)", percent=True), made,
+                "forward: of a training micro-batch; prefill and decode: ideal rates")  # fmt: skip
 
 
 def study() -> Study:
