@@ -1,7 +1,7 @@
 """Time of what the host computes or sends where layers or experts stay in its memory.
 
-Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from its
-own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights are
+Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from
+its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights are
 sent over the link, as llama.cpp does for batches of 32 tokens and more.
 """
 

@@ -13,8 +13,8 @@ from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.offload import Offload
+from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 
