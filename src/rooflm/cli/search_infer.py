@@ -82,7 +82,9 @@ def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict
 
 def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> Start | None:
     """How the best answer's engine starts: of a search under load, the best of those simulated."""
+    from rooflm.checkpoints.load import load_model
     from rooflm.scenario.build_inference import build_inference
+    from rooflm.search.checkpoint import home_of
     from rooflm.search.serve_command import start
     from rooflm.sweep.axes import nest
 
@@ -99,7 +101,10 @@ def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, f
     one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
+    chosen = {k: given[k] for k in ("guesses", "draft") if k in given and not isinstance(given[k], list)} | chosen
     longest = given["prompt"] + given["output"]
     if under_load:
         longest = math.floor(longest * (spread or (0.8, 1.2))[1])
+    if chosen.get("draft"):
+        chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
     return start(model, s.model, s.engine, s.quant, chosen, int(longest))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from rooflm.cli.console import Voice, dumps, show, tell, warn, working
+from rooflm.cli.console import Voice, dumps, show, warn, working
+from rooflm.cli.deliver import deliver_grid
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
@@ -21,11 +20,20 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm serve` does with its arguments."""
     from rooflm.api import serve as simulate
     from rooflm.estimate.results import assumptions
+    from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.said import blocks
 
     arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
     find, slo = shown["find"], asked.get("slo", "")
     check_files(shown["out"], shown["plot"])
+    axes, fixed = split_lists({"model": model, **arguments})
+    if axes:
+        if find is not None or shown["plot"]:
+            raise RooflmError("--find and --plot are of a single simulation: leave out the lists")
+        with working("simulating"):
+            grid = serve_grid(axes, fixed, simulate)
+        deliver_grid(grid, json_=shown["json"], out=shown["out"], plot=None, kind=None, value=None)
+        return
     if find is not None:
         with working(f"seeking the {'fewest' if find == 'replicas' else 'highest'} {find}"):
             found = search(model, arguments, find, slo)
