@@ -15,6 +15,7 @@ from rooflm.cli import lists, predict, serve
 from rooflm.cli import measure as measure_command
 from rooflm.cli import search as search_command
 from rooflm.cli import validate as validate_command
+from rooflm.cli import web as web_command
 from rooflm.cli.options import bare, group
 from rooflm.errors import RooflmError
 from rooflm.version import __version__
@@ -29,6 +30,7 @@ app.command("measure")(measure_command.measure)
 app.command("compare")(compare_command.compare)
 app.command("calibrate")(calibrate_command.calibrate)
 app.command("serve")(serve.serve_command)
+app.command("web")(web_command.web)
 app.command("list")(lists.list_rows)
 app.command("show")(lists.show_row)
 

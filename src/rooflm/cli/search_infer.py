@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
@@ -30,6 +29,7 @@ LOAD_NOTE = (
 def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm search infer` does with its arguments."""
     from rooflm.search.inference import search_infer
+    from rooflm.search.serve_command import command_of
     from rooflm.search.under_load import search_serve
 
     start = time.perf_counter()
@@ -39,7 +39,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
     search = search_serve if under_load else search_infer
     found = search(model, **{k: v for k, v in asked.items() if k not in alone})
-    command = served(model, found, asked, asked.get("spread"))
+    command = command_of(model, found, asked, asked.get("spread"))
     note = LOAD_NOTE if under_load else BATCH_NOTE
     print(found_shown(found, INFER, command, time.perf_counter() - start, shown["json"], note))
 
@@ -55,26 +55,3 @@ infer_command = command(
     "requests come and go: every point by its steady state, the best ones simulated as `rooflm serve` does.",
     unset=LOAD_ALONE,
 )  # fmt: skip
-
-
-def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> str:
-    """The command that starts the best answer's engine: of a search under load, the best of those simulated."""
-    from rooflm.catalogue.engines import load_engine, usual_engine
-    from rooflm.catalogue.models import load_model
-    from rooflm.scenario.build_inference import quant_for
-    from rooflm.search.serve_command import serve_command
-
-    if found.best is None:
-        return ""
-    confirmed = getattr(found, "chosen", None)
-    chosen = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
-    if hasattr(found, "confirmed"):
-        chosen["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else chosen.get("concurrency", 0)
-    if "engine.token_budget" in chosen:
-        chosen["token_budget"] = chosen["engine.token_budget"]
-    one = {k: (chosen[k] if k in chosen else given.get(k)) for k in ("engine", "quant")}
-    quant = quant_for(load_model(model), one["quant"], [])
-    longest = given["prompt"] + given["output"]
-    if hasattr(found, "confirmed"):
-        longest = math.floor(longest * (spread or (0.8, 1.2))[1])
-    return serve_command(model, load_engine(one["engine"] or usual_engine("inference")), quant, chosen, int(longest))

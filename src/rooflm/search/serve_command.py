@@ -8,7 +8,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engines import load_engine, usual_engine
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
+from rooflm.scenario.build_inference import find_model, quant_for
+
+
+def command_of(
+    model: str | Model, found: Any, given: Mapping[str, Any], spread: tuple[float, float] | None
+) -> str:  # fmt: skip
+    """The command that starts the best answer's engine: of a search under load, the best of those simulated."""
+    if found.best is None:
+        return ""
+    confirmed = getattr(found, "chosen", None)
+    chosen = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
+    if hasattr(found, "confirmed"):
+        chosen["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else chosen.get("concurrency", 0)
+    if "engine.token_budget" in chosen:
+        chosen["token_budget"] = chosen["engine.token_budget"]
+    one = {k: (chosen[k] if k in chosen else given.get(k)) for k in ("engine", "quant")}
+    quant = quant_for(find_model(model), one["quant"], [])
+    longest = given["prompt"] + given["output"]
+    if hasattr(found, "confirmed"):
+        longest = math.floor(longest * (spread or (0.8, 1.2))[1])
+    engine = load_engine(one["engine"] or usual_engine("inference"))
+    name = model if isinstance(model, str) else str(model.source)
+    return serve_command(name, engine, quant, chosen, int(longest))
 
 
 def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str, Any], length: int) -> str:

@@ -1,0 +1,91 @@
+"""Numbers as people say them, and parts as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rooflm.plots.pictures import OKABE_ITO
+from rooflm.units import gib, text
+from rooflm.web.blocks import Bar, Fact, Part
+
+LEAST = 0.004
+"""Share of the whole below which a part is counted as other."""
+
+
+def seconds(value: Any) -> str:
+    """A time."""
+    return text(float(value), "s")
+
+
+def count(value: Any) -> str:
+    """A number with thousands apart."""
+    number = float(value)
+    return f"{number:,.0f}" if number == int(number) or abs(number) >= 100 else f"{number:.3g}"
+
+
+def percent(value: Any) -> str:
+    """A share."""
+    return f"{100 * float(value):.3g} %"
+
+
+def dollars(value: Any) -> str:
+    """An amount of money: cents, thousands, millions."""
+    number = float(value)
+    for scale, word in ((1e9, " billion"), (1e6, " million")):
+        if number >= scale:
+            return f"{number / scale:.3g}{word} USD"
+    return f"{number:,.0f} USD" if number >= 100 else f"{number:.2f} USD"
+
+
+def days(value: Any) -> str:
+    """A number of days as people say it: minutes, hours, days or years."""
+    number = float(value)
+    for scale, least, word in ((365.25, 2.0, "years"), (1.0, 2.0, "days"), (1 / 24, 1.5, "hours")):
+        if number >= least * scale:
+            return f"{number / scale:.3g} {word}"
+    return f"{number * 1440:.3g} minutes"
+
+
+def band(value: Any, found: Mapping[str, Any]) -> str:
+    """An error band in words; where nothing was measured, that."""
+    if not found["rows"]:
+        return "nothing like it was measured: no error band"
+    low, high = (seconds(found[k]) for k in ("low", "high"))
+    number, unit = high.split(" ", 1)
+    if low.endswith(unit):
+        low = low.split(" ", 1)[0]
+    return f"between {low} and {number} {unit} in four of five like cases ({found['rows']} measured)"
+
+
+def parts(amounts: Mapping[str, Any], write: Any, scale: float | None = None) -> list[Part]:
+    """Parts of a whole, the largest first, small ones as other. scale: what makes the whole length of the bar."""
+    numbers = {k: float(v) for k, v in amounts.items() if float(v) > 0}
+    total = sum(numbers.values()) or 1.0
+    shown = {k: v for k, v in sorted(numbers.items(), key=lambda kv: -kv[1]) if v >= LEAST * total}
+    rest = total - sum(shown.values())
+    if rest > 1e-9 * total:
+        shown["other"] = rest
+    colour = dict(zip(shown, OKABE_ITO, strict=False))
+    return [Part(k.replace("_", " "), write(v), 100 * v / (scale or total), colour.get(k, "#999999"))
+            for k, v in shown.items()]  # fmt: skip
+
+
+def time_bar(title: str, amounts: Mapping[str, Any], total: Any) -> Bar:
+    """Where a time goes."""
+    return Bar(title, seconds(total), parts(amounts, seconds))
+
+
+def memory_bar(title: str, memory: Any) -> Bar:
+    """Memory of the fullest card against what may be used of it."""
+    total, capacity = float(memory.total), float(memory.capacity)
+    scale = max(total, capacity) * 1.02
+    left = capacity - total
+    note = f"{gib(left)} free" if left >= 0 else f"{gib(-left)} too much"
+    return Bar(title, gib(total), parts(memory.parts, gib, scale), 100 * capacity / scale, f"{gib(capacity)} usable",
+               note)  # fmt: skip
+
+
+def banded(name: str, value: Any, found: Mapping[str, Any], note: str = "") -> Fact:
+    """A time with its error band in words."""
+    return Fact(name, seconds(value), f"{note}; {band(value, found)}" if note else band(value, found))
