@@ -49,13 +49,16 @@ def main(figure: str = "") -> None:
         print(f"{n} device{'s' * (n > 1)}: faster memory stops helping at {t['dram_bandwidth'][stop] / 1e12:.1f} TB/s, "
               f"{1e3 * t['time_s'][stop]:.2f} ms; then {t['bottleneck'][-1]}")  # fmt: skip
     if figure:
-        from rooflm.plot import Lines, Scale, Series, Side, draw
+        from rooflm.plot import Curve, Scale, Side, lines
 
         x = tuple(float(v) / 1e12 for v in tables[1]["dram_bandwidth"])
-        series = tuple(Series(f"tp {n}", 1e3 * t["time_s"]) for n, t in tables.items())
-        title = "Llama-2 13B decoding on H100's die"
-        side = Side("memory bandwidth of a device (TB/s)", x)
-        draw(Lines(title, side, Scale("time per token (ms)", log=True), (("", series),)), figure)
+        curves = [Curve(f"{n} device{'s' * (n > 1)}", 1e3 * t["time_s"]) for n, t in tables.items()]
+        named = [(float(b) / 1e12, str(n)) for n, b in zip(table["dram"], table["dram_bandwidth"], strict=True)]
+        lines(
+            "Where faster memory stops helping a token of Llama-2 13B", Side("memory bandwidth of a device (TB/s)", x),
+            Scale("time per token (ms)", log=True), curves, "H100's die in N5, one sequence, weights in 16 bits",
+            marks=named,
+        ).save(figure)  # fmt: skip
 
 
 if __name__ == "__main__":

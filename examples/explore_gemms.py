@@ -1,6 +1,6 @@
 """What bounds each matrix product of a Llama-2 13B prefill on GPUs of five years.
 
-    python examples/explore_gemms.py [FIGURE.png]
+    python examples/explore_gemms.py
 
 At 200 prompt tokens the wide products do 190 FLOP a byte: above A100's balance of 153, far below H100's 295. So they
 are compute-bound on A100 and memory-bound where FLOP/s grew faster than bandwidth; a single head's products always
@@ -8,8 +8,6 @@ are memory-bound. The paper: Kundu et al., arXiv 2407.14645, table III.
 """
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 
@@ -24,28 +22,25 @@ def study(prompt: int = 200) -> Columns:
     return gemm_bounds("llama-2-13b", GPUS, prompt)
 
 
-def main(figure: str = "") -> None:
-    """Print the bounds and draw the share of compute-bound FLOPs."""
+def main() -> None:
+    """Print what bounds each product, and the share of the products' time that is compute-bound."""
     table = study()
     products = list(dict.fromkeys(table["product"].tolist()))
     print(f"{'200 tokens':15s}" + "".join(f"{p:>10s}" for p in products))
     for gpu in GPUS:
         rows = select(table, gpu=gpu)
         print(f"{gpu:15s}" + "".join(f"{b:>10s}" for b in rows["bound"]))
-    if figure:
-        from rooflm.plot import Bars, Scale, draw
+    print("\ncompute-bound share of their time (%)")
+    print(f"{'prompt tokens':15s}" + "".join(f"{p:>10d}" for p in PROMPTS))
+    tables = [study(prompt) for prompt in PROMPTS]
+    for gpu in GPUS:
+        print(f"{gpu:15s}" + "".join(f"{100 * bound_by_compute(select(t, gpu=gpu)):10.0f}" for t in tables))
 
-        labels, parts = [], {"compute-bound": [], "memory-bound": []}
-        for gpu in GPUS:
-            for prompt in PROMPTS:
-                rows = select(study(prompt), gpu=gpu)
-                share = float(np.sum(rows["time_s"][rows["bound"] == "compute"]) / np.sum(rows["time_s"]))
-                labels.append(f"{gpu.split('-')[0]}, {prompt} tokens")
-                parts["compute-bound"].append(100 * share)
-                parts["memory-bound"].append(100 * (1 - share))
-        title = "Llama-2 13B prefill: share of the products' time by what bounds it"
-        draw(Bars(title, tuple(labels), Scale("share (%)"), {k: np.array(v) for k, v in parts.items()}), figure)
+
+def bound_by_compute(rows: Columns) -> float:
+    """Share of the time of these products that is of compute-bound ones."""
+    return float(np.sum(rows["time_s"][rows["bound"] == "compute"]) / np.sum(rows["time_s"]))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main()

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
-
 from rooflm.explore import COMPONENTS, Space, Split, Task, evolution, gradient, make_task, problem
 
 SPACE = Space("a100", ("n5",), ("hbm3",), ("nvlink4+ndr",))
@@ -43,14 +41,14 @@ def main(figure: str = "", generations: str = "40") -> None:
     other = gradient(problem(tasks()["training"], SPACE), 0, 60, 5)
     print(f"training by gradient descent: {other.start / other.value:.2f} times ({other.evaluations} designs)")
     if figure:
-        from rooflm.plot import Bars, Scale, draw
+        from rooflm.plot import Bar, Scale, bars
 
-        short = {"training": "train", "prefill": "prefill", "decoding": "decode"}
-        groups = (("area", "area"), ("power", "watts"))
-        columns = [(f"{short[n]}\n{g}", s.shares[k]) for n, s in found.items() for g, k in groups]
-        parts = {c: np.array([100 * v[c] for _, v in columns]) for c in (*COMPONENTS, "other")}
-        title = "Best split of A100's budgets in N5 with HBM3"
-        draw(Bars(title, tuple(n for n, _ in columns), Scale("share (%)"), parts), figure)
+        made = [
+            Bar(word, {c: 100 * s.shares[group][c] for c in (*COMPONENTS, "other")}, name)
+            for name, s in found.items() for word, group in (("area", "area"), ("power", "watts"))
+        ]  # fmt: skip
+        title = "What training, prefill and decoding would make of A100's area and power"
+        bars(title, Scale("share (%)", percent=True), made, "best split of the budgets in N5 with HBM3").save(figure)
 
 
 if __name__ == "__main__":

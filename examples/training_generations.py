@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
 from studies.training import GENERATIONS, generation_rows
 
 CHANGES: dict[str, dict[str, str]] = {
@@ -42,18 +41,18 @@ def main(figure: str = "") -> None:
         first, last = (sum(ladder[k].values()) for k in (next(iter(GENERATIONS)), list(GENERATIONS)[-1]))
         print(f"first over last, {name}: {first / last:.1f}")
     if figure:
-        from rooflm.plot import Bars, Scale, draw
+        from rooflm.plot import Bar, Scale, bars
 
-        labels = tuple(f"{k}\n{GENERATIONS[k]['dtype']}\n{sum(v.values()):.1f}x" for k, v in found.items())
-        parts = {p: np.array([v[p] for v in found.values()]) for p in ("compute", "communication", "other")}
-        gain = {p: v[0] / v[-1] for p, v in parts.items()}
+        made = [Bar(f"{k}, {GENERATIONS[k]['dtype']}", v) for k, v in found.items()]
+        first, last = made[0].parts, made[-1].parts
+        gain = {p: first[p] / last[p] for p in ("compute", "communication")}
         why = (
             "Optimus prints about 35x for the first system. Products in 4 bits have 29 times the rate of bf16 on A100, "
             f"but memory and NVLink are only 3 to 4 times as fast: compute gains {gain['compute']:.0f}x, "
             f"communication {gain['communication']:.0f}x"
         )
-        title = f"GPT-3 175B training on 1024 GPUs by generation\n{why}"
-        draw(Bars(title, labels, Scale("time a sequence, B200-NVS-L = 1"), parts), figure)
+        title = "GPT-3 175B training on 1024 GPUs by generation"
+        bars(title, Scale("time a sequence, B200-NVS-L = 1"), made, why).save(figure)
 
 
 if __name__ == "__main__":

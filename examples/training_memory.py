@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 
-import numpy as np
 from studies.training import KORTHIKANTI, POLICIES, memory_rows
 
 SHORT = dict(zip(KORTHIKANTI, ("22B", "175B", "530B", "1T"), strict=True))
@@ -28,7 +27,7 @@ def study() -> tuple[Table, dict[tuple[str, str], bool], float]:
     capacity = 0.0
     for row in memory_rows():
         key = (row["model"], row["recompute"])
-        part = row["part"] if row["part"] in SHOWN else "logits, context, workspace"
+        part = row["part"] if row["part"] in SHOWN else "other"
         parts = sizes.setdefault(key, {})
         parts[part] = parts.get(part, 0.0) + row["bytes"] / GB
         fits[key], capacity = row["fits"], row["capacity"] / GB
@@ -37,20 +36,17 @@ def study() -> tuple[Table, dict[tuple[str, str], bool], float]:
 
 def draw(figure: str, sizes: Table, fits: dict[tuple[str, str], bool], capacity: float) -> None:
     """Stacked bars against the capacity line."""
-    from rooflm.plot import Bars, Scale
-    from rooflm.plot import draw as write
+    from rooflm.plot import Bar, Scale, bars
 
-    parts = {p: np.array([s[p] for s in sizes.values()]) for p in next(iter(sizes.values()))}
-    ordered = {p: parts[p] for p in (*SHOWN, *(p for p in parts if p not in SHOWN))}
-    labels = tuple(f"{SHORT[model]}\n{policy}" for model, policy in sizes)
-    title = (
-        "Memory of one A100 80 GB in training\n"
-        "GPT models of Korthikanti et al. 2022 by recomputation; selective goes with sequence parallelism"
-    )
-    marks = tuple("" if ok else "OOM" for ok in fits.values())
-    line = np.full(len(labels), capacity)
-    scale = Scale("memory of the fullest GPU (GB)")
-    write(Bars(title, labels, scale, ordered, line, "the card's 80 GiB", marks), figure)
+    made = [
+        Bar(policy, parts, f"GPT {SHORT[model]}", capacity, "" if fits[model, policy] else "OOM")
+        for (model, policy), parts in sizes.items()
+    ]
+    bars(
+        "Memory of one A100 80 GB in training, by recomputation", Scale("memory of the fullest GPU (GB)"), made,
+        "GPT models of Korthikanti et al. 2022; selective goes with sequence parallelism", "the card's 80 GiB",
+        ("other: logits, context, workspace",),
+    ).save(figure)  # fmt: skip
 
 
 def main(figure: str = "") -> None:

@@ -1,22 +1,47 @@
-"""Pictures of predictions (`estimate`, `grid`) and of figures of one's own (`draw` of bars or lines), as png, svg or
-html by the ending of the file."""
+"""Pictures: of predictions (`estimate`, `grid`) and of figures of one's own (`lines`, `panels`, `timeline`, `bars`,
+`heatmap`, `front`, `ratios`, `roofline`), in one style and one palette.
+
+Each is a `Picture`: it shows itself in a notebook, `.save(path)` writes png, svg, html or json by the ending,
+`.to_dict()` is its Vega-Lite specification and `.chart()` its Altair chart.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rooflm.plots.choose import draw, plot_grid
-from rooflm.plots.choose import plot_estimate as estimate
-from rooflm.plots.pictures import Bars, Lines, Scale, Series, Side
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.choose import grid_picture, point_picture
+from rooflm.plots.lines import Curve, Panel, lines, panels, timeline
+from rooflm.plots.maps import Map, heatmap
+from rooflm.plots.palette import colours, series
+from rooflm.plots.picture import Picture
+from rooflm.plots.point import Estimate
+from rooflm.plots.roofline import Ops, Roof, roofline
+from rooflm.plots.scale import Scale, Side
+from rooflm.plots.scatter import Cloud, front, ratios
 from rooflm.sweep.grid import grid_of
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Bars", "Lines", "Scale", "Series", "Side", "draw", "estimate", "grid"]
+__all__ = ["Bar", "Cloud", "Curve", "Map", "Ops", "Panel", "Picture", "Roof", "Scale", "Side", "bars", "colours",
+           "estimate", "front", "grid", "heatmap", "lines", "panels", "ratios", "roofline", "series",
+           "timeline"]  # fmt: skip
 
 
-def grid(data: xarray.Dataset, path: str, kind: str | None = None, value: str | None = None) -> None:
-    """Draw a grid of `infer` or `train`. kind: lines, heatmap, parts, memory or pareto (default: what suits its axes);
-    value: the output to show. RooflmError for a file or kind that cannot be drawn."""
-    plot_grid(grid_of(data), path, kind, value)
+def estimate(made: Estimate, path: str | None = None, kind: str | None = None) -> Picture:
+    """One prediction: its time by part (parts, the default), its memory, or its operations under the roofline. path:
+    write it there too. RooflmError for a file or kind that cannot be drawn."""
+    return _written(point_picture(made, kind), path)
+
+
+def grid(data: xarray.Dataset, path: str | None = None, kind: str | None = None, value: str | None = None) -> Picture:
+    """A grid of `infer` or `train`. kind: lines, heatmap, parts, memory or pareto (default: what suits its axes);
+    value: the output to show; path: write it there too. RooflmError for a file or kind that cannot be drawn."""
+    return _written(grid_picture(grid_of(data), kind, value), path)
+
+
+def _written(picture: Picture, path: str | None) -> Picture:
+    if path is not None:
+        picture.save(path)
+    return picture

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rooflm.cli.render import columns, dumps
 from rooflm.cli.validate import percent, signed
+
+if TYPE_CHECKING:
+    from rooflm.plots.picture import Picture
 
 WORST = 10
 
@@ -27,19 +30,21 @@ def compare(
     output: Annotated[int | None, typer.Option(help="Output tokens, where others' results do not say.")] = None,
     clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
     out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every pair.")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg).")] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg, html).")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
 ) -> None:
     """Predict every measured case; errors by metric, strategy and model."""
     from rooflm.measure.figures import coordinates
-    from rooflm.measure.plot import FORMATS, draw
+    from rooflm.plots.picture import check_picture
     from rooflm.sweep.files import check_target, table, write_whole
     from rooflm.tools import compare as paired
 
     if out:
         check_target(out, ("csv",))
     if plot:
-        check_target(plot, FORMATS, "--plot")
+        check_picture(plot)
     pairs = paired(*results, gpu=gpu, engine=engine, efficiency=efficiency, model=model, dtype=dtype, quant=quant,
                    prompt=prompt, output=output, clock=clock)  # fmt: skip
     figures = {name: errors(pairs, by) for name, by in {
@@ -53,7 +58,7 @@ def compare(
         write_whole(check_target(out, ("csv",)), lambda name: _save(name, table(cells)))
         print(f"rooflm: wrote {out}", file=sys.stderr)
     if plot:
-        draw(pairs, plot)
+        picture(pairs, gpu).save(plot)
         print(f"rooflm: wrote {plot}", file=sys.stderr)
     if json_:
         listed = [
@@ -62,6 +67,27 @@ def compare(
         print(dumps({"pairs": listed, **{f"by_{k}": v for k, v in figures.items()}}))
         return
     print("\n".join(report(pairs, figures)))
+
+
+def picture(pairs: list[Any], gpu: str) -> Picture:
+    """Predicted over measured of every case, by model and how it ran, and by metric."""
+    from rooflm.measure.figures import coordinates
+    from rooflm.plots.scatter import ratios
+
+    found = []
+    for p in pairs:
+        at = coordinates(p.case)
+        how = " ".join(at[k] for k in ("dtype", "strategy", "optimisation") if at[k] != "none")
+        if p.measured > 0 and p.metric in SHOWN:
+            found.append((f"{at['model']}, {how}", SHOWN[p.metric], p.predicted / p.measured))
+    about = f"{len({p.case.key for p in pairs})} cases, predicted for {gpu}"
+    return ratios("Predictions over measurements", found, about, near=0.15)
+
+
+SHOWN = {"ttft_s": "time to the first token", "tpot_s": "time per output token", "step_time_s": "time of a step",
+         "memory_bytes": "memory", "prefill_comm_bytes": "bytes sent, prefill",
+         "decode_comm_bytes": "bytes sent, decode step", "step_comm_bytes": "bytes sent, step"}  # fmt: skip
+"""Metrics that are drawn, and the name of each one's panel."""
 
 
 def _save(name: str, text: str) -> None:

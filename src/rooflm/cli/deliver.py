@@ -41,9 +41,9 @@ def deliver_point(
 
         write_values(out, values)
     if plot:
-        from rooflm.plots.choose import plot_estimate
+        from rooflm.plots.choose import point_picture
 
-        plot_estimate(estimate, plot, kind)
+        point_picture(estimate, kind).save(plot)
     print(render.dumps(values) if json_ else text)
 
 
@@ -56,9 +56,9 @@ def deliver_grid(
 
         write_grid(out, grid)
     if plot:
-        from rooflm.plots.choose import plot_grid
+        from rooflm.plots.choose import grid_picture
 
-        plot_grid(grid, plot, kind, value)
+        grid_picture(grid, kind, value).save(plot)
     print(render.dumps(grid.values()) if json_ else render.grid_text(grid))
 
 

@@ -140,6 +140,37 @@ def _fitting(rows: list[Sequence[str]], sides: str, spare: Sequence[str] = ()) -
         sides = sides[:at] + sides[at + 1 :]
 
 
+def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str) -> None:
+    """Bars of the seconds by cause, a group for each value of the last axis that varies, or of the first of two."""
+    from rooflm.plots.bars import Bar, bars
+    from rooflm.plots.choose import MOST_BARS
+    from rooflm.plots.scale import Scale
+    from rooflm.technology.explore import CAUSES
+
+    count = len(table["time_s"])
+    if count > MOST_BARS:
+        raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {count}")
+    varied = [a for a in axes if len(set(map(str, table[a]))) > 1]
+    outer, inner = (varied[-1:], varied[:-1]) if len(varied) > 1 else ([], varied)
+    order = sorted(range(count), key=lambda i: list(dict.fromkeys(map(str, table[outer[0]]))).index(
+        str(table[outer[0]][i])) if outer else 0)  # fmt: skip
+    top = max((float(t) for t, ok in zip(table["time_s"], table["fits"], strict=True) if ok), default=1.0)
+    factor, unit = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
+    made = []
+    for i in order:
+        parts = {c: factor * float(table[f"{c}_s"][i]) for c in CAUSES if table["fits"][i] and table[f"{c}_s"][i] > 0}
+        group = ", ".join(_word(a, table[a][i]) for a in outer)
+        mark = "" if table["fits"][i] else "no fit"
+        made.append(Bar(", ".join(_word(a, table[a][i]) for a in inner), parts, group, mark=mark))
+    bars(title, Scale(f"{title[:1].lower()}{title[1:]} ({unit})"), made, about).save(path)
+
+
+def _word(axis: str, value: Any) -> str:
+    """A value of an axis: a name as it is, a number after what it is of."""
+    own = axis.rsplit(".", 1)[-1].replace("_", " ")
+    return str(value) if isinstance(value, str) else f"{own} {value:.4g}"
+
+
 def _front(table: Columns, front: str | None) -> Columns:
     """The rows on the Pareto front of the columns named, or all."""
     if not front:
@@ -185,28 +216,21 @@ def grid_command(
     json_: Json = False, out: Out = None, plot: Plot = None, on: On = "local",
 ) -> None:  # fmt: skip
     """Time, bottleneck and cost over nodes x memories x networks, each with its best parallel mapping."""
-    from rooflm.technology.explore import CAUSES, grid
+    from rooflm.technology.explore import grid
 
     task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
                                 "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
                                 "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
+    if plot:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(plot)
     space = _space(die, node, dram, network, sets)
     table = grid(task, space, on=on)
     table = _front(table, front)
     if plot:
-        import numpy as np
-
-        from rooflm.plots.choose import MOST_BARS, draw
-        from rooflm.plots.pictures import Bars, Scale
-
-        points = len(table["time_s"])
-        if points > MOST_BARS:
-            raise RooflmError(f"--plot draws at most {MOST_BARS} points, but there are {points}")
-        varied = [a for a in space.names if len(set(map(str, table[a]))) > 1]
-        labels = tuple(" ".join(str(table[a][i]) for a in varied) for i in range(points))
-        parts = {c: table[f"{c}_s"] for c in CAUSES if np.any(table[f"{c}_s"] > 0)}
-        name = task.metric.replace("_", " ")
-        draw(Bars(f"{model}: {name} by cause", labels, Scale(f"{name} (s)"), parts), plot)
+        name = task.metric.replace("_", " ").capitalize()
+        _draw(table, space.names, f"{name} by cause", f"{model}, die {die}, {gpus} devices", plot)
     head = {"model": model, "phase": phase, "metric": task.metric, "mappings": task.choices, "axes": list(space.names)}
     title = f"{model}, {task.metric.replace('_', ' ')}, die {die}, {gpus} devices"
     _emit(table, head, json_, out, [title, NOTE, "", *_rows(table, space.names)])

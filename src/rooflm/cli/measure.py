@@ -77,9 +77,9 @@ def measure(
                timeout=timeout, progress=tell, left_out=skipped, **given)  # fmt: skip
     if plot:
         from rooflm.measure.figures import as_grid
-        from rooflm.plots.choose import plot_grid
+        from rooflm.plots.choose import grid_picture
 
-        plot_grid(as_grid(mine, task), plot, plot_kind, plot_value or _drawn(task))
+        grid_picture(as_grid(mine, task), plot_kind, plot_value or _drawn(task)).save(plot)
     if out:
         print(f"rooflm: wrote {out}", file=sys.stderr)
     if json_:

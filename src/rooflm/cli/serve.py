@@ -100,12 +100,13 @@ def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
 
 def check_files(out: str | None, plot: str | None) -> None:
     """Targets that can be written, asked before any work is done."""
+    from rooflm.plots.picture import check_picture
     from rooflm.sweep.files import check_target
 
     if out:
         check_target(out, ("csv", "parquet", "json"))
     if plot:
-        check_target(plot, ("png", "svg", "html"), "--plot")
+        check_picture(plot)
 
 
 def write_table(path: str, served: Served) -> None:
@@ -136,15 +137,22 @@ def write_table(path: str, served: Served) -> None:
 
 
 def draw(path: str, served: Served) -> None:
-    """Requests queued and running, and KV memory, over time."""
-    from rooflm.plots.choose import draw as draw_picture
-    from rooflm.plots.pictures import Lines, Scale, Series, Side
+    """Requests queued and running, and KV memory, over time: requests hold, memory grows and is given back."""
+    import numpy as np
+
+    from rooflm.plots.lines import Curve, Panel, timeline
+    from rooflm.plots.scale import Scale, Side
 
     line = served.timeline
-    side = Side("time (s)", tuple(line["time_s"].tolist()), time=True)
-    kv = Series("KV memory (% of capacity)", 100 * line["kv"])
-    panels = (("", (Series("waiting", line["waiting"]), Series("running", line["running"]), kv)),)
-    draw_picture(Lines(f"Under load\n{served.run.requests.name}", side, Scale("requests; %"), panels), path)
+    times = tuple(line["time_s"].tolist())
+    twice = tuple(np.repeat(line["time_s"], 2).tolist())
+    held = 100 * np.column_stack([line["kv_before"], line["kv"]]).reshape(-1)
+    counts = tuple(Curve(name, line[name], steps=True) for name in ("waiting", "running"))
+    share = Scale("KV memory (% of capacity)", percent=True)
+    panels = [Panel("", Scale("requests"), counts), Panel("", share, (Curve("KV memory", held, x=twice),))]
+    s = served.run.pools[-1].table.components.scenario
+    about = f"{s.model.name} on {s.cluster.device.name}, {s.engine.name}: {served.run.requests.name}"
+    timeline("Requests and KV memory over time", Side("time (s)", times, time=True), panels, about).save(path)
 
 
 def clean(values: Any) -> Any:

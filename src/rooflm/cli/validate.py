@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rooflm.cli import streams
 from rooflm.cli.render import WIDTH, columns, dumps
+
+if TYPE_CHECKING:
+    from rooflm.plots.picture import Picture
 
 Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE.csv]...", help="Tables (default: the shipped ones).")]
 Sources = Annotated[
@@ -36,7 +39,9 @@ def validate(
     brief: Annotated[bool, typer.Option("--brief", help="Print the errors by source only.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every row and its prediction.")] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg).")] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg, html).")
+    ] = None,
 ) -> None:
     """Predict measured runs, the shipped ones or a table of your own, and say how far off the predictions are."""
     from rooflm.sweep.files import check_target
@@ -49,9 +54,9 @@ def validate(
     if out:
         check_target(out, ("csv",))
     if plot:
-        from rooflm.validation.scatter import FORMATS
+        from rooflm.plots.picture import check_picture
 
-        check_target(plot, FORMATS, "--plot")
+        check_picture(plot)
     groups = listed(by)
     check_groups(groups)
     outcomes = read_tables(files or (), listed(source))
@@ -63,16 +68,37 @@ def validate(
         write_rows(out, outcomes, scored)
         print(f"rooflm: wrote {out}", file=sys.stderr)
     if plot:
-        from rooflm.validation.scatter import draw
-
-        draw(scored, plot)
+        picture(scored).save(plot)
         print(f"rooflm: wrote {plot}", file=sys.stderr)
     if json_:
         print(dumps(result | ({"each": rows_json(scored)} if rows else {})))
     elif brief:
-        print("\n".join([*table("all", {"all": result["all"]}), "", *table("by source", result["by_source"])]))
+        print("\n".join([*table("all", {"all": result["all"]}), "", *table("by source", named(result["by_source"]))]))
     else:
         print(text(result, scored, groups, rows))
+
+
+def named(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures by source, under the names of the sources."""
+    from rooflm.validation.table import source_names
+
+    names = source_names()
+    return {names.get(source, source): found for source, found in groups.items()}
+
+
+def picture(scored: Sequence[Any]) -> Picture:
+    """Predicted over measured of every scored row, by source and metric."""
+    from rooflm.plots.scatter import ratios
+    from rooflm.validation.columns import METRICS
+    from rooflm.validation.table import source_names
+
+    names = source_names()
+    kept = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
+    words = {m: METRICS[m].meaning.split(" (")[0].split(",")[0].replace("`", "") for m in METRICS}
+    found = [(names.get(x.request.source, x.request.source), words[x.request.metric], x.ratio) for x in kept]
+    return ratios(
+        "Predictions over published measurements", found, f"{len(kept)} rows, by source and what was measured"
+    )
 
 
 EVERY = 5.0
@@ -182,7 +208,8 @@ def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str]
     for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
         if not result["counted"]:
             break
-        lines += ["", *table(f"by {name}", result[f"by_{name}"])]
+        found = result[f"by_{name}"]
+        lines += ["", *table(f"by {name}", named(found) if name == "source" else found)]
     lines += load_lines(result["under_load"])
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:

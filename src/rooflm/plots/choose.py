@@ -1,4 +1,4 @@
-"""Pictures of answers: which one, chosen from the shape of the answer, and written to png, svg or html.
+"""Pictures of answers: which one, chosen from the shape of the answer.
 
 One prediction: its breakdown (`parts`), `memory` or `roofline`. A grid: `lines` over one numeric axis, a `heatmap` over
 two, stacked bars (`parts`, `memory`) over names, the `pareto` front of throughput against speed for a user.
@@ -14,28 +14,18 @@ from typing import Any
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.plots.pictures import (
-    Array,
-    Bars,
-    Cloud,
-    Front,
-    HeatMap,
-    Lines,
-    Panel,
-    Picture,
-    Scale,
-    Series,
-    Side,
-    check_value,
-    number,
-    scale_of,
-)
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.lines import Curve, Panel, panels
+from rooflm.plots.maps import Map
+from rooflm.plots.maps import heatmap as draw_heatmap
+from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
+from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
+from rooflm.plots.scatter import Cloud
+from rooflm.plots.scatter import front as draw_front
 from rooflm.sweep.axes import Axis, shape_of
-from rooflm.sweep.files import check_target, write_whole
 from rooflm.sweep.pareto import front
 
-FORMATS = ("png", "svg", "html")
 POINT_KINDS = tuple(POINTS)
 GRID_KINDS = ("lines", "heatmap", "parts", "memory", "pareto")
 MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
@@ -57,45 +47,28 @@ NAMES = {
 }
 
 
-def draw(picture: Picture, path: str) -> None:
-    """Write a picture to a .png or .svg (matplotlib) or an interactive .html (plotly, an extra)."""
-    target = check_target(path, FORMATS, "--plot")
-    if target.suffix.lower() == ".html":
-        from rooflm.plots.interactive import save
-    else:
-        from rooflm.plots.static import save
-    write_whole(target, lambda name: save(picture, name))
-
-
 def check_plot(path: str, kind: str | None, grid: bool) -> Path:
     """The target, if it can be written and the kind is known: asked before any work is done."""
-    target = check_target(path, FORMATS, "--plot")
     kinds = GRID_KINDS if grid else POINT_KINDS
     if kind is not None and kind not in kinds:
         what = "a grid" if grid else "one prediction"
         raise RooflmError(f"--plot-kind is {kind!r}, but of {what} it must be {', '.join(kinds)}")
-    if target.suffix.lower() == ".html":
-        from rooflm.plots.interactive import needed
-
-        needed()
-    return target
+    return check_picture(path)
 
 
-def plot_estimate(estimate: Estimate, path: str, kind: str | None = None) -> None:
-    """Draw one prediction: its breakdown (default), its memory, or its operations under the roofline."""
-    check_plot(path, kind, grid=False)
-    draw(POINTS[kind or "parts"](estimate), path)
-
-
-def plot_grid(grid: Any, path: str, kind: str | None = None, value: str | None = None) -> None:
-    """Draw a grid (axes, arrays, fixed). value: the output to show (default: latency, or what the kind shows)."""
-    check_plot(path, kind, grid=True)
-    draw(grid_picture(grid, kind, value), path)
+def point_picture(estimate: Estimate, kind: str | None = None) -> Picture:
+    """One prediction: its breakdown (parts, the default), its memory, or its operations under the roofline."""
+    if kind is not None and kind not in POINT_KINDS:
+        raise RooflmError(f"kind is {kind!r}, but of one prediction it must be {', '.join(POINT_KINDS)}")
+    return POINTS[kind or "parts"](estimate)
 
 
 def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -> Picture:
-    """The picture of a grid, its kind chosen from the axes unless given."""
+    """A grid (axes, arrays, fixed), its kind chosen from the axes unless given. value: the output to show (default:
+    latency, or what the kind shows)."""
     axes: list[Axis] = list(grid.axes)
+    if kind is not None and kind not in GRID_KINDS:
+        raise RooflmError(f"kind is {kind!r}, but of a grid it must be {', '.join(GRID_KINDS)}")
     chosen = kind or choose(axes)
     if chosen == "pareto":
         return pareto(grid)
@@ -198,7 +171,7 @@ def _others(axes: Sequence[Axis], shown: Sequence[Axis]) -> list[tuple[tuple[int
     return [(p, ", ".join(words(a, i) for a, i in zip(rest, p, strict=True))) for p in places]
 
 
-def heatmap(grid: Any, key: str) -> HeatMap:
+def heatmap(grid: Any, key: str) -> Picture:
     """Two numeric axes as a map, a panel for each point of the others."""
     axes: list[Axis] = list(grid.axes)
     candidates = sorted((a for a in axes if not a.structural), key=lambda a: -len(a.values))
@@ -216,12 +189,12 @@ def heatmap(grid: Any, key: str) -> HeatMap:
     values, why = np.transpose(values, order), np.transpose(why, order)
     scale = scale_of(key, values, grid.outputs)
     y, x = pair
-    panels = tuple(Panel(name, values[place] * scale.factor, why[place]) for place, name in others)
-    title = f"{scale.heading}\n{subject(grid)}"
-    return HeatMap(title, Side(label(x), x.values), Side(label(y), y.values), scale, panels)
+    maps = [Map(name, values[place] * scale.factor, why[place]) for place, name in others]
+    sides = Side(label(x), x.values), Side(label(y), y.values)
+    return draw_heatmap(scale.heading, *sides, scale, maps, subject(grid))
 
 
-def lines(grid: Any, key: str) -> Lines:
+def lines(grid: Any, key: str) -> Picture:
     """One numeric axis as x, a line for each point of the others; two-valued numeric axes become panels."""
     axes: list[Axis] = list(grid.axes)
     numeric = [a for a in axes if not a.structural] or axes
@@ -236,26 +209,41 @@ def lines(grid: Any, key: str) -> Lines:
     count = int(np.prod([len(a.values) for a in pages], initial=1))
     if count > MOST_PANELS:
         raise RooflmError(f"lines have at most {MOST_PANELS} panels, but these axes make {count}: fix some of them")
-    values, why = _masked(grid, key)
-    scale = scale_of(key, values, grid.outputs)
     drawn = [a for a in rest if a not in pages]
+    made, scale = _curves(grid, key, x, pages, drawn)
+    notes = ["shaded: the error band (eight of ten measurements like it lie inside)"]
+    banded = any(c.low is not None for p in made for c in p.curves)
+    return panels(scale.heading, Side(label(x), x.values), made, subject(grid), notes if banded else ())
+
+
+MOST_BANDS = 3
+"""Most curves of a panel that show their error bands."""
+
+
+def _curves(grid: Any, key: str, x: Axis, pages: list[Axis], drawn: list[Axis]) -> tuple[list[Panel], Scale]:
+    """A panel for each point of the axes of `pages`, in it a curve for each of `drawn`, over x."""
+    axes: list[Axis] = list(grid.axes)
     order = [axes.index(a) for a in (*pages, *drawn, x)]
-    values, why = np.transpose(values, order) * scale.factor, np.transpose(why, order)
-    panels = []
+    values, why = (np.transpose(v, order) for v in _masked(grid, key))
+    scale = scale_of(key, values, grid.outputs)
+    count = int(np.prod([len(a.values) for a in drawn], initial=1))
+    ends = [f"error_band.{key}.{end}" for end in ("low", "high")]
+    bands = [np.transpose(_masked(grid, k)[0], order) for k in ends if k in grid.arrays and count <= MOST_BANDS]
+    made = []
     for place in itertools.product(*(range(len(a.values)) for a in pages)):
         name = ", ".join(words(a, i) for a, i in zip(pages, place, strict=True))
-        inner = values[place]
-        series = tuple(
-            Series(", ".join(words(a, i) for a, i in zip(drawn, spot, strict=True)), inner[spot])
-            for spot in itertools.product(*(range(len(a.values)) for a in drawn))
-        )
-        panels.append((name, series))
-    note = "where a line is missing, it does not fit in memory" if (why == "OOM").any() else ""
-    title = f"{scale.heading}\n{subject(grid)}"
-    return Lines(title, Side(label(x), x.values), scale, tuple(panels), note)
+        curves = []
+        for spot in itertools.product(*(range(len(a.values)) for a in drawn)):
+            at = (*place, *spot)
+            low, high = (b[at] * scale.factor for b in bands) if bands else (None, None)
+            own = ", ".join(words(a, i) for a, i in zip(drawn, spot, strict=True))
+            band = {"low": low, "high": high} if low is not None and np.isfinite(low).any() else {}
+            curves.append(Curve(own, values[at] * scale.factor, lost=why[at] == "OOM", **band))
+        made.append(Panel(name, scale, tuple(curves)))
+    return made, scale
 
 
-def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
+def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
     """Stacked bars, one a point: the request by part (or the parts of `value`), or memory with its capacity."""
     axes: list[Axis] = list(grid.axes)
     shape = shape_of(axes)
@@ -269,23 +257,29 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Bars:
     if not parts:
         groups = dict.fromkeys(k.split(".")[0] for k in full if "." in k and not k.startswith("error_band."))
         raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
-    labels = tuple("\n".join(words(a, i) for a, i in zip(axes, p, strict=True)) for p in np.ndindex(*shape))
-    _, why = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")
     scale = scale_of(group, np.asarray(sum(parts.values())), grid.outputs)
-    limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else None
-    title = f"{scale.heading}\n{subject(grid)}"
-    return Bars(
-        title,
-        labels,
-        scale,
-        largest({k: v * scale.factor for k, v in parts.items()}),
-        limits,
-        "usable memory",
-        tuple(why.reshape(-1)),
-    )
+    held = largest([{k: float(v[i]) * scale.factor for k, v in parts.items()} for i in range(total)])
+    marks = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")[1].reshape(-1)
+    limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else np.full(total, np.nan)
+    outer = _outer(axes)
+    made = []
+    for i, place in enumerate(np.ndindex(*shape)):
+        told = {a.name: words(a, p) for a, p in zip(axes, place, strict=True)}
+        head = told.pop(outer.name) if outer else ""
+        made.append(Bar(", ".join(told.values()), held[i], head, float(limits[i]), str(marks[i])))
+    title = "Memory of the fullest GPU by part" if kind == "memory" else scale.heading
+    return bars(title, scale, made, subject(grid), "usable memory")
 
 
-def pareto(grid: Any) -> Front:
+def _outer(axes: Sequence[Axis]) -> Axis | None:
+    """The axis whose values head groups of bars: of several, the model, else the first named one, else the first."""
+    if len(axes) < 2:
+        return None
+    ranked = sorted(axes, key=lambda a: (a.name != "model", not a.structural))
+    return ranked[0]
+
+
+def pareto(grid: Any) -> Picture:
     """Throughput per GPU against tokens a second for a user, over legal points; a front for each structural point."""
     axes: list[Axis] = list(grid.axes)
     if "step_time_s" in grid.outputs:
@@ -297,7 +291,7 @@ def pareto(grid: Any) -> Front:
     named = [a for a in axes if a.structural]
     moved = [axes.index(a) for a in named] + [i for i, a in enumerate(axes) if not a.structural]
     user, gpu, ok = (np.transpose(v, moved) for v in (1 / speed, rate, why == ""))
-    clouds, fronts = [], []
+    clouds = []
     numeric = [a for a in axes if not a.structural]
     for place in itertools.product(*(range(len(a.values)) for a in named)):
         keep = ok[place].reshape(-1)
@@ -309,14 +303,9 @@ def pareto(grid: Any) -> Front:
             for b in best
         ]
         name = ", ".join(words(a, i) for a, i in zip(named, place, strict=True)) or "Pareto front"
-        clouds.append(Cloud(name, x, y, tuple(marks)))
-        fronts.append(best)
-    if not any(len(c.x) for c in clouds):
+        clouds.append(Cloud(name, x, y, np.asarray(best, dtype=int), tuple(marks)))
+    clouds = [c for c in clouds if len(c.x)]
+    if not clouds:
         raise RooflmError("no point of the grid can run, so there is no Pareto front: see `reason` with --json")
-    return Front(
-        f"Throughput against speed\n{subject(grid)}",
-        Scale("output tokens/s for one user"),
-        Scale("output tokens/s per GPU"),
-        tuple(clouds),
-        tuple(fronts),
-    )
+    sides = Scale("output tokens/s for one user"), Scale("output tokens/s per GPU")
+    return draw_front("Throughput against speed", *sides, clouds, subject(grid))

@@ -1,85 +1,111 @@
-"""Labels in matplotlib figures, set where they cover neither each other nor what they name."""
+"""Labels beside points, set where they cover neither each other nor a point or a line, or left out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
 
-INK = "#222222"
-HALO = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+from rooflm.plots.picture import text_width
 
-
-def spaced(axes: Any, texts: list[tuple[float, float, str, str]]) -> None:
-    """Labels beside their points: one for points that lie on each other, pushed down where two labels would."""
-    groups: list[tuple[float, float, list[str], str]] = []
-    for x, y, name, colour in sorted(texts, key=lambda t: (-t[1], t[0])):
-        lx, ly = math.log10(x), math.log10(y)
-        near = next((g for g in groups if g[3] == colour and abs(lx - g[0]) < 0.15 and abs(ly - g[1]) < 0.15), None)
-        if near is None:
-            groups.append((lx, ly, [name], colour))
-        elif name not in near[2]:
-            near[2].append(name)
-    placed: list[tuple[float, float]] = []
-    low, high = (math.log10(v) for v in axes.get_xlim())
-    for lx, ly, names, colour in groups:
-        left = lx > low + 0.7 * (high - low)  # no room at its right
-        shift = -0.22 if left else 0.0
-        while any(abs(lx - px) < 0.9 and abs(ly + shift - py) < 0.14 for px, py in placed):
-            shift -= 0.15
-        placed.append((lx, ly + shift))
-        told = ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
-        axes.annotate(
-            told,
-            (10**lx, 10**ly),
-            xytext=(10 ** (lx - 0.02 if left else lx + 0.12), 10 ** (ly + shift)),
-            fontsize=8,
-            color=INK,
-            va="center",
-            ha="right" if left else "left",
-            bbox=HALO,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
-        )
+Array = NDArray[Any]
+SIZE = 10.0
+"""Pixels: height of such labels."""
+TALL = 1.25 * SIZE
 
 
-SIZE = 7.5
-"""Points: size of the labels of `beside`."""
+@dataclass(frozen=True)
+class Frame:
+    """A drawing area in pixels, y downwards, and the ends of its axes, linear or logarithmic."""
+
+    wide: float
+    tall: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+    log_x: bool = False
+    log_y: bool = False
+
+    def at(self, x: Any, y: Any) -> Array:
+        """Pixels of points in data units."""
+        across = _share(np.asarray(x, float), self.x, self.log_x) * self.wide
+        return np.column_stack([across, self.tall - _share(np.asarray(y, float), self.y, self.log_y) * self.tall])
+
+    def back(self, pixels: Sequence[float]) -> tuple[float, float]:
+        """Data units of one point in pixels.
+
+        >>> Frame(100, 100, (1, 100), (0, 1), log_x=True).back((50, 25))
+        (10.0, 0.75)
+        """
+        x, y = pixels[0] / self.wide, 1 - pixels[1] / self.tall
+        return _value(x, self.x, self.log_x), _value(y, self.y, self.log_y)
 
 
-def beside(axes: Any, labels: Sequence[tuple[float, float, str]], lines: Sequence[tuple[Any, Any]]) -> None:
-    """Labels (x, y, text in data units) above, below or beside their points: each where its box covers least
-    of the lines (arrays of x and y), of the labels before it, and of what lies outside the axes."""
-    axes.figure.draw_without_rendering()  # settles the layout, on which the scales to points rest
-    points = 72.0 / axes.figure.dpi
-    busy = [np.empty((0, 2))]
-    for x, y in lines:
-        ends = axes.transData.transform(np.column_stack([x, y])) * points
-        busy += [np.linspace(a, b, 12) for a, b in pairwise(ends)] or [ends]
-        busy += [ends] * 4  # a marker weighs more than a line
-    taken, frame = np.concatenate(busy), axes.get_window_extent()
-    inside = np.array([[frame.x0, frame.y0], [frame.x1, frame.y1]]) * points
-    for x, y, text in labels:
-        wide, tall = 0.51 * SIZE * len(text), 1.2 * SIZE
-        at = axes.transData.transform((x, y)) * points
-        aside = wide / 2 + 4
-        places = [(0.0, 11.0), (0.0, -11.0), (aside + 3, 0.0), (-aside - 3, 0.0)]
-        places += [(side, up) for up in (10.0, -10.0) for side in (aside, -aside)]
-        best: tuple[float, Any] = (np.inf, None)
-        for shift in places:
-            half = np.array([wide / 2, tall / 2])
-            box = np.array([at + shift - half, at + shift + half])
-            covered = np.all((taken > box[0] - 2) & (taken < box[1] + 2), axis=1).sum()
-            outside = np.maximum(inside[0] - box[0], 0).sum() + np.maximum(box[1] - inside[1], 0).sum()
-            best = min(best, (float(covered + 3 * outside), (shift, box)), key=lambda found: found[0])
-        shift, box = best[1]
-        across, up = np.linspace(box[0, 0], box[1, 0], 8), np.linspace(box[0, 1], box[1, 1], 3)
-        corners = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
-        taken = np.concatenate([taken, corners, corners])  # another label weighs more than a line
-        axes.annotate(
-            text, (x, y), xytext=shift, textcoords="offset points", fontsize=SIZE, color="#444444", ha="center",
-            va="center", path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )  # fmt: skip
+def _share(v: Array, ends: tuple[float, float], log: bool) -> Array:
+    low, high = ends
+    return np.log(v / low) / math.log(high / low) if log else (v - low) / (high - low)
+
+
+def _value(share: float, ends: tuple[float, float], log: bool) -> float:
+    low, high = ends
+    return float(low * (high / low) ** share) if log else float(low + share * (high - low))
+
+
+def along(frame: Frame, x: Any, y: Any) -> Array:
+    """Pixels along a line through points in data units, near enough to each other that no label slips between."""
+    ends = frame.at(x, y)
+    pieces = [np.linspace(a, b, max(int(np.hypot(*(b - a)) / 4), 2)) for a, b in pairwise(ends)]
+    return np.concatenate(pieces) if pieces else ends
+
+
+def placed(
+    frame: Frame, labels: Sequence[tuple[float, float, str]], busy: Sequence[Array], radii: Sequence[float] = ()
+) -> list[tuple[float, float, str]]:
+    """Labels (x, y, text in data units) as (x, y, text) of their middles, beside their points: where their boxes cover
+    nothing of `busy` (arrays of pixels), no label before them and nothing outside of the frame. Those that find no
+    such place are left out.
+
+    radii: pixels from each point that its own mark takes (default: 5).
+    """
+    taken = np.concatenate([np.empty((0, 2)), *busy])
+    boxes: list[tuple[float, float, float, float]] = []
+    out = []
+    for (x, y, text), radius in zip(labels, radii or [5.0] * len(labels), strict=True):
+        spot = frame.at([x], [y])[0]
+        for box in _boxes(spot, text_width(text, SIZE), radius):
+            if _free(box, taken, boxes, frame):
+                boxes.append(box)
+                middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+                out.append((*frame.back(middle), text))
+                break
+    return out
+
+
+def _boxes(spot: Array, wide: float, radius: float) -> list[tuple[float, float, float, float]]:
+    """Boxes around a point, the nearest first: right, left, above, below, the corners, then the same farther out."""
+    out = []
+    for gap in (radius + 2, radius + 8, radius + 15):
+        aside, up = wide / 2 + gap, TALL / 2 + gap
+        shifts = [(aside, 0.0), (-aside, 0.0), (0.0, -up), (0.0, up)]
+        shifts += [(side, rise) for rise in (-up, up) for side in (aside, -aside)]
+        for across, down in shifts:
+            x, y = spot[0] + across, spot[1] + down
+            out.append((x - wide / 2, y - TALL / 2, x + wide / 2, y + TALL / 2))
+    return out
+
+
+def _free(
+    box: tuple[float, float, float, float], taken: Array, boxes: Sequence[tuple[float, ...]], frame: Frame
+) -> bool:
+    """Whether a box covers nothing and lies inside."""
+    left, top, right, bottom = box
+    if left < 2 or top < 2 or right > frame.wide - 2 or bottom > frame.tall - 2:
+        return False
+    if any(left < b[2] + 3 and right > b[0] - 3 and top < b[3] + 1 and bottom > b[1] - 1 for b in boxes):
+        return False
+    inside = (taken[:, 0] > left - 2) & (taken[:, 0] < right + 2) & (taken[:, 1] > top - 1) & (taken[:, 1] < bottom + 1)
+    return not bool(np.any(inside))

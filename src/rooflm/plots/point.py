@@ -13,10 +13,16 @@ from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
-from rooflm.plots.pictures import Array, Bars, Cloud, Roof, Roofline, Scale, number
-from rooflm.units import text
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.picture import Picture
+from rooflm.plots.roofline import Ops, Roof
+from rooflm.plots.roofline import roofline as draw_roofline
+from rooflm.plots.scale import Array, Scale, number
+from rooflm.units import GIB, text
 
 Estimate = InferenceEstimate | TrainingEstimate
+LEAST = 0.004
+"""Share of every bar below which a part counts as "other"."""
 
 
 def subject(e: Estimate) -> str:
@@ -32,44 +38,46 @@ def subject(e: Estimate) -> str:
     return f"{head}: batch {number(w.batch)}, {sizes}, {s.engine.name}, {s.quant.name}"
 
 
-def largest(parts: dict[str, Array], most: int = 7) -> dict[str, Array]:
-    """The largest parts by name, the rest as "other"; parts that are zero everywhere left out."""
-    ranked = sorted(((k, v) for k, v in parts.items() if np.any(v > 0)), key=lambda kv: -float(np.sum(kv[1])))
-    shown = {k.replace("_", " "): v for k, v in ranked[:most]}
-    rest = [v for _, v in ranked[most:]]
-    return shown | ({"other": np.sum(rest, axis=0)} if rest else {})
+def largest(made: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The parts of each bar, those that show in no bar gathered as "other".
+
+    >>> largest([{"mlp": 99.9, "norm": 0.1}, {"mlp": 10.0}])
+    [{'mlp': 99.9, 'other': 0.1}, {'mlp': 10.0}]
+    """
+    totals = [sum(parts.values()) or 1.0 for parts in made]
+    names = dict.fromkeys(p for parts in made for p in parts)
+    shown = {n for n in names if any(p.get(n, 0.0) >= LEAST * t for p, t in zip(made, totals, strict=True))}
+    small = {n for n in names if n not in shown and any(p.get(n, 0.0) > 0 for p in made)}
+    out = []
+    for parts in made:
+        rest = sum(parts[n] for n in small if n in parts)
+        out.append({n: v for n, v in parts.items() if n in shown} | ({"other": rest} if rest else {}))
+    return out
 
 
 def columns(e: Estimate) -> dict[str, dict[str, Any]]:
     """What is broken down: each bar's name, and its seconds by part."""
     if isinstance(e, InferenceEstimate):
         return {"prefill": e.prefill_parts, "decode step": e.decode_parts, "request": e.parts}
-    phases = {f"{k} of a\nmicro-batch": v for k, v in e.detail.items()}
+    phases = {f"{k} of a micro-batch": v for k, v in e.detail.items()}
     return {"step": e.parts} | {k: v for k, v in phases.items() if sum(map(float, v.values())) > 0}
 
 
-def parts(e: Estimate) -> Bars:
+def parts(e: Estimate) -> Picture:
     """Each phase by part, as shares of its own time, so that each is legible."""
-    bars = columns(e)
-    totals = [sum(map(float, c.values())) for c in bars.values()]
-    names = dict.fromkeys(n for c in bars.values() for n in c)
-    shares = {
-        n: np.array([100 * float(c.get(n, 0.0)) / t for c, t in zip(bars.values(), totals, strict=True)]) for n in names
-    }
-    labels = tuple(f"{word}\n{text(t, 's')}" for word, t in zip(bars, totals, strict=True))
-    return Bars(
-        f"Where the time goes\n{subject(e)}", labels, Scale("share of the time (%)", percent=True), largest(shares, 9)
-    )
+    shown = columns(e)
+    totals = {name: sum(map(float, c.values())) for name, c in shown.items()}
+    shares = largest([{n: 100 * float(v) / totals[name] for n, v in c.items()} for name, c in shown.items()])
+    made = [Bar(f"{name}, {text(totals[name], 's')}", share) for name, share in zip(shown, shares, strict=True)]
+    return bars("Where the time goes", Scale("share of the time (%)", percent=True), made, subject(e))
 
 
-def memory(e: Estimate) -> Bars:
-    """Memory of the fullest GPU by part, with the capacity line."""
-    scale = Scale("memory of the fullest GPU (GiB)", 2.0**-30)
-    held = {k: np.array([float(v) * scale.factor]) for k, v in e.memory.parts.items()}
-    limit = np.array([float(e.memory.capacity) * scale.factor])
+def memory(e: Estimate) -> Picture:
+    """Memory of the fullest GPU by part, with the line of the capacity."""
+    (held,) = largest([{k: float(v) / GIB for k, v in e.memory.parts.items()}])
     mark = "" if bool(np.asarray(e.memory.total) <= e.memory.capacity) else "OOM"
-    device = e.scenario.cluster.device.name
-    return Bars(f"Memory\n{subject(e)}", (device,), scale, largest(held), limit, "usable memory", (mark,))
+    bar = Bar(e.scenario.cluster.device.name, held, limit=float(e.memory.capacity) / GIB, mark=mark)
+    return bars("Memory of the fullest GPU by part", Scale("memory (GiB)"), [bar], subject(e), "usable memory")
 
 
 def phases(e: Estimate) -> dict[str, list[Timed]]:
@@ -79,26 +87,28 @@ def phases(e: Estimate) -> dict[str, list[Timed]]:
     return {phase: list(timed) for phase, timed in e.timed.items()}
 
 
-def roofline(e: Estimate) -> Roofline:
+def roofline(e: Estimate) -> Picture:
     """Every operation of each phase as a point: FLOP/s over FLOP a byte, under compute and memory roofs."""
-    clouds, types = [], set()
-    spread = [1.0, 1000.0]
+    found, types = operations(e)
+    ends = [v for o in found for v in o.x.tolist()] + [1.0, 1000.0]
+    x = np.geomspace(min(ends) / 10, max(ends) * 10, 400)
+    return draw_roofline("Operations under the roofline", roofs(e, types, x), found, subject(e))
+
+
+def operations(e: Estimate) -> tuple[list[Ops], set[str]]:
+    """The operations of each phase that compute, and the kinds of data types that they compute in."""
+    found, types = [], set()
     for phase, timed in phases(e).items():
-        rows = [(t.node, float(np.mean(t.time)), float(np.mean(t.total))) for t in timed if isinstance(t.node, Op)]
-        kept = [(o, t, total) for o, t, total in rows if float(np.mean(o.flops)) > 0 and t > 0]
+        nodes = [(t.node, float(np.mean(t.time)), float(np.mean(t.total))) for t in timed if isinstance(t.node, Op)]
+        kept = [(o, t, total) for o, t, total in nodes if float(np.mean(o.flops)) > 0 and t > 0]
         if not kept:
             continue
         x = np.array([float(np.mean(o.flops) / np.mean(o.bytes)) for o, _, _ in kept])
         y = np.array([float(np.mean(o.flops)) / t for o, t, _ in kept])
         share = np.array([total for *_, total in kept]) / sum(float(np.mean(t.total)) for t in timed)
-        clouds.append(Cloud(phase, x, y, tuple(o.name.replace("_", " ") for o, *_ in kept), share))
+        found.append(Ops(phase, x, y, tuple(o.name.replace("_", " ") for o, *_ in kept), share))
         types |= {"quant" if o.rate == "quant" else "half" for o, *_ in kept}
-        spread += x.tolist()
-    return Roofline(
-        f"Roofline\n{subject(e)}",
-        tuple(roofs(e, types, np.geomspace(min(spread) / 2, max(spread) * 4, 200))),
-        tuple(clouds),
-    )
+    return found, types
 
 
 def roofs(e: Estimate, types: Iterable[str], x: Array) -> list[Roof]:
@@ -107,9 +117,9 @@ def roofs(e: Estimate, types: Iterable[str], x: Array) -> list[Roof]:
     peaks = {r.dtype[k]: float(np.mean(device.peak[r.dtype[k]])) for k in sorted(types)}
     top = max(peaks.values())
     speeds = {"device memory": float(np.mean(device.dram.bandwidth)), "L2": float(np.mean(device.l2.bandwidth))}
-    found = [Roof(f"{level} {number(v)}B/s", x, np.minimum(v * x, top)) for level, v in speeds.items()]
-    return found + [Roof(f"{dtype} {number(peak)}FLOP/s", x, np.full_like(x, peak)) for dtype, peak in peaks.items()]
+    found = [Roof(f"{level}, {text(v, 'B/s')}", x, np.minimum(v * x, top)) for level, v in speeds.items()]
+    return found + [Roof(f"{dtype}, {text(peak, 'FLOP/s')}", x, np.full_like(x, peak)) for dtype, peak in peaks.items()]
 
 
-POINTS: dict[str, Callable[[Estimate], Bars | Roofline]] = {"parts": parts, "memory": memory, "roofline": roofline}
+POINTS: dict[str, Callable[[Estimate], Picture]] = {"parts": parts, "memory": memory, "roofline": roofline}
 """Kind -> the picture of one prediction."""

@@ -15,7 +15,8 @@ class Meter:
 
     active: a pass ran; queue_time, kv_time: requests waiting and tokens held, times s; prefill_passes, prefill_tokens,
     prefill_pairs: of new tokens and those before them; sequence_steps, context_steps: of decode steps. gaps: the
-    histogram of times between tokens (of all instances); samples: (time, waiting, running, tokens held).
+    histogram of times between tokens (of all instances); samples: (time, waiting, running, tokens held, tokens held
+    just before the requests that end then gave theirs back).
     """
 
     def __init__(self, gaps: dict[int, float]) -> None:
@@ -23,7 +24,7 @@ class Meter:
         self.prefill_passes = self.prefill_tokens = self.prefill_pairs = 0.0
         self.sequence_steps = self.context_steps = 0.0
         self.preemptions = 0
-        self.samples: list[tuple[float, int, int, float]] = []
+        self.samples: list[tuple[float, int, int, float, float]] = []
         self.gaps = gaps
         self._stall = 0.0
         self._stride = self._tick = 1
@@ -58,14 +59,14 @@ class Meter:
         self.prefill_tokens += new
         self.prefill_pairs += new * (past + new / 2)
 
-    def sample(self, clock: float, waiting: int, running: int, used: float) -> None:
-        """The state now; evenly thinned."""
+    def sample(self, clock: float, waiting: int, running: int, used: float, before: float) -> None:
+        """The state now, and the tokens held `before` what ended now was released; evenly thinned."""
         if self._tick < self._stride:
             self._tick += 1
             return
         self._tick = 1
         samples = self.samples
-        samples.append((clock, waiting, running, used))
+        samples.append((clock, waiting, running, used, before))
         if len(samples) > SAMPLES:
             del samples[1::2]
             self._stride *= 2

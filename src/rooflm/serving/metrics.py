@@ -220,25 +220,48 @@ def energy(run: Run) -> float:
 
 
 def timeline(run: Run) -> dict[str, Array]:
-    """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas."""
-    lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 4) for r in run.replicas]
+    """Queue, running sequences and KV memory (share) over time, summed (KV: mean) over replicas.
+
+    Waiting and running hold until the next time. KV memory grows evenly from `kv` at one time to `kv_before` at the
+    next, where what ends then is released.
+    """
+    lists = [np.array(r.meter.samples, dtype=float).reshape(-1, 5) for r in run.replicas]
     times = np.unique(np.concatenate([x[:, 0] for x in lists])) if lists else np.zeros(0)
     if times.size > 2000:
         times = times[np.linspace(0, times.size - 1, 2000).astype(int)]
-    out = {
-        "time_s": times,
-        "waiting": np.zeros(times.size),
-        "running": np.zeros(times.size),
-        "kv": np.zeros(times.size),
-    }
+    out = {"time_s": times} | {k: np.zeros(times.size) for k in ("waiting", "running", "kv", "kv_before")}
     for samples, r in zip(lists, run.replicas, strict=True):
         if not len(samples) or not times.size:
             continue
         at = np.maximum(np.searchsorted(samples[:, 0], times, side="right") - 1, 0)
         out["waiting"] += samples[at, 1]
         out["running"] += samples[at, 2]
-        out["kv"] += samples[at, 3] / r.kv.capacity / len(run.replicas)
+        whole = r.kv.capacity * len(run.replicas)
+        for key, held in zip(("kv_before", "kv"), ramp(samples, times), strict=True):
+            out[key] += held / whole
     return out
+
+
+def ramp(samples: Array, times: Array) -> tuple[Array, Array]:
+    """Tokens held just before and just after each of the times: between two samples they grow evenly, from what was
+    held after the one to what was held before the other.
+
+    samples: rows of (time, waiting, running, held, held before releases).
+
+    >>> rows = np.array([[0.0, 0, 1, 10, 0], [10.0, 0, 0, 0, 30]])
+    >>> [v.tolist() for v in ramp(rows, np.array([0.0, 5.0, 10.0, 20.0]))]
+    [[0.0, 20.0, 30.0, 0.0], [10.0, 20.0, 0.0, 0.0]]
+    """
+    clock, after, before = samples[:, 0], samples[:, 3], samples[:, 4]
+    following = np.searchsorted(clock, times, side="left")
+    last, inside = len(clock) - 1, np.clip(following, 1, len(clock) - 1) if len(clock) > 1 else following * 0
+    start = np.maximum(inside - 1, 0)
+    gone = np.clip((times - clock[start]) / np.maximum(clock[inside] - clock[start], 1e-30), 0.0, 1.0)
+    between = after[start] + (before[inside] - after[start]) * gone
+    between = np.where(following > last, after[last], np.where(times <= clock[0], before[0], between))
+    hit = np.searchsorted(clock, times, side="right") - 1
+    exact = (hit >= 0) & (clock[np.maximum(hit, 0)] == times)
+    return between, np.where(exact, after[np.maximum(hit, 0)], between)
 
 
 def queue_growth(run: Run) -> tuple[float, float] | None:

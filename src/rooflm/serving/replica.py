@@ -283,12 +283,12 @@ class Replica:
             self._decode(self.count, 1, lasts)
         elif heap:
             meter.stalled(lasts)
-        self.clock = end
+        self.clock, before = end, self.kv.used
         if heap and heap[0][0] <= self.decoding.steps:
             self._retire()
         if kind == PASS:
             self._advance()
-        meter.sample(end, self.queued(), len(heap) + len(self.prefilling), self.kv.used)
+        meter.sample(end, self.queued(), len(heap) + len(self.prefilling), self.kv.used, before)
 
     def _decode(self, running: int, count: int, lasts: float) -> None:
         """`count` steps of the running sequences, in `lasts` s."""

@@ -10,7 +10,9 @@ import csv
 import io
 import os
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,17 @@ def published_tables() -> list[Path]:
     return sorted(folder.glob("*.csv"))
 
 
+@cache
+def source_names() -> dict[str, str]:
+    """Source of the project's own tables -> its name for people.
+
+    >>> source_names()["LLMF"]
+    'MosaicML LLM Foundry'
+    """
+    path = Path(str(resources.files("rooflm").joinpath("data/published/sources.toml")))
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
     where = Path(path)
@@ -59,11 +72,13 @@ def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
 
 
 def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[Outcome]:
-    """The rows of tables (none named: the shipped ones), of some sources where they are named. RooflmError where a
-    source has no row."""
+    """The rows of tables (none named: the shipped ones), of some sources where they are named, as the rows have them or
+    by name. RooflmError where a source has no row."""
     paths = [Path(f) for f in files] or published_tables()
     outcomes = [o for path in paths for o in read_rows(path)]
     known = {o.source for o in outcomes}
+    short = {name: source for source, name in source_names().items()}
+    sources = [s if s in known else short.get(s, s) for s in sources]
     for name in sources:
         if name not in known:
             near = near_matches(name, known) or sorted(known)[:8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflm.plots.pictures import OKABE_ITO
+from rooflm.plots.palette import colours
 from rooflm.units import gib, text
 from rooflm.web.blocks import Bar, Fact, Part
 
@@ -59,16 +59,17 @@ def band(value: Any, found: Mapping[str, Any]) -> str:
 
 
 def parts(amounts: Mapping[str, Any], write: Any, scale: float | None = None) -> list[Part]:
-    """Parts of a whole, the largest first, small ones as other. scale: what makes the whole length of the bar."""
+    """Parts of a whole in the order and the colours of all pictures, small ones as other. scale: what makes the whole length of the bar."""
     numbers = {k: float(v) for k, v in amounts.items() if float(v) > 0}
     total = sum(numbers.values()) or 1.0
-    shown = {k: v for k, v in sorted(numbers.items(), key=lambda kv: -kv[1]) if v >= LEAST * total}
+    shown = {k: v for k, v in numbers.items() if v >= LEAST * total}
     rest = total - sum(shown.values())
     if rest > 1e-9 * total:
         shown["other"] = rest
-    colour = dict(zip(shown, OKABE_ITO, strict=False))
-    return [Part(k.replace("_", " "), write(v), 100 * v / (scale or total), colour.get(k, "#999999"))
-            for k, v in shown.items()]  # fmt: skip
+    return [
+        Part(k.replace("_", " "), write(shown[k]), 100 * shown[k] / (scale or total), hue)
+        for k, hue in colours(shown).items()
+    ]
 
 
 def time_bar(title: str, amounts: Mapping[str, Any], total: Any) -> Bar:

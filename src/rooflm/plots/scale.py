@@ -1,10 +1,9 @@
-"""What a picture shows, as plain data: title, axes, units and numbers, ready for any drawing library.
-
-plots.py chooses the picture from the shape of the answer; plots_mpl.py and plots_html.py draw it.
-"""
+"""How quantities are written in pictures: labels with units, numbers for people, linear or logarithmic axes, ticks."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,25 +15,8 @@ from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Output, Outputs
 
 Array = NDArray[Any]
-
-OKABE_ITO = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#8C6D1F",
-    "#000000",
-    "#999999",
-    "#F0E442",
-)
-"""Colours that people with any kind of colour vision tell apart (Okabe and Ito 2008; the yellow last, two greys and a
-brown added)."""
-
-
-MOST_MARKED = 80
-"""Most points of a line that get a marker each; longer lines differ by their strokes."""
+WIDE = 8.0
+"""Factor that values must span before a logarithmic axis serves them."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +37,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Side:
-    """An axis of a picture: label, tick values (numbers or names) and whether its values are numbers; time: a course
-    over time, whose axis is never logarithmic."""
+    """The axis along which points stand: label and values (numbers or names); time: a course over time."""
 
     label: str
     values: tuple[Any, ...]
@@ -68,9 +49,9 @@ class Side:
         return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
 
     @property
-    def spread(self) -> bool:
-        """True when the values span a factor of eight or more, so that a logarithmic axis serves them."""
-        return self.numeric and not self.time and min(self.values) > 0 and max(self.values) >= 8 * min(self.values)
+    def log(self) -> bool:
+        """True when the values grow by factors (1, 2, 4, 8), not by steps (1, 2, 3, 4)."""
+        return self.numeric and not self.time and by_factors(self.values)
 
     @property
     def ticks(self) -> list[str]:
@@ -78,103 +59,21 @@ class Side:
         return [number(v) if isinstance(v, int | float) and not isinstance(v, bool) else str(v) for v in self.values]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One map of a heat map: rows are y, columns x; `why` says in a word why a cell has no value."""
+def by_factors(values: Sequence[float]) -> bool:
+    """Whether values span eight-fold or more and lie more evenly on a logarithmic axis than on a linear one.
 
-    title: str
-    cells: Array
-    why: Array
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Panels over the same two axes, coloured by one value."""
-
-    title: str
-    x: Side
-    y: Side
-    scale: Scale
-    panels: tuple[Panel, ...]
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line: y over x, not-a-number where it cannot run."""
-
-    name: str
-    y: Array
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Values over one numeric axis, a line for each of the others' points, in panels."""
-
-    title: str
-    x: Side
-    scale: Scale
-    panels: tuple[tuple[str, tuple[Series, ...]], ...]
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Stacked bars: parts (name -> a value a bar); `limits`: a line across each bar; `marks`: a word above it."""
-
-    title: str
-    labels: tuple[str, ...]
-    scale: Scale
-    parts: dict[str, Array]
-    limits: Array | None = None
-    limit_name: str = ""
-    marks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Cloud:
-    """Points of one group of a scatter: x, y, a label each, and for a roofline their share of the time."""
-
-    name: str
-    x: Array
-    y: Array
-    labels: tuple[str, ...] = ()
-    weight: Array | None = None
-
-
-@dataclass(frozen=True)
-class Roof:
-    """One bound of a roofline: performance over arithmetic intensity."""
-
-    name: str
-    x: Array
-    y: Array
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """Operations as points under the roofs of their device."""
-
-    title: str
-    roofs: tuple[Roof, ...]
-    clouds: tuple[Cloud, ...]
-
-
-@dataclass(frozen=True)
-class Front:
-    """A trade-off: clouds of legal points, and each cloud's Pareto front as a line."""
-
-    title: str
-    x: Scale
-    y: Scale
-    clouds: tuple[Cloud, ...]
-    fronts: tuple[Array, ...]
-
-
-Picture = HeatMap | Lines | Bars | Roofline | Front
+    >>> by_factors([1, 8, 64]), by_factors(range(1, 9)), by_factors([1, 2])
+    (True, False, False)
+    """
+    at = np.unique(np.asarray(values, dtype=float))
+    if len(at) < 3 or at[0] <= 0 or at[-1] < WIDE * at[0]:
+        return False
+    spread = [float(np.std(gaps) / np.mean(gaps)) for gaps in (np.diff(np.log(at)), np.diff(at))]
+    return spread[0] < spread[1]
 
 
 def number(value: Any) -> str:
-    """A number with at most three digits that matter and a prefix for large ones.
+    """A number with at most four digits that matter, large ones with a prefix.
 
     >>> number(16384), number(0.5), number(2e12), number(128)
     ('16.4k', '0.5', '2T', '128')
@@ -185,6 +84,45 @@ def number(value: Any) -> str:
         if size >= limit:
             return f"{float(value) / factor:.3g}{prefix}"
     return f"{float(value):.4g}" if size >= 1000 or float(value) == int(float(value)) else f"{float(value):.3g}"
+
+
+def cell(value: float, scale: Scale) -> str:
+    """A value short enough for a cell of a map or the end of a bar.
+
+    >>> cell(0.04321, Scale("time (s)")), cell(99.7, Scale("busy (%)", percent=True))
+    ('0.043', '100')
+    """
+    if scale.percent:
+        return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+    if abs(value) >= 1e4:
+        return number(value)
+    return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}")
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis that encloses low and high: 1, 2, 5, 10, ..., powers of ten alone over many decades.
+
+    >>> round_ticks(0.3, 12), round_ticks(1e-6, 1)
+    ([0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0], [1e-06, 1e-05, 0.0001, 0.001, 0.01, 0.1, 1.0])
+    """
+    steps = (1,) if high / low > 3e4 else (1, 2, 5)
+    start, end = math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1
+    at = [float(f"{s}e{p}") for p in range(start, end + 1) for s in steps]
+    first = max(v for v in at if v <= low * (1 + 1e-9))
+    last = min(v for v in at if v >= high * (1 - 1e-9))
+    return [v for v in at if first <= v <= last]
+
+
+def thinned(values: Sequence[float], pixels: float, size: float = 11.0) -> list[float]:
+    """Those of the values, as ticks of a logarithmic axis so many pixels long, whose labels keep apart."""
+    at = sorted(set(map(float, values)))
+    long = math.log(at[-1] / at[0]) or 1.0
+    kept: list[float] = []
+    for value in at:
+        room = 0.6 * size * (len(number(value)) + 1)
+        if not kept or math.log(value / kept[-1]) / long * pixels >= room + 6:
+            kept.append(value)
+    return kept
 
 
 SHARES = ("mfu", "mfu_causal", "hfu", "mbu", "prefill_mfu", "decode_mbu", "busy", "bubble_fraction", "goodput")
@@ -208,13 +146,16 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     log = positive.size > 0 and len(positive) == len(real) and top >= 20 * float(positive.min())
     if unit == "s":
         factor, word = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
+        if top >= 2 * 3600:
+            factor, word = 1 / 3600, "h"
         return Scale(f"{meaning} ({word})", factor, log)
     if unit == "B":
-        factor, word = (2.0**-30, "GiB") if top >= 0.1 * 2**30 else (2.0**-20, "MiB")
+        steps = ((2.0**-40, "TiB"), (2.0**-30, "GiB"), (2.0**-20, "MiB"), (2.0**-10, "KiB"))
+        factor, word = next((s for s in steps if top * s[0] >= (2.0 if s[1] == "TiB" else 0.1)), (1.0, "B"))
         return Scale(f"{meaning} ({word})", factor, log)
     if root in SHARES:
         return Scale(f"{meaning} (%)", 100.0, False, True)
-    word = {"1/s": "1/s", "1": "", "": ""}.get(unit, unit)
+    word = {"1": ""}.get(unit, unit)
     return Scale(f"{meaning} ({word})" if word else meaning, 1.0, log)
 
 

@@ -1,0 +1,283 @@
+"""Curves: values over sizes, names or time, in panels; what does not fit is marked beside the last point that does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rooflm.plots.palette import SHAPES, series
+from rooflm.plots.picture import (
+    PANEL,
+    QUIET,
+    SIZE,
+    Picture,
+    Spec,
+    across_of,
+    arranged,
+    finished,
+    rows,
+    text_width,
+    wrapped,
+)
+from rooflm.plots.scale import Array, Scale, Side, round_ticks, thinned
+
+WIDTH, HEIGHT = 460, 280
+MOST_MARKED = 60
+"""Most points of a curve that get a marker each."""
+LEGEND = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1}
+POINTS = {"title": None, "symbolSize": 60, "symbolOpacity": 1}
+CROSS = "M-.8,-.8L.8,.8M-.8,.8L.8,-.8"
+LOST = "×: the first size that does not fit in memory"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve: y over x (not-a-number where there is none), with an error band (low, high) where there is one.
+
+    x: its own values, else the picture's; dots: points of their own (measured ones) without a line; steps: held until
+    the next point; lost: True where a point does not fit in memory. Curves of one name share a colour.
+    """
+
+    name: str
+    y: Array
+    x: tuple[Any, ...] | None = None
+    low: Array | None = None
+    high: Array | None = None
+    dots: bool = False
+    steps: bool = False
+    lost: Array | None = None
+    dash: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over the picture's axis that share one quantity. values: what its axis must reach besides the curves;
+    marks: values of x that have a name."""
+
+    title: str
+    scale: Scale
+    curves: tuple[Curve, ...]
+    values: tuple[float, ...] = ()
+    marks: tuple[tuple[float, str], ...] = ()
+
+
+def lines(
+    title: str,
+    x: Side,
+    scale: Scale,
+    curves: Sequence[Curve],
+    subtitle: str = "",
+    notes: Sequence[str] = (),
+    marks: Sequence[tuple[float, str]] = (),
+) -> Picture:
+    """One panel of curves: `scale` over `x`. notes: what explains marks, below the subtitle; marks: values of x that
+    have a name (memories, nodes), written along a line there, where there is room.
+
+    >>> p = lines("Time a token", Side("batch", (1, 2, 4, 8)), Scale("ms"), [Curve("a100", np.array([9.0, 9, 10, 11]))])
+    >>> p.spec["layer"][0]["encoding"]["x"]["scale"]["type"]
+    'log'
+    """
+    return panels(title, x, [Panel("", scale, tuple(curves), marks=tuple(marks))], subtitle, notes)
+
+
+def panels(
+    title: str, x: Side, parts: Sequence[Panel], subtitle: str = "", notes: Sequence[str] = (), shared: bool = True
+) -> Picture:
+    """Panels of curves over one axis, three in a row. shared: they show one quantity, on axes of equal length."""
+    across = across_of(len(parts))
+    wide = WIDTH if len(parts) == 1 else (300 if across == 2 else 230)
+    tall = HEIGHT if len(parts) == 1 else 200
+    whole = [v for p in parts for v in reached(p)] if shared else []
+    made = [
+        _panel(
+            x,
+            p,
+            _domain(p.scale, whole or reached(p)),
+            parts,
+            (wide, tall),
+            first=i % across == 0 or not shared,
+            shared=shared,
+        )
+        for i, p in enumerate(parts)
+    ]
+    crossed = any(_end(c, x.values) for p in parts for c in p.curves)
+    told = (*notes, LOST) if crossed else tuple(notes)
+    return finished(arranged(made, across), title, subtitle, (wide + 60.0) * across + 120, told)
+
+
+def timeline(title: str, x: Side, parts: Sequence[Panel], subtitle: str = "", notes: Sequence[str] = ()) -> Picture:
+    """Courses over time, one quantity a panel, one below the other on the same axis of time."""
+    made = [
+        _panel(
+            x, p, _domain(p.scale, reached(p)), parts, (560, 120), first=True, shared=False, named=i == len(parts) - 1
+        )
+        for i, p in enumerate(parts)
+    ]
+    body = arranged(made, 1) | {"spacing": 10, "resolve": {"scale": {"color": "independent"}}}
+    return finished(body, title, subtitle, 640, notes)
+
+
+def reached(panel: Panel) -> list[float]:
+    """Every finite value that the axis of a panel must reach, with room above for names along the lines of marks."""
+    found = [*panel.values]
+    for curve in panel.curves:
+        for values in (curve.y, curve.low, curve.high):
+            if values is not None:
+                found += np.asarray(values, float)[np.isfinite(np.asarray(values, float))].tolist()
+    room = (2.5 if panel.scale.log else 1.25) if panel.marks else 1.0
+    return [*found, room * max(found)] if found else found
+
+
+def _domain(scale: Scale, values: Sequence[float]) -> Spec:
+    """The y axis that holds these values: from zero, to 100 % where per cents come near, or logarithmic."""
+    real = [v for v in values if np.isfinite(v)] or [1.0]
+    if scale.log and min(real) > 0:
+        ticks = round_ticks(min(real), max(real))
+        return {"scale": {"type": "log", "domain": [ticks[0], ticks[-1]], "nice": False},
+                "axis": {"values": ticks, "labelExpr": NUMBER}}  # fmt: skip
+    top = 100.0 if scale.percent and max(real) > 60 else max(real) * 1.04 or 1.0
+    low = min(0.0, min(real) * 1.04)
+    axis = {"labelExpr": NUMBER, "tickCount": 5}
+    return {"scale": {"domain": [low, top], "nice": not (scale.percent and top == 100.0)}, "axis": axis}
+
+
+NUMBER = "abs(datum.value) >= 1e5 ? format(datum.value, '.3~s') : format(datum.value, ',.4~r')"
+"""How Vega writes numbers on axes: 0.5, 2,048, 200k."""
+
+
+def x_of(side: Side, pixels: float, field: str = "x") -> Spec:
+    """The x axis of a side: names as names, sizes linear or logarithmic with ticks at round values."""
+    base: Spec = {"field": field, "title": side.label}
+    if not side.numeric:
+        room = pixels / max(len(side.values), 1)
+        turned = max((text_width(str(v)) for v in side.values), default=0.0) > room - 4
+        angle = {"labelAngle": -35, "labelAlign": "right"} if turned else {"labelAngle": 0}
+        order = [str(v) for v in side.values]
+        return base | {"type": "ordinal", "sort": order, "axis": angle | {"labelOverlap": False, "grid": True},
+                       "scale": {"type": "point", "padding": 0.3, "domain": order}}  # fmt: skip
+    low, high = float(min(side.values)), float(max(side.values))
+    if side.log:
+        at = side.values if len(set(side.values)) <= 12 else round_ticks(low, high)
+        axis = {"values": thinned([v for v in at if low <= v <= high], pixels), "labelExpr": NUMBER}
+        return base | {"type": "quantitative", "axis": axis,
+                       "scale": {"type": "log", "domain": [low, high], "nice": False, "padding": 8}}  # fmt: skip
+    at = sorted(set(side.values))
+    low = min(low, 0.0) if side.time else low
+    axis = {"labelExpr": NUMBER, "tickCount": 8}
+    if len(at) <= 12 and len({round(b - a, 9) for a, b in pairwise(at)}) == 1:
+        axis |= {"values": [float(v) for v in at]}
+    scale = {"domain": [low, high], "nice": False, "zero": False, "padding": 0 if side.time else 8}
+    return base | {"type": "quantitative", "axis": axis, "scale": scale}  # fmt: skip
+
+
+def _end(curve: Curve, xs: Sequence[Any]) -> tuple[Any, Any, float] | None:
+    """The last x that fits, the first that does not, and the height of the last; None for a curve that does not end."""
+    if curve.lost is None or not np.any(curve.lost):
+        return None
+    good = np.flatnonzero(np.isfinite(np.asarray(curve.y, float)))
+    at = list(curve.x or xs)
+    if not good.size or good[-1] + 1 >= len(at) or not curve.lost[good[-1] + 1]:
+        return None
+    return at[good[-1]], at[good[-1] + 1], float(curve.y[good[-1]])
+
+
+def _lost(x: Side, curve: Curve, place: Spec, hue: Spec) -> list[Spec]:
+    """A cross at the first size that does not fit, and the dots that lead to it from the last one that does."""
+    found = _end(curve, x.values)
+    if found is None:
+        return []
+    last, first, height = found
+    ends = rows(x=_xs(x, (last, first)), y=[height, height], name=[curve.name] * 2)
+    cross = {"type": "point", "shape": CROSS, "size": 80, "strokeWidth": 2, "filled": False, "opacity": 1}
+    return [
+        _layer({"type": "line", "strokeDash": [1, 4], "strokeWidth": 1.5}, ends, place, hue),
+        _layer(cross, ends[1:], place, hue),
+    ]
+
+
+def _panel(
+    x: Side,
+    panel: Panel,
+    domain: Spec,
+    every: Sequence[Panel],
+    size: tuple[int, int],
+    first: bool,
+    shared: bool = True,
+    named: bool = True,
+) -> Spec:
+    """One panel as layers: bands, lines, markers, crosses."""
+    colour = series(c.name for p in every for c in p.curves)
+    place = {"x": x_of(x, size[0]), "y": {"field": "y", "type": "quantitative", **domain}}
+    place["y"]["title"] = wrapped(panel.scale.label, size[1] - 10) if first else None
+    if not named:
+        place["x"] = place["x"] | {"title": None, "axis": place["x"]["axis"] | {"labels": False, "title": None}}
+    names = [n for n in colour if shared or any(c.name == n for c in panel.curves)]
+    pointed = not x.time and any(len(c.x or x.values) <= MOST_MARKED for p in every for c in p.curves)
+    legend: Any = None if len(names) < 2 else (POINTS if pointed else LEGEND)
+    hue = {"field": "name", "type": "nominal", "legend": legend,
+           "scale": {"domain": names, "range": [colour[n] for n in names]}}  # fmt: skip
+    layers = _marks(x, panel.marks, place, size[0])
+    layers += [layer for c in panel.curves for layer in _layers(x, c, place, hue, names)]
+    layers += [layer for c in panel.curves for layer in _lost(x, c, place, hue)]
+    out: Spec = {"width": size[0], "height": size[1], "layer": layers}
+    if panel.title:
+        out["title"] = {"text": panel.title, "fontSize": PANEL, "anchor": "middle", "offset": 6, "frame": "group"}
+    return out
+
+
+def _marks(x: Side, marks: Sequence[tuple[float, str]], place: Spec, pixels: float) -> list[Spec]:
+    """Named values of x: a line each, and its name along it at the top, where no other is too near."""
+    low, high = place["x"]["scale"]["domain"][0], place["x"]["scale"]["domain"][-1]
+    kept: list[tuple[float, str, float]] = []
+    for value, name in sorted(marks):
+        if low <= value <= high:
+            share = math.log(value / low) / math.log(high / low) if x.log else (value - low) / (high - low)
+            near = bool(kept) and share * pixels - kept[-1][2] < 2 * SIZE
+            if not near and share * pixels < pixels - 2 * SIZE:
+                kept.append((value, name, share * pixels))
+    if not kept:
+        return []
+    data = {"values": rows(x=[k[0] for k in kept], text=[k[1] for k in kept])}
+    rule = {"type": "rule", "color": "#AAAAAA", "strokeDash": [3, 3]}
+    text = {"type": "text", "angle": 270, "align": "right", "baseline": "top", "dx": -4, "dy": 3, "fontSize": 10,
+            "color": QUIET, "y": 0}  # fmt: skip
+    return [{"data": data, "mark": rule, "encoding": {"x": place["x"]}},
+            {"data": data, "mark": text, "encoding": {"x": place["x"], "text": {"field": "text"}}}]  # fmt: skip
+
+
+def _xs(side: Side, values: Sequence[Any]) -> list[Any]:
+    return [float(v) for v in values] if side.numeric else [str(v) for v in values]
+
+
+def _layer(mark: Spec, values: list[Spec], place: Spec, hue: Spec, **more: Any) -> Spec:
+    told = [{"field": "name", "title": "of"}, {"field": "x", "title": place["x"].get("title")}, {"field": "y"}]
+    return {"data": {"values": values}, "mark": mark, "encoding": place | {"color": hue, "tooltip": told} | more}
+
+
+def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str]) -> list[Spec]:
+    """A curve's band, line and markers."""
+    xs = _xs(x, curve.x or x.values)
+    values = rows(x=xs, y=list(map(float, curve.y)), name=[curve.name] * len(xs))
+    out = []
+    if curve.low is not None and curve.high is not None:
+        band = rows(x=xs, y=list(map(float, curve.low)), y2=list(map(float, curve.high)), name=[curve.name] * len(xs))
+        kept = [row for row in band if row["y"] is not None and row["y2"] is not None]
+        area = {"type": "area", "opacity": 0.16, "line": False}
+        out.append(_layer(area, kept, place, hue, y2={"field": "y2"}))
+    if not curve.dots:
+        line: Spec = {"type": "line", "strokeWidth": 1.2 if x.time else 2, "clip": True}
+        line |= {"interpolate": "step-after"} if curve.steps else {}
+        line |= {"strokeDash": [5, 4]} if curve.dash else {}
+        out.append(_layer(line, values, place, hue))
+    if curve.dots or (len(xs) <= MOST_MARKED and not x.time):
+        shown = [row for row in values if row["y"] is not None]
+        mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 34, "opacity": 1}
+        shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+        shape = {**{k: hue[k] for k in ("field", "type", "legend")}, "scale": {"domain": names, "range": shapes}}
+        out.append(_layer(mark, shown, place, hue, shape=shape))
+    return out

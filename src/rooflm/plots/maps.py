@@ -1,0 +1,109 @@
+"""Heat maps: one value over two sizes, a panel for each card or variant; cells without a value say why in grey."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflm.plots.palette import EMPTY
+from rooflm.plots.picture import PANEL, Picture, Spec, across_of, arranged, finished, rows, text_width
+from rooflm.plots.scale import Array, Scale, Side, cell
+
+MOST_WRITTEN = 20 * 16
+"""Most cells of a map that get their value written in them."""
+BRIGHT = 0.55
+"""Share of the colour range from which on black letters read better than white ones (viridis)."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """One map: rows are y, columns x; `why` holds a word (OOM) for each cell without a value."""
+
+    title: str
+    cells: Array
+    why: Array
+
+
+def heatmap(
+    title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", notes: Sequence[str] = ()
+) -> Picture:
+    """Maps over the same two axes and on one range of colours (0 to 100 for per cents).
+
+    >>> m = Map("a100", np.array([[1.0, np.nan]]), np.array([["", "OOM"]]))
+    >>> heatmap("Time", Side("output", (16, 32)), Side("batch", (1,)), Scale("time (ms)"), [m]).title
+    'Time'
+    """
+    real = np.concatenate([m.cells[np.isfinite(m.cells)].reshape(-1) for m in maps] or [np.zeros(0)])
+    low, high = (0.0, 100.0) if scale.percent else (float(real.min(initial=np.inf)), float(real.max(initial=-np.inf)))
+    if high <= low:
+        low, high = (0.99 * low, high + 1e-12) if real.size else (0.0, 1.0)
+    across = across_of(len(maps))
+    words = [_word(m, scale, r, c) for m in maps for r, c in np.ndindex(m.cells.shape)]
+    written = len(x.values) * len(y.values) <= MOST_WRITTEN
+    wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
+    size = (min(wide, 70.0), 24.0 if written else 12.0)
+    made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
+    told = list(notes)
+    if any((m.why == "OOM").any() for m in maps):
+        told.append("OOM: does not fit in memory")
+    body = arranged(made, across)
+    if len(made) > 1:
+        body["resolve"] = {"scale": {"color": "shared"}}
+    return finished(body, title, subtitle, size[0] * len(x.values) * across + 160, told)
+
+
+def _word(m: Map, scale: Scale, row: int, column: int) -> str:
+    value = float(m.cells[row, column])
+    return cell(value, scale) if math.isfinite(value) else str(m.why[row, column])
+
+
+def _map(
+    m: Map, x: Side, y: Side, scale: Scale, ends: tuple[float, float], size: tuple[float, float], first: bool
+) -> Spec:
+    """One map as layers: coloured cells, grey ones, and what is written in them."""
+    log = scale.log and ends[0] > 0
+    at = list(np.ndindex(m.cells.shape))
+    share = [_share(float(m.cells[i]), ends, log) for i in at]
+    values = rows(
+        x=[x.ticks[c] for _, c in at], y=[y.ticks[r] for r, _ in at], value=[float(m.cells[i]) for i in at],
+        text=[_word(m, scale, *i) for i in at], dark=[not math.isfinite(s) or s >= BRIGHT for s in share],
+    )  # fmt: skip
+    corner = max(map(text_width, x.ticks)) > size[0] - 4
+    turned = {"labelAngle": -90 if corner else 0, "labelOverlap": True, "ticks": False, "domain": False}
+    place = {
+        "x": {"field": "x", "type": "ordinal", "sort": x.ticks, "title": x.label, "axis": turned},
+        "y": {"field": "y", "type": "ordinal", "sort": y.ticks[::-1], "title": y.label if first else None,
+              "axis": {"ticks": False, "domain": False}},
+    }  # fmt: skip
+    range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
+    legend = {"title": _unit(scale), "gradientLength": 160, "format": ".3~s" if ends[1] >= 1e4 else ".3~g"}
+    hue = {"field": "value", "type": "quantitative", "scale": range_, "legend": legend}
+    told = [{"field": "y", "title": y.label}, {"field": "x", "title": x.label}, {"field": "text", "title": scale.label}]
+    layers: list[Spec] = [
+        {"transform": [{"filter": "datum.value === null"}], "mark": {"type": "rect", "color": EMPTY},
+         "encoding": place | {"tooltip": told}},
+        {"transform": [{"filter": "datum.value !== null"}], "mark": {"type": "rect"},
+         "encoding": place | {"color": hue, "tooltip": told}},
+    ]  # fmt: skip
+    if len(at) <= MOST_WRITTEN:
+        ink = {"condition": {"test": "datum.dark", "value": "#111111"}, "value": "white"}
+        layers.append({"mark": {"type": "text", "fontSize": 10.5}, "encoding": place | {"text": {"field": "text"},
+                                                                                      "color": ink}})  # fmt: skip
+    out: Spec = {"data": {"values": values}, "width": {"step": size[0]}, "height": {"step": size[1]}, "layer": layers}
+    if m.title:
+        out["title"] = {"text": m.title, "fontSize": PANEL, "anchor": "middle", "offset": 6, "frame": "group"}
+    return out
+
+
+def _share(value: float, ends: tuple[float, float], log: bool) -> float:
+    """Where a value lies in the range of colours, 0 to 1."""
+    low, high = ends
+    return math.log(value / low) / math.log(high / low) if log else (value - low) / (high - low)
+
+
+def _unit(scale: Scale) -> str:
+    """The unit of a label, as the legend's title."""
+    return scale.label.rsplit(" (", 1)[1].rstrip(")") if scale.label.endswith(")") else ""
