@@ -1,4 +1,4 @@
-"""What an answer is made of: a verdict, then blocks of bars, facts, tables, pictures and notes."""
+"""What an answer is made of: a verdict, then blocks of bars, facts, tables, commands and notes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Bar:
     """A whole in parts. total: in words; limit: per cent of the scale at which its limit stands, and what that is."""
 
     kind: ClassVar[str] = "bar"
+    folded: ClassVar[bool] = False
     title: str
     total: str
     parts: Sequence[Part]
@@ -44,6 +45,7 @@ class Facts:
     """Figures side by side."""
 
     kind: ClassVar[str] = "facts"
+    folded: ClassVar[bool] = False
     title: str
     rows: Sequence[Fact]
 
@@ -75,6 +77,7 @@ class Choices:
     """Changes to choose from."""
 
     kind: ClassVar[str] = "choices"
+    folded: ClassVar[bool] = False
     title: str
     rows: Sequence[Choice]
 
@@ -84,8 +87,19 @@ class Notes:
     """Sentences: what was assumed, what to beware of."""
 
     kind: ClassVar[str] = "notes"
+    folded: ClassVar[bool] = True
     title: str
     lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A command to copy."""
+
+    kind: ClassVar[str] = "code"
+    folded: ClassVar[bool] = False
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -106,7 +120,7 @@ class Answer:
     tone: str
     verdict: str
     said: Sequence[str] = ()
-    blocks: Sequence[Bar | Facts | Table | Choices | Notes] = ()
+    blocks: Sequence[Bar | Facts | Table | Choices | Notes | Code] = ()
     figures: Callable[[], Sequence[Figure]] = tuple
     python: str = ""
     command: str = ""

@@ -1,5 +1,5 @@
-"""The fields of the page: each is an argument of a public call (`scenario.arguments`), with its label, what stands in it
-at first, and the stops of its slider. What a person types is read and checked as on the command line."""
+"""The fields of the page: each is an argument of a public call (`scenario.arguments`), with its label, what stands in
+it at first, and the stops of its slider. What a person types is read and checked as on the command line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.engines import engine_names, load_engine
-from rooflm.catalogue.models import model_names
+from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
@@ -65,6 +64,16 @@ HELP = {
     "value": "The output that is coloured.",
 }
 """Help of fields that are no argument of a call."""
+WORDS = {
+    "": "as usual", "output_tokens_per_s_per_gpu": "tokens/s a card", "output_tokens_per_s": "tokens/s in all",
+    "ttft_s": "first token", "tpot_s": "each token", "latency_s": "whole request", "cost_usd_per_million_tokens":
+    "USD a million", "memory_bytes": "memory", "mfu": "MFU", "mbu": "bandwidth used", "energy_j_per_token": "energy",
+    "throughput": "tokens/s a card", "total": "tokens/s in all", "cost": "cost a token", "latency": "whole request",
+    "ttft": "first token", "tpot": "each token", "energy": "energy a token", "batch": "requests at once", "prompt":
+    "prompt tokens", "output": "output tokens", "cached": "cached tokens", "gpus": "cards", "tp": "tensor parallel",
+    "pp": "pipeline parallel", "gpu": "card", "quant": "scheme",
+}  # fmt: skip
+"""What the page calls a word to choose."""
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 GPUS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -74,19 +83,19 @@ F = Field
 FIELDS: tuple[Field, ...] = (
     F("model", "Model", usual="llama-3.1-8b", hint="such as llama-3.1-8b", listed="model"),
     F("gpu", "Card", usual="h100", hint="such as rtx-4090", listed="gpu"),
-    F("gpus", "How many cards", usual="1", stops=GPUS, most=1e6),
+    F("gpus", "Cards", usual="1", stops=GPUS, most=1e6),
     F("engine", "Engine", hint="vllm", listed="engine"),
-    F("quant", "Scheme", hint="as the model was released", listed="quant"),
+    F("quant", "Scheme", hint="as released", listed="quant"),
     F("prompt", "Prompt tokens", usual="1024", stops=LENGTHS, most=1e8),
     F("output", "Output tokens", usual="256", stops=LENGTHS, most=1e8),
     F("batch", "Requests at once", usual="8", stops=BATCHES, most=1e7),
     F("concurrency", "Clients", "serve", usual="16", stops=LOADS, most=4096),
     F("ttft", "First token within", "search_serve", usual="1s", hint="such as 500ms"),
     F("tpot", "Each token within", "search_serve", usual="50ms", hint="such as 40ms"),
-    F("find.concurrency", "Clients at a time", "search_serve", hint="none: one batch", most=4096),
+    F("find.concurrency", "Clients at a time", "search_serve", hint="one batch", most=4096),
     F("find.gpus_max", "Cards, at most", "search_infer", usual="8", most=64),
     F("find.objective", "Best is", "search_infer", usual="throughput", words=GOALS),
-    F("train.gpus", "How many cards", "train", usual="8", stops=CLUSTERS, most=1e6),
+    F("train.gpus", "Cards", "train", usual="8", stops=CLUSTERS, most=1e6),
     F("train.batch", "Sequences a step", "train", usual="64", most=1e7),
     F("train.seq", "Tokens a sequence", "train", usual="4096", stops=LENGTHS, most=1e7),
     F("train.tokens", "Tokens in all", "train", usual="10B", hint="such as 15T", most=1e16),
@@ -128,8 +137,9 @@ BY_KEY: Mapping[str, Field] = {f.key: f for f in FIELDS}
 @cache
 def choices(kind: str) -> list[str]:
     """The names of the catalogue to choose from."""
-    known = {"model": model_names, "engine": engine_names, "quant": lambda: list(PRESETS)}
-    return known[kind]() if kind in known else names(kind)
+    if kind == "quant":
+        return list(PRESETS)
+    return names(kind)
 
 
 def one_name(kind: str, name: str) -> Any:

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import heatmap
 from rooflm.plots.lines import Curve, Panel, panels
 from rooflm.plots.picture import Picture
+from rooflm.plots.point import largest
 from rooflm.plots.point import roofline as draw_roofline
 from rooflm.plots.scale import Scale, Side
 from rooflm.plots.scatter import Cloud
 from rooflm.plots.scatter import front as draw_front
-from rooflm.sweep.grid import grid_of
+from rooflm.sweep.grid import Grid, grid_of
 from rooflm.web.blocks import Figure
 
 
@@ -27,8 +29,10 @@ def figure(picture: Picture, says: str) -> Figure:
 
 def roofline(e: Any) -> list[Figure]:
     """Operations under the roofline."""
-    says = ("Each dot is an operation, its size its share of the time. Dots below the slope wait for memory, dots below "
-            "the flat roof for arithmetic; how far below a roof they lie is what overheads take.")  # fmt: skip
+    says = (
+        "Each dot is an operation, its size its share of the time. Dots below the slope wait for memory, dots below "
+        "the flat roof for arithmetic; how far below a roof they lie is what overheads take."
+    )
     return [figure(draw_roofline(e), says)]
 
 
@@ -68,23 +72,23 @@ def front(found: Any) -> list[Figure]:
         clouds.append(Cloud(name, x, y, np.arange(len(members)), labels))
     sides = Scale("output tokens/s for one user"), Scale("output tokens/s per GPU")
     picture = draw_front("Speed for a user against output of a card", *sides, clouds)
-    return [figure(picture, "Every point is a deployment that no other beats in both: right is quicker for a user, up is "
-                   "more for the money.")]  # fmt: skip
+    says = "Every point is a deployment that no other beats in both: right is quicker for a user, up is cheaper."
+    return [figure(picture, says)]
 
 
 def compared(names: Sequence[str], made: Sequence[tuple[str, dict[str, Any], Any]]) -> list[Figure]:
     """Where a request's time goes, a bar a scenario."""
-    from rooflm.plots.bars import Bar, bars
-    from rooflm.plots.point import largest
-
     shares = largest([{k: float(v) for k, v in e.parts.items()} for *_, e in made])
-    shown = [
-        Bar(name, part, mark="" if e.fits else "OOM") for name, part, (*_, e) in zip(names, shares, made, strict=True)
-    ]
-    return [figure(bars("Where a request's time goes", Scale("seconds"), shown), "From the first prompt token to the last "
-                   "output token.")]  # fmt: skip
+    marks = ["" if e.fits else "OOM" for *_, e in made]
+    shown = [Bar(name, part, mark=mark) for name, part, mark in zip(names, shares, marks, strict=True)]
+    picture = bars("Where a request's time goes", Scale("seconds"), shown)
+    return [figure(picture, "From the first prompt token to the last output token.")]
 
 
-def heat(grid: Any, key: str, name: str) -> list[Figure]:
-    """The map."""
-    return [figure(heatmap(grid_of(grid), key), f"{name[:1].upper()}{name[1:]}; grey cells cannot run.")]
+def heat(grid: Any, key: str, name: str, sides: tuple[str, str]) -> list[Figure]:
+    """The map. sides: the inputs from left to right and from bottom to top."""
+    found = grid_of(grid)
+    order = [[a.name for a in found.axes].index(name) for name in reversed(sides)]
+    arrays = {k: np.transpose(v, order) for k, v in found.arrays.items()}
+    turned = Grid([found.axes[i] for i in order], found.fixed, arrays, found.outputs)
+    return [figure(heatmap(turned, key), f"{name[:1].upper()}{name[1:]}; grey cells cannot run.")]

@@ -24,12 +24,12 @@ def kept(key: str, make: Callable[[], T]) -> T:
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
-            return _kept[key]  # type: ignore[no-any-return]
+            return _kept[key]
         own = _busy.setdefault(key, threading.Lock())
     with own:
         with _lock:
             if key in _kept:
-                return _kept[key]  # type: ignore[no-any-return]
+                return _kept[key]
         try:
             made = make()
             with _lock:

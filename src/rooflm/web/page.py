@@ -18,7 +18,7 @@ from rooflm.version import __version__
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
 from rooflm.web.dropped import dropped_model, is_dropped, shown_name
-from rooflm.web.fields import BY_KEY, Field, choices
+from rooflm.web.fields import BY_KEY, WORDS, Field, choices
 from rooflm.web.memo import kept
 from rooflm.web.tabs.table import TABS, Tab
 
@@ -32,7 +32,7 @@ def environment() -> Environment:
     """The templates, every value escaped."""
     found = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                         trim_blocks=True, lstrip_blocks=True)  # fmt: skip
-    found.globals.update(tabs=TABS, fields=BY_KEY, version=__version__, shown_name=shown_name)
+    found.globals.update(tabs=TABS, fields=BY_KEY, version=__version__, words=WORDS, shown_name=shown_name)
     return found
 
 
@@ -54,8 +54,13 @@ class Shown:
         """The answer as a fragment."""
         errors = [(BY_KEY[k].label if k else "", v) for k, v in self.errors.items()]
         return environment().get_template("answer.html").render(
-            a=self.answer, errors=errors, tab=self.tab, query=self.asked.query(), notes=dropped_notes(self.asked)
+            a=self.answer, errors=errors, tab=self.tab, notes=dropped_notes(self.asked)
         )  # fmt: skip
+
+    def rest(self) -> str:
+        """What is folded below: numbers, assumptions, code, files."""
+        query = self.asked.query()
+        return environment().get_template("rest.html").render(a=self.answer, tab=self.tab, query=query)
 
     @cached_property
     def figures(self) -> Sequence[Figure]:
@@ -68,8 +73,10 @@ class Shown:
 
     def told(self) -> dict[str, Any]:
         """What the page's script puts in place."""
-        return {"html": self.html(), "errors": self.errors, "query": self.asked.query(), "pictures": self.pictures(),
-                "figures": plain([dict(f.spec) for f in self.figures])}  # fmt: skip
+        return {
+            "html": self.html(), "rest": self.rest(), "errors": self.errors, "query": self.asked.query(),
+            "pictures": self.pictures(), "figures": plain([dict(f.spec) for f in self.figures]),
+        }  # fmt: skip
 
 
 def dropped_notes(asked: Asked) -> tuple[str, ...]:
@@ -90,10 +97,11 @@ def whole_page(tab: Tab, asked: Asked) -> str:
     """The page with its first answer."""
     found = shown(tab, asked)
     keys = [BY_KEY[k] for k in tab.keys]
+    figures = json.dumps(plain([dict(f.spec) for f in found.figures])).replace("<", "\\u003c")
     return environment().get_template("page.html").render(
-        tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors, answer=found.html(),
-        pictures=found.pictures(), figures=json.dumps(found.told()["figures"]).replace("<", "\\u003c"), main=sections(keys), lists=LISTS,
-        choices=choices, more=[f for f in keys if f.more], query=asked.query(),
+        tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors,
+        answer=found.html(), pictures=found.pictures(), rest=found.rest(), figures=figures, main=sections(keys),
+        lists=LISTS, choices=choices, more=[f for f in keys if f.more], query=asked.query(),
         sliders=[BY_KEY[k] for k in tab.sliders],
     )  # fmt: skip
 
@@ -122,7 +130,7 @@ def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
         for stop in BY_KEY[key].stops:
             at = Asked(tab.name, asked.keys, {**asked.texts, key: str(stop)})
             one = Shown(tab, at)
-            found.append({"value": str(stop), "html": one.html(), "errors": one.errors})
+            found.append({"value": str(stop), "html": one.html(), "rest": one.rest(), "errors": one.errors})
         return found
 
     rest = Asked(tab.name, asked.keys, {**asked.texts, key: ""}).query()

@@ -131,7 +131,7 @@ def drawing() -> bytes:
     """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert, packed."""
     import vl_convert
 
-    return gzip.compress(vl_convert.javascript_bundle().encode(), 6)
+    return gzip.compress(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode(), 6)
 
 
 async def vega(request: Request) -> Response:

@@ -59,7 +59,8 @@ def band(value: Any, found: Mapping[str, Any]) -> str:
 
 
 def parts(amounts: Mapping[str, Any], write: Any, scale: float | None = None) -> list[Part]:
-    """Parts of a whole in the order and the colours of all pictures, small ones as other. scale: what makes the whole length of the bar."""
+    """Parts of a whole in the order and the colours of all pictures, small ones as other. scale: amount of a whole
+    bar."""
     numbers = {k: float(v) for k, v in amounts.items() if float(v) > 0}
     total = sum(numbers.values()) or 1.0
     shown = {k: v for k, v in numbers.items() if v >= LEAST * total}

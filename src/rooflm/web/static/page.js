@@ -1,6 +1,6 @@
 // The page: fields ask, sliders read what was worked out, pictures are drawn. Everything that is said comes from the server.
 const form = document.getElementById("form"), answer = document.getElementById("answer");
-const figures = document.getElementById("figures"), tab = document.body.dataset.tab;
+const figures = document.getElementById("figures"), rest = document.getElementById("rest"), tab = document.body.dataset.tab;
 const fields = () => [...form.elements].filter((e) => e.name);
 
 /** What is asked, as the address has it: only what is not as at first. leave: a field to leave out. */
@@ -26,10 +26,11 @@ function mark(errors) {
 }
 
 /** The answer in its place; what was unfolded stays so. */
-function put(html) {
-  const open = [...answer.querySelectorAll("details")].filter((d) => d.open).map((d) => d.querySelector("summary").textContent);
+function put(html, below = "") {
+  const open = [...rest.querySelectorAll("details[open] > summary")].map((s) => s.textContent);
   answer.innerHTML = html;
-  for (const d of answer.querySelectorAll("details")) d.open = open.includes(d.querySelector("summary").textContent);
+  rest.innerHTML = below;
+  for (const s of rest.querySelectorAll("details > summary")) s.parentElement.open = open.includes(s.textContent);
 }
 
 let asking = null;
@@ -42,7 +43,7 @@ async function ask(push = true) {
     const reply = await fetch(address(q, `/${tab}/answer`), { signal: own.signal });
     if (!reply.ok) throw new Error(await reply.text());
     const told = await reply.json();
-    put(told.html);
+    put(told.html, told.rest);
     mark(told.errors);
     figures.innerHTML = told.pictures;
     history[push && location.search.slice(1) !== q ? "pushState" : "replaceState"](null, "", address(q));
@@ -65,16 +66,31 @@ const library = () => (vega ??= new Promise((done, failed) => {
   document.head.append(script);
 }));
 
-/** A specification as wide as its place: one panel across it, several side by side as far as there is room. */
-function fitted(spec, width) {
-  const s = structuredClone(spec), room = (w, n) => Math.max(Math.floor(w / n) - 130, 150);
-  if (s.concat) {
-    const wide = s.concat[0].width ?? 300;
-    s.columns = Math.max(1, Math.min(s.columns ?? s.concat.length, Math.floor(width / (wide + 110))));
-    for (const panel of s.concat) if (typeof panel.width === "number") panel.width = Math.min(room(width, s.columns), 560);
-  } else if (typeof s.width === "number") s.width = Math.min(room(width, 1), Math.max(s.width, 760));
-  if (width < 560) s.config = { ...s.config, legend: { ...s.config?.legend, orient: "bottom", columns: 2 } };
+/** A specification by so many pixels narrower (or wider), its panels in so many columns. */
+function resized(spec, less, columns, stretch = 1) {
+  const s = structuredClone(spec), by = less / columns;
+  if (s.concat) s.columns = columns;
+  for (const p of s.concat ?? [s.spec ?? s]) {
+    if (typeof p.width === "number") p.width = Math.max(140, Math.min(p.width - by, 900));
+    else if (p.width?.step) p.width.step = Math.max(18, Math.min(p.width.step * stretch, 72));
+  }
   return s;
+}
+
+/** Draw a specification as wide as its place: drawn once as it is, then by what it was too wide or has to spare. */
+async function drawn(place, spec) {
+  const wide = place.clientWidth, small = wide < 600, options = { actions: false, renderer: "svg", tooltip: { theme: "light" } };
+  const columns = spec.concat ? Math.max(1, Math.min(spec.columns ?? spec.concat.length, Math.floor(wide / 330))) : 1;
+  let s = resized(spec, 0, columns);
+  if (small) s.config = { ...s.config, padding: 2, legend: { ...s.config?.legend, orient: "bottom", columns: 1, offset: 6 } };
+  for (let tries = 0; tries < 2; tries++) {
+    const { view } = await window.vegaEmbed(place, s, options);
+    const svg = place.querySelector("svg"), less = Number(svg.getAttribute("width")) - wide;
+    svg.setAttribute("aria-hidden", "true");
+    if (tries || (less <= 0 && less > -40)) return;
+    view.finalize();
+    s = resized(s, less + 4, columns, (wide - 140) / Math.max(wide + less - 140, 1));
+  }
 }
 
 let specs = [];
@@ -86,15 +102,14 @@ async function draw(given) {
   const places = [...figures.querySelectorAll(".plot")];
   for (const [i, place] of places.entries()) {
     if (specs !== given || !given[i]) return;
-    await window.vegaEmbed(place, fitted(given[i], place.clientWidth), { actions: false, renderer: "svg" });
-    place.querySelector("svg")?.setAttribute("aria-hidden", "true");
+    await drawn(place, given[i]);
   }
 }
 
-let resized = 0, wide = innerWidth;
+let pending = 0, wide = innerWidth;
 addEventListener("resize", () => {
-  clearTimeout(resized);
-  resized = setTimeout(() => { if (innerWidth !== wide) { wide = innerWidth; draw(specs); } }, 200);
+  clearTimeout(pending);
+  pending = setTimeout(() => { if (innerWidth !== wide) { wide = innerWidth; draw(specs); } }, 200);
 });
 
 // Sliders: the answers at all stops are fetched ahead, and dragging only reads them.
@@ -135,7 +150,7 @@ function said(s, text) {
 function read(s, found, text) {
   const frame = found.get(text);
   if (!frame || form.elements[s.dataset.key].value !== text) return;
-  put(frame.html);
+  put(frame.html, frame.rest);
   mark(frame.errors);
   s.dispatchEvent(new CustomEvent("shown"));
 }

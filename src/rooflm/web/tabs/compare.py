@@ -38,25 +38,25 @@ METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool]
 def answer(asked: Asked) -> Answer:
     """Every scenario's figures, the best of each marked."""
     made = [(side, given, estimate(side, given)) for side, given in scenarios(asked)]
-    names = [named(given, made[0][1]) for _, given, _ in made]
-    rows, best, wins = [("Fits", *("yes" if e.fits else "no" for *_, e in made))], set(), [0] * len(made)
+    names = [f"{side.upper()}: {named(given, made[0][1])}" for side, given, _ in made]
+    rows, best = [("Fits", *("yes" if e.fits else "no" for *_, e in made))], set()
     for at, (_, name, value, write, less) in enumerate(METRICS, start=1):
         values = [float(value(e)) for *_, e in made]
         rows.append((name, *map(write, values)))
         able = [i for i, (*_, e) in enumerate(made) if e.fits]
         if len(able) > 1:
             top = min(able, key=lambda i: values[i] if less else -values[i])
-            best |= {(at, top + 1)}
-            wins[top] += 1
+            best |= {(at, top + 1)} if sum(values[i] == values[top] for i in able) == 1 else set()
     data = {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}
     verdict, tone, said = told(names, made)
-    first = made[0][1]
+    if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
+        said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
     table = Table("Side by side", ("", *names), rows, "the best of those that fit is marked", frozenset(best))
     flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
-    return Answer(tone, verdict, said, [table, Notes("Assumed", list(made[0][2].assumed))], partial(compared, names, made),
-                  "\n\n".join(as_python("infer", g, f"answer_{s}") for s, g, _ in made),
-                  "\n".join(as_command("infer", g) for _, g, _ in made), {**data, "first": first.get("model") and names[0]},
-                  flat)  # fmt: skip
+    python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
+    command = "\n".join(as_command("infer", given) for _, given, _ in made)
+    notes = Notes("Assumed", list(made[0][2].assumed))
+    return Answer(tone, verdict, said, [table, notes], partial(compared, names, made), python, command, data, flat)
 
 
 def scenarios(asked: Asked) -> list[tuple[str, dict[str, Any]]]:
@@ -70,7 +70,7 @@ def scenarios(asked: Asked) -> list[tuple[str, dict[str, Any]]]:
             kept = {k: v for k, v in shared.items() if k not in fits.SPLIT} if "gpus" in changes else shared
             found.append((side, asked.single({**kept, **changes})))
     if len(found) == 1:
-        found.append(("b", {**shared, "batch": 4 * float(shared.get("batch", 1))}))
+        found.append(("b", {**shared, "batch": 4 * shared.get("batch", 1)}))
     return found
 
 
@@ -103,4 +103,4 @@ def told(names: list[str], made: list[tuple[str, dict[str, Any], Any]]) -> tuple
     same = quick[0] == cheap[0]
     verdict = (f"{quick[0]} is both the quickest and the cheapest." if same else
                f"{quick[0]} is the quickest, {cheap[0]} the cheapest a token.")  # fmt: skip
-    return verdict[:1].upper() + verdict[1:], "good", said
+    return verdict, "good", said

@@ -11,7 +11,7 @@ import numpy as np
 import rooflm
 from rooflm.errors import RooflmError
 from rooflm.web.asked import Asked, FieldError
-from rooflm.web.blocks import Answer, Notes, Table
+from rooflm.web.blocks import Answer, Table
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import BY_KEY, value_of
 from rooflm.web.figures import heat
@@ -27,8 +27,9 @@ MOST_SIDE = 100
 """Most values of a side: more cells than that cannot be seen."""
 LESS = {"ttft_s", "tpot_s", "latency_s", "cost_usd_per_million_tokens", "memory_bytes", "energy_j_per_token"}
 """Outputs of which less is better."""
-NAMES = {"output_tokens_per_s_per_gpu": "output tokens a second, a card", "output_tokens_per_s": "output tokens a second",
-         "ttft_s": "time to the first token", "tpot_s": "time a token", "latency_s": "time of a request",
+NAMES = {"output_tokens_per_s_per_gpu": "output tokens a second, a card",
+         "output_tokens_per_s": "output tokens a second", "ttft_s": "time to the first token", "tpot_s": "time a token",
+         "latency_s": "time of a request",
          "cost_usd_per_million_tokens": "USD a million tokens", "memory_bytes": "memory of the fullest card",
          "mfu": "MFU", "mbu": "use of bandwidth", "energy_j_per_token": "energy a token"}  # fmt: skip
 
@@ -55,9 +56,10 @@ def answer(asked: Asked) -> Answer:
     said = [f"{able.size:,} points, of which {left:,} cannot run." if left else f"{able.size:,} points; all can run."]
     flat = [{**dict(zip(grid[key].dims, map(plain, at), strict=True)), key: float(v), "fits": bool(ok)}
             for at, v, ok in cells(grid, key, values, able)]  # fmt: skip
-    return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y)), Notes("Assumed", ["white cells cannot run"])],
-                  partial(heat, grid, key, NAMES[key]), as_python("infer", shown, "grid"),
-                  as_command("infer", shown, f"--outputs {key} --out map.csv"), {"points": flat}, flat)  # fmt: skip
+    command = as_command("infer", shown, f"--outputs {key} --out map.csv")
+    return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y))],
+                  partial(heat, grid, key, NAMES[key], (x, y)), as_python("infer", shown, "grid"), command,
+                  {"points": flat}, flat)  # fmt: skip
 
 
 def side(asked: Asked, key: str, name: str) -> list[Any]:
@@ -101,8 +103,8 @@ def text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value of a side as JSON holds it."""
-    return value.item() if hasattr(value, "item") else value
+    """A value of a side as JSON holds it, a model by its name."""
+    return value.item() if hasattr(value, "item") else getattr(value, "name", value)
 
 
 def cells(grid: Any, key: str, values: Any, able: Any) -> Any:
@@ -115,12 +117,7 @@ def cells(grid: Any, key: str, values: Any, able: Any) -> Any:
 def table(sides: dict[str, list[Any]], values: Any, able: Any, key: str, names: tuple[str, str]) -> Table:
     """The map as a table, for who cannot see it."""
     x, y = names
-    head = (f"{y} \\ {x}", *map(text, map(getattr_name, sides[x])))
-    rows = [(text(getattr_name(v)), *(write(key, values[j, i]) if able[j, i] else "cannot run"
+    head = (f"{y} \\ {x}", *(text(plain(v)) for v in sides[x]))
+    rows = [(text(plain(v)), *(write(key, values[j, i]) if able[j, i] else "cannot run"
                                       for i in range(values.shape[1]))) for j, v in enumerate(sides[y])]  # fmt: skip
     return Table("The same as numbers", head, rows, folded=True)
-
-
-def getattr_name(value: Any) -> Any:
-    """A model's name, anything else as it is."""
-    return getattr(value, "name", value)

@@ -9,7 +9,7 @@ import rooflm
 from rooflm.search.serve_command import command_of
 from rooflm.units import gib
 from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Fact, Facts, Notes, Table
+from rooflm.web.blocks import Answer, Code, Fact, Facts, Notes, Table
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import front
 from rooflm.web.memo import kept
@@ -32,8 +32,8 @@ def answer(asked: Asked) -> Answer:
     what = GOALS[given.get("objective", "throughput")]
     python, command = as_python(call, given), as_command(call, given)
     data = found.to_dict()
-    notes = Notes("Assumed", [*found.assumed, f"{found.points:,} points looked at, {found.feasible:,} within the limits",
-                              *found.same])  # fmt: skip
+    seen = f"{found.points:,} points looked at, {found.feasible:,} within the limits"
+    notes = Notes("Assumed", [*found.assumed, seen, *found.same])
     if found.best is None:
         near = found.nearest
         why = list(near.why) if near else ["no split is legal"]
@@ -53,10 +53,8 @@ def answer(asked: Asked) -> Answer:
         Fact("Each token", seconds(out["tpot_s"]), "mean"),
         Fact("Memory of the fullest card", gib(out["memory_bytes"])),
     ]
-    blocks = [Facts("What users get", facts), table(found, best), start(found, given), notes]
-    return Answer(
-        "good", verdict, said, [b for b in blocks if b], partial(front, found), python, command, data, data["top"]
-    )
+    blocks: list[Any] = [Facts("What users get", facts), table(found, best), *start(found, given), notes]
+    return Answer("good", verdict, said, blocks, partial(front, found), python, command, data, data["top"])
 
 
 def arguments(asked: Asked) -> tuple[str, dict[str, Any]]:
@@ -98,7 +96,7 @@ def table(found: Any, best: Any) -> Table:
     return Table("The best answers", head, rows)
 
 
-def start(found: Any, given: dict[str, Any]) -> Notes | None:
+def start(found: Any, given: dict[str, Any]) -> list[Code]:
     """The command that starts the engine so."""
     text = command_of(given["model"], found, {"prompt": 512, "output": 128, **given}, given.get("spread"))
-    return Notes("To run it", [text]) if text else None
+    return [Code("To run it", text)] if text else []

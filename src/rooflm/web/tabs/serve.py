@@ -20,7 +20,7 @@ KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "
 SLIDERS = ("concurrency",)
 EACH, FEWEST = 25, 100
 """Requests a client (so that the first wave, which comes at once, is less than one in twenty), and at least."""
-CLOSER = 4
+CLOSER = 3
 """Runs between the last load that holds and the first that does not."""
 SPREAD = (0.8, 1.2)
 
@@ -57,8 +57,17 @@ def arguments(asked: Asked) -> dict[str, Any]:
 def limits_in_words(asked: Asked) -> str:
     """The limits as a person says them."""
     names = {"ttft": "first token within {}", "tpot": "each further one within {}"}
-    found = [told.format(seconds(asked.value(k))) for k, told in names.items() if asked.value(k) is not None]
+    found = [told.format(short(asked.value(k))) for k, told in names.items() if asked.value(k) is not None]
     return " and ".join(found)
+
+
+def short(value: float) -> str:
+    """A limit as a person writes it.
+
+    >>> short(0.05), short(1.0)
+    ('50 ms', '1 s')
+    """
+    return f"{value:g} s" if value >= 1 else f"{1e3 * value:g} ms"
 
 
 def curve(given: dict[str, Any]) -> dict[int, dict[str, Any]]:

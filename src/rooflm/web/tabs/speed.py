@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import rooflm
 from rooflm.web.asked import Asked
@@ -14,8 +15,10 @@ from rooflm.web.words import banded, count, dollars, percent, seconds, time_bar
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")
-BOUND = {"compute": "the arithmetic", "dram": "reading memory", "l2": "the cache", "overhead": "launches and small steps",
-         "network": "messages between cards", "host": "the host", "communication": "messages between cards"}  # fmt: skip
+BOUND = {
+    "compute": "the arithmetic", "dram": "reading memory", "l2": "the cache", "overhead": "launches and small steps",
+    "network": "messages between cards", "communication": "messages between cards",
+}  # fmt: skip
 """What bounds a phase, in words."""
 
 
@@ -26,8 +29,8 @@ def answer(asked: Asked) -> Answer:
     bands, batch = e.error_band, float(given.get("batch", 1))
     user = 1 / float(e.tpot)
     tone = "plain" if e.fits else "bad"
-    lead = "" if e.fits else "If it fitted (it does not): "
-    verdict = f"{lead}first token after {seconds(e.ttft)}, then {count(user)} tokens a second for each user."
+    lead = "First" if e.fits else "It does not fit; if it did: first"
+    verdict = f"{lead} token after {seconds(e.ttft)}, then {count(user)} tokens a second for each user."
     bound = {k: BOUND.get(str(v), str(v)) for k, v in e.bound.items()}
     said = [f"{count(e.output_tokens_per_s)} tokens a second in all. Prefill is bound by {bound['prefill']}, decode by "
             f"{bound['decode']}."]  # fmt: skip
@@ -38,10 +41,10 @@ def answer(asked: Asked) -> Answer:
         banded("Whole request", e.latency, bands["latency_s"]),
         Fact("Output tokens a second", count(e.output_tokens_per_s), f"{count(e.output_tokens_per_s_per_gpu)} a card"),
         Fact("A million output tokens", dollars(e.cost_per_million_tokens), "at the catalogue's rough hourly price"),
-        Fact("Use of the card", f"{percent(e.decode_mbu)} of bandwidth", f"decoding; prefill does {percent(e.prefill_mfu)}"
-             " of its peak arithmetic"),
+        Fact("Use of the card", f"{percent(e.decode_mbu)} of bandwidth",
+             f"decoding; prefill does {percent(e.prefill_mfu)} of its peak arithmetic"),
     ]  # fmt: skip
-    blocks = [
+    blocks: list[Any] = [
         time_bar("Prefill: reading the prompts", e.prefill_parts, e.ttft),
         time_bar("Decode: writing one token", e.decode_parts, e.tpot),
         Facts("In figures", facts),

@@ -89,7 +89,7 @@ def facts(e: Any, run: bool) -> list[Fact]:
 
 def remedies(asked: Asked) -> list[Choice]:
     """Changes, each of which makes it fit by itself."""
-    found = []
+    found: list[Choice] = []
     for told, changes in TRIED:
         if len(found) == OFFERED:
             break
