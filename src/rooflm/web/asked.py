@@ -38,6 +38,8 @@ class Asked:
                 self.values[key] = value_of(BY_KEY[key], text) if text else None
             except RooflmError as error:
                 raise FieldError(key, str(error)) from None
+            if key == "model" and self.values[key] is None:
+                raise FieldError(key, "model is missing: name one, or drop its config.json")
         return self.values[key]
 
     def errors(self) -> dict[str, str]:

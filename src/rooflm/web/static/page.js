@@ -38,6 +38,7 @@ let asking = null;
 async function ask(push = true) {
   asking?.abort();
   const own = (asking = new AbortController()), q = query();
+  document.body.dataset.state = "asking";
   const slow = setTimeout(() => answer.setAttribute("aria-busy", "true"), 200);
   try {
     const reply = await fetch(address(q, `/${tab}/answer`), { signal: own.signal });
@@ -54,7 +55,10 @@ async function ask(push = true) {
     if (error.name !== "AbortError") put(`<div class="verdict bad"><p class="lead">No answer came.</p><p>${error.message.replace(/[<&]/g, "")}</p></div>`);
   } finally {
     clearTimeout(slow);
-    if (asking === own) answer.removeAttribute("aria-busy");
+    if (asking === own) {
+      answer.removeAttribute("aria-busy");
+      document.body.dataset.state = "shown";
+    }
   }
 }
 
@@ -87,6 +91,8 @@ async function drawn(place, spec) {
     const { view } = await window.vegaEmbed(place, s, options);
     const svg = place.querySelector("svg"), less = Number(svg.getAttribute("width")) - wide;
     svg.setAttribute("aria-hidden", "true");
+    for (const [k, v] of Object.entries({ role: "img", "aria-label": place.dataset.label })) place.setAttribute(k, v);
+    place.removeAttribute("aria-roledescription");
     if (tries || (less <= 0 && less > -40)) return;
     view.finalize();
     s = resized(s, less + 4, columns, (wide - 140) / Math.max(wide + less - 140, 1));
@@ -216,4 +222,4 @@ theme.addEventListener("click", () => {
   named();
 });
 named();
-draw(JSON.parse(document.getElementById("first").textContent)).then(ahead);
+draw(JSON.parse(document.getElementById("first").textContent)).then(() => { document.body.dataset.state = "shown"; ahead(); });
