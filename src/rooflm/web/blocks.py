@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -115,7 +115,7 @@ class Figure:
 class Answer:
     """A tab's answer. tone: "good", "bad" or "plain"; verdict: the first thing to read; said: sentences below it;
     figures: draws its pictures; python
-    and command: the same question elsewhere; data: the numbers to download; rows: the same as a table."""
+    and command: the same question elsewhere; data: gives the numbers to download; rows: the same as a table."""
 
     tone: str
     verdict: str
@@ -124,5 +124,5 @@ class Answer:
     figures: Callable[[], Sequence[Figure]] = tuple
     python: str = ""
     command: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Callable[[], Mapping[str, Any]] = dict
     rows: Sequence[Mapping[str, Any]] = ()

@@ -139,12 +139,12 @@ def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
 
 def as_json(found: Answer) -> str:
     """The numbers of an answer."""
-    return json.dumps(plain(dict(found.data)), indent=1)
+    return json.dumps(plain(dict(found.data())), indent=1)
 
 
 def as_csv(found: Answer) -> str:
     """The rows of an answer, else its numbers as one row."""
-    rows = [dict(r) for r in found.rows] or [flat(plain(dict(found.data)))]
+    rows = [dict(r) for r in found.rows] or [flat(plain(dict(found.data())))]
     out = io.StringIO()
     names = list(dict.fromkeys(k for r in rows for k in r))
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")

@@ -187,12 +187,20 @@ def make_app(hosts: tuple[str, ...] = ("127.0.0.1", "localhost")) -> Starlette:
     return app
 
 
+def warm() -> None:
+    """What the first answers need, made before anybody asks."""
+    drawing()
+    for tab in TABS.values():
+        if not tab.slow:
+            page.shown(tab, read_query(tab.name, tab.keys, {}))
+
+
 def run(host: str = "127.0.0.1", port: int = 8018, browser: bool = True) -> None:
     """Serve the page until interrupted."""
     hosts = ("127.0.0.1", "localhost", "[::1]", host) if host in ("127.0.0.1", "localhost", "::1") else ("*",)
     config = uvicorn.Config(make_app(hosts), host=host, port=port, log_level="warning", access_log=False,
                             timeout_keep_alive=30)  # fmt: skip
-    threading.Thread(target=drawing, daemon=True).start()
+    threading.Thread(target=warm, daemon=True).start()
     address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/"
     print(f"rooflm: the page is at {address} (end it with Ctrl-C)")
     if browser:

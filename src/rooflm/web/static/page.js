@@ -33,7 +33,7 @@ function put(html, below = "") {
   for (const s of rest.querySelectorAll("details > summary")) s.parentElement.open = open.includes(s.textContent);
 }
 
-let asking = null;
+let asking = null, here = location.pathname + location.search;
 /** Ask for the answer to what the fields hold. */
 async function ask(push = true) {
   asking?.abort();
@@ -48,9 +48,9 @@ async function ask(push = true) {
     mark(told.errors);
     figures.innerHTML = told.pictures;
     history[push && location.search.slice(1) !== q ? "pushState" : "replaceState"](null, "", address(q));
+    here = location.pathname + location.search;
     for (const a of document.querySelectorAll("nav a")) a.href = address(q, `/${a.dataset.tab}`);
     await draw(told.figures);
-    ahead();
   } catch (error) {
     if (error.name !== "AbortError") put(`<div class="verdict bad"><p class="lead">No answer came.</p><p>${error.message.replace(/[<&]/g, "")}</p></div>`);
   } finally {
@@ -58,6 +58,7 @@ async function ask(push = true) {
     if (asking === own) {
       answer.removeAttribute("aria-busy");
       document.body.dataset.state = "shown";
+      asking = null;
     }
   }
 }
@@ -115,10 +116,14 @@ async function draw(given) {
 let pending = 0, wide = innerWidth;
 addEventListener("resize", () => {
   clearTimeout(pending);
-  pending = setTimeout(() => { if (innerWidth !== wide) { wide = innerWidth; draw(specs); } }, 200);
+  pending = setTimeout(async () => {
+    if (innerWidth !== wide) await draw(specs);
+    wide = innerWidth;
+    if (!asking) document.body.dataset.state = "shown";
+  }, 150);
 });
 
-// Sliders: the answers at all stops are fetched ahead, and dragging only reads them.
+// Sliders: the answers at all stops are fetched when a hand or the focus comes near, and dragging only reads them.
 
 const sliders = [...document.querySelectorAll("input[type=range]")];
 const stops = (s) => s.dataset.stops.split(",");
@@ -133,12 +138,6 @@ function fetched(s) {
       .catch(() => { frames.delete(key); return new Map(); }));
   }
   return frames.get(key);
-}
-
-/** Fetch the stops of every slider while nothing else happens. */
-function ahead() {
-  const later = window.requestIdleCallback ?? ((f) => setTimeout(f, 50));
-  later(async () => { for (const s of sliders) await fetched(s); });
 }
 
 function place(s) {
@@ -158,11 +157,11 @@ function read(s, found, text) {
   if (!frame || form.elements[s.dataset.key].value !== text) return;
   put(frame.html, frame.rest);
   mark(frame.errors);
-  s.dispatchEvent(new CustomEvent("shown"));
 }
 
 for (const s of sliders) {
   place(s);
+  for (const near of ["pointerenter", "pointerdown", "focus"]) s.addEventListener(near, () => fetched(s));
   s.addEventListener("input", () => {
     const text = stops(s)[s.value], found = fetched(s);
     form.elements[s.dataset.key].value = text;
@@ -182,7 +181,7 @@ form.addEventListener("change", (event) => {
   ask();
 });
 form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-addEventListener("popstate", () => location.reload());
+addEventListener("popstate", () => { if (location.pathname + location.search !== here) location.reload(); });
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy],[data-link]");
@@ -222,4 +221,4 @@ theme.addEventListener("click", () => {
   named();
 });
 named();
-draw(JSON.parse(document.getElementById("first").textContent)).then(() => { document.body.dataset.state = "shown"; ahead(); });
+draw(JSON.parse(document.getElementById("first").textContent)).then(() => { document.body.dataset.state = "shown"; });

@@ -47,7 +47,6 @@ def answer(asked: Asked) -> Answer:
         if len(able) > 1:
             top = min(able, key=lambda i: values[i] if less else -values[i])
             best |= {(at, top + 1)} if sum(values[i] == values[top] for i in able) == 1 else set()
-    data = {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}
     verdict, tone, said = told(names, made)
     if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
         said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
@@ -56,6 +55,10 @@ def answer(asked: Asked) -> Answer:
     python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
     command = "\n".join(as_command("infer", given) for _, given, _ in made)
     notes = Notes("Assumed", list(made[0][2].assumed))
+
+    def data() -> dict[str, Any]:
+        return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}
+
     return Answer(tone, verdict, said, [table, notes], partial(compared, names, made), python, command, data, flat)
 
 

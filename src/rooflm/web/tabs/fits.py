@@ -48,9 +48,7 @@ def answer(asked: Asked) -> Answer:
         Fact("Largest batch", count(e.max_batch), "requests of this length at a time"),
     ]))  # fmt: skip
     blocks.append(Notes("Assumed", [*e.assumed, *e.warnings]))
-    return Answer(
-        tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict()
-    )
+    return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
 
 
 def remedies(asked: Asked, given: dict[str, Any], most: float) -> list[Choice]:

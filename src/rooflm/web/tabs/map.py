@@ -59,7 +59,7 @@ def answer(asked: Asked) -> Answer:
     command = as_command("infer", shown, f"--outputs {key} --out map.csv")
     return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y))],
                   partial(heat, grid, key, NAMES[key], (x, y)), as_python("infer", shown, "grid"), command,
-                  {"points": flat}, flat)  # fmt: skip
+                  lambda: {"points": flat}, flat)  # fmt: skip
 
 
 def side(asked: Asked, key: str, name: str) -> list[Any]:

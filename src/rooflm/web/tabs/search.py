@@ -31,14 +31,13 @@ def answer(asked: Asked) -> Answer:
     found = kept(f"search?{asked.query()}", lambda: getattr(rooflm, call)(**given))
     what = GOALS[given.get("objective", "throughput")]
     python, command = as_python(call, given), as_command(call, given)
-    data = found.to_dict()
     seen = f"{found.points:,} points looked at, {found.feasible:,} within the limits"
     notes = Notes("Assumed", [*found.assumed, seen, *found.same])
     if found.best is None:
         near = found.nearest
         why = list(near.why) if near else ["no split is legal"]
         said = [f"The nearest is {in_words(near.candidate.inputs)}: {'; '.join(why)}."] if near else why
-        return Answer("bad", "Nothing meets these limits.", said, [notes], tuple, python, command, data)
+        return Answer("bad", "Nothing meets these limits.", said, [notes], tuple, python, command, found.to_dict)
     chosen = getattr(found, "chosen", None)
     best = chosen.candidate if chosen else found.best
     out = best.outputs
@@ -54,7 +53,8 @@ def answer(asked: Asked) -> Answer:
         Fact("Memory of the fullest card", gib(out["memory_bytes"])),
     ]
     blocks: list[Any] = [Facts("What users get", facts), table(found, best), *start(found, given), notes]
-    return Answer("good", verdict, said, blocks, partial(front, found), python, command, data, data["top"])
+    return Answer("good", verdict, said, blocks, partial(front, found), python, command, found.to_dict,
+                  [{**c.inputs, **c.outputs} for c in found.top])  # fmt: skip
 
 
 def arguments(asked: Asked) -> tuple[str, dict[str, Any]]:

@@ -43,7 +43,8 @@ def answer(asked: Asked) -> Answer:
     code = {**given, "concurrency": clients}
     pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot"))
     return Answer(tone, verdict, said, blocks, pictures, as_python("serve", code), as_command("serve", code),
-                  {"limits": given.get("slo", ""), "most_clients": edge, "runs": rows(runs)}, rows(runs))  # fmt: skip
+                  lambda: {"limits": given.get("slo", ""), "most_clients": edge, "runs": rows(runs)},
+                  rows(runs))  # fmt: skip
 
 
 def arguments(asked: Asked) -> dict[str, Any]:

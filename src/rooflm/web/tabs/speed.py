@@ -52,4 +52,4 @@ def answer(asked: Asked) -> Answer:
     ]
     pictures = partial(roofline, e)
     return Answer(tone, verdict, said, blocks, pictures, as_python("infer", given), as_command("infer", given),
-                  e.to_dict())  # fmt: skip
+                  e.to_dict)  # fmt: skip

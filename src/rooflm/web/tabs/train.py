@@ -56,9 +56,7 @@ def answer(asked: Asked) -> Answer:
         Facts("In figures", facts(e, run)),
         Notes("Assumed", [*e.assumed, *e.warnings]),
     ]
-    return Answer(
-        tone, verdict, said, blocks, tuple, as_python("train", given), as_command("train", given), e.to_dict()
-    )
+    return Answer(tone, verdict, said, blocks, tuple, as_python("train", given), as_command("train", given), e.to_dict)
 
 
 def arguments(asked: Asked) -> dict[str, Any]:
