@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import get_overloads
@@ -57,7 +58,9 @@ def test_types_are_shipped() -> None:
 
 
 def test_import_is_lazy() -> None:
-    seen = "import sys, rooflm; print(sorted({'numpy', 'xarray', 'typer', 'matplotlib'} & sys.modules.keys()))"
+    seen = (
+        "import sys, rooflm; print(sorted({'numpy', 'xarray', 'typer', 'altair', 'vl_convert'} & sys.modules.keys()))"
+    )
     told = subprocess.run([sys.executable, "-c", seen], check=True, capture_output=True, text=True)
     assert told.stdout.strip() == "[]"
 
@@ -109,7 +112,7 @@ def test_types_of_a_users_script(tmp_path: Path) -> None:
         "reveal_type(rooflm.train('llama-7b', gpu=['a100', 'h100'], batch=8))\n"
         "rooflm.infer('llama-7b', bach=8)\n"
     )
-    api = pytest.importorskip("mypy.api")
+    api = import_module("mypy.api")
     out, _, _ = api.run([str(script), "--follow-imports=silent", f"--cache-dir={tmp_path}"])
     kinds = re.findall(r'Revealed type is "([\w.]+)"', out)
     assert [k.rsplit(".", 1)[1] for k in kinds] == ["InferenceEstimate", "Dataset", "Dataset"]
@@ -180,7 +183,7 @@ def test_the_shell_and_python_have_the_same_arguments() -> None:
         ("serve", {"quant": 8}, "quant is 8, but it must be a text"),
         ("infer", {"gpu": None}, "gpu is missing"),
         ("infer", {"outputs": ["tpots"]}, "unknown output 'tpots'"),
-        ("infer", {"batch": "8"}, "batch is '8', but it must be a whole number"),
+        ("infer", {"batch": "eight"}, "batch is 'eight', but it must be a number"),
     ],
 )
 def test_bad_arguments_are_one_sentence_by_their_python_name(call, given, says):
@@ -216,7 +219,7 @@ def test_lists_make_axes_and_a_grid_always_is_a_dataset() -> None:
 
 
 def test_columns_of_tables_are_lists() -> None:
-    pd = pytest.importorskip("pandas")
+    pd = import_module("pandas")
     rows = pd.DataFrame({"batch": [1, 8], "prompt": [128, 256]})
     grid = rooflm.infer("llama-7b", batch=rows.batch, prompt=rows.prompt, zip=("batch", "prompt"), **CASE)
     assert grid.sizes == {"batch": 2}

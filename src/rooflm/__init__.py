@@ -37,9 +37,10 @@ _HOMES = {
     "load_cluster": "catalogue.devices",
     "load_device": "catalogue.devices",
     "load_engine": "catalogue.engines",
-    "load_model": "catalogue.models",
+    "load_model": "checkpoints.load",
     "measure": "tools",
     "plot": "",
+    "report": "reporting.report",
     "scenario": "api",
     "search_infer": "search.inference",
     "search_serve": "search.under_load",
@@ -82,6 +83,7 @@ __all__ = [
     "load_model",
     "measure",
     "plot",
+    "report",
     "scenario",
     "search_infer",
     "search_serve",
@@ -103,12 +105,13 @@ if TYPE_CHECKING:
     from rooflm.catalogue.engines import load_engine
     from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
-    from rooflm.catalogue.models import load_model
     from rooflm.catalogue.quant import Quant
+    from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.scenario.mapping import Mapping
+    from rooflm.reporting.report import report
     from rooflm.scenario.scenario import Scenario, Workload
     from rooflm.scenario.training import Training
     from rooflm.search.inference import search_infer

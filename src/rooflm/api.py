@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten
+from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unknown
+from rooflm.scenario.arguments import arguments as table_of
 from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.written import read
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
@@ -52,15 +55,29 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+WITH_TEXT = (str, list, tuple, Mapping)
+"""Arguments that may hold numbers as texts ("8k")."""
+CALLS = {"infer_grid": "infer", "scenario": "infer", "train_grid": "train", "training_scenario": "train"}
+"""Public call -> the call whose arguments it takes."""
+
+
 def named(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which refuses an argument that it does not have with the arguments most like it."""
+    """The function, which refuses an argument that it does not have with the arguments most like it, and takes a
+    scenario file in the model's place: what it holds stands where nothing else is given."""
     known = dict.fromkeys(function.__annotations__)
 
     @wraps(function)
     def call(*given: P.args, **arguments: P.kwargs) -> T:
         if not known.keys() >= arguments.keys():
             refuse_unknown(function.__name__, arguments, [k for k in known if k not in ("model", "return")])
-        return function(*given, **arguments)
+        same = CALLS.get(function.__name__, function.__name__)
+        if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
+            arguments = read(same, arguments)  # type: ignore[assignment]
+        model = given[0] if given else None
+        table = read_table(model) if isinstance(model, str) else None
+        if table is None:
+            return function(*given, **arguments)
+        return function(table["model"], **arguments_of(str(model), table, table_of(same)) | arguments)
 
     return call
 
@@ -90,7 +107,7 @@ class Task:
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         if alone:
-            return self.estimate(scenario, request.assumed, request.warnings)
+            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings)
         with marking(scenario, self.rules):
             return self.estimate(scenario, request.assumed, request.warnings)
 
@@ -416,12 +433,13 @@ def serve(
     cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
     cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, concurrency: int | None = None,
     rate: float | None = None, trace: str | None = None, requests: int | None = None,
-    spread: tuple[float, float] = (1.0, 1.0), seed: int = 0, burstiness: float = 1.0, peak: float = 1.0,
-    copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
+    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
@@ -441,7 +459,8 @@ def serve(
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.
       requests: Requests in all (default 10 a client, or 1000).
-      spread: Lengths as shares LOW,HIGH of prompt and output, uniform.
+      spread: Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client 1,1).
+      warmup: First requests that times leave out (default: a closed loop's first wave).
       seed: Seed of all chance.
       burstiness: Gamma shape of the gaps: 1 Poisson, below 1 bursts.
       peak: Highest rate of the day over the mean, 1 to 2.
@@ -471,12 +490,17 @@ def serve(
     """
     given = given_of(locals())
     from rooflm.serving.deploy import serve as simulate
+    from rooflm.serving.deploy import usual_load
     from rooflm.serving.server import Server
 
     refuse_kind("serve", given)
+    chosen = usual_load(given)
+    given |= chosen
     if isinstance(server, Server):
         given["server"] = asdict(server)
-    return simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+    served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+    told = [f"lengths {chosen['spread'][0]:g} to {chosen['spread'][1]:g} of these"] if "spread" in chosen else []
+    return replace(served, assumed=(*served.assumed, *told))
 
 
 def given_of(arguments: Mapping[str, Any]) -> Point:

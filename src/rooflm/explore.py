@@ -3,13 +3,15 @@ designs that no other beats, products by GPU, and known dies as they are rebuilt
 
 from __future__ import annotations
 
+from rooflm.estimate.training_bounds import CAUSES
 from rooflm.sweep.pareto import pareto
 from rooflm.technology.explore import Columns, Space, grid
 from rooflm.technology.front import Front
 from rooflm.technology.front import search as front
+from rooflm.technology.generations import Ladder
 from rooflm.technology.reports import gemm_bounds, reconstruction, select, shares, stops_helping
 from rooflm.technology.split import COMPONENTS, Split, evolution, exhaustive, gradient, problem
-from rooflm.technology.tasks import CAUSES, DIES, Task, legal_splits, make_task, on_cluster
+from rooflm.technology.tasks import DIES, Task, legal_splits, make_task, on_cluster
 
 __all__ = [
     "CAUSES",
@@ -17,6 +19,7 @@ __all__ = [
     "DIES",
     "Columns",
     "Front",
+    "Ladder",
     "Space",
     "Split",
     "Task",

@@ -13,7 +13,7 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import grid_picture, point_picture
 from rooflm.plots.lines import Curve, Panel, lines, panels, timeline
 from rooflm.plots.maps import Map, heatmap
-from rooflm.plots.palette import colours, series
+from rooflm.shown.palette import colours, series
 from rooflm.plots.picture import Picture
 from rooflm.plots.point import Estimate
 from rooflm.plots.roofline import Ops, Roof, roofline

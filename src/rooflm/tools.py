@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflm.errors import RooflmError
+from rooflm.errors import RooflmError, near_matches
 
 if TYPE_CHECKING:
     from rooflm.measure.calibrate import Calibration
     from rooflm.measure.case import Case
     from rooflm.measure.compare import Pair
     from rooflm.measure.results import Row
+    from rooflm.validation.request import Outcome
+    from rooflm.validation.score import Scored
 
 
 def validate(
@@ -24,11 +26,34 @@ def validate(
     columns to group errors by; progress: told how many more rows are done. Errors are fractions, of predicted over
     measured; RooflmError for a file that cannot be read.
     """
+    return scored(files, source, by, progress).report
+
+
+class Validated(NamedTuple):
+    """How far predictions are off. report: as `validate` gives it; outcomes: what became of each row of the tables;
+    scored: the rows that make sense, with their prediction."""
+
+    report: dict[str, Any]
+    outcomes: list[Outcome]
+    scored: list[Scored]
+
+
+def scored(
+    files: Sequence[str], source: Sequence[str], by: Sequence[str], progress: Callable[[int], None] | None
+) -> Validated:
+    """What `validate` works out, row by row. RooflmError for a file that cannot be read and for an unknown column."""
+    from rooflm.validation.columns import COLUMNS, SETTING
     from rooflm.validation.score import report, requests_of, score
     from rooflm.validation.table import read_tables
 
+    for name in by:
+        if name not in COLUMNS and not name.startswith(SETTING):
+            near = near_matches(name, COLUMNS)
+            tail = f": did you mean {' or '.join(map(repr, near))}?" if near else "; see `rooflm validate --columns`"
+            raise RooflmError(f"by is {name!r}, but there is no such column{tail}")
     outcomes = read_tables(files, source)
-    return report(outcomes, score(requests_of(outcomes), progress), by)
+    found = score(requests_of(outcomes), progress)
+    return Validated(report(outcomes, found, by), outcomes, found)
 
 
 def compare(

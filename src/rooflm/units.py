@@ -6,6 +6,7 @@ quantiphy does the parsing of decimal prefixes; the binary ones (GiB) are handle
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
@@ -29,8 +30,24 @@ _UNITS = {
     "w": ("W",),
     "usd/h": ("USD/h", "$/h"),
     "j": ("J",),
+    "usd": ("USD", "$"),
     "m2": ("m2", "m²"),
 }
+
+
+_TIMES = {
+    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0,
+    "d": 86400.0, "days": 86400.0, "weeks": 604800.0,
+}  # fmt: skip
+"""Units of time and their seconds: m is a minute."""
+_SAME = {
+    "s": {k: (k, v) for k, v in _TIMES.items()},
+    "bytes/s": dict.fromkeys(("b/s", "bit/s", "bits/s", "bps"), ("B/s", 1 / 8)),
+    "j": {"Wh": ("J", 3600.0)},
+}
+"""Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
+_NUMBER = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+_LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
 @lru_cache(maxsize=4096)
@@ -38,25 +55,33 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     """Read a quantity written as text; the result is SI.
 
     `unit` is a key of the unit table ("bytes", "bytes/s", "flop/s", "s", "hz", "w", "usd/h"). A bare number is
-    taken as SI already. Bits are refused: write bytes. Raises RooflmError naming the field, the text and the rule.
+    taken as SI already. Bits a second are an eighth of bytes; m is a minute, h an hour, d a day of seconds. Raises
+    RooflmError naming the field, the text and the rule.
 
-    >>> parse("3.35 TB/s", "bytes/s")
-    3350000000000.0
+    >>> parse("3.35 TB/s", "bytes/s"), parse("400 Gb/s", "bytes/s")
+    (3350000000000.0, 50000000000.0)
     >>> parse("80 GiB", "bytes") == 80 * 2**30
     True
-    >>> parse("500 ms", "s")
-    0.5
+    >>> parse("500 ms", "s"), parse("30m", "s"), parse("20000 h", "s"), parse("20 GWh", "j")
+    (0.5, 1800.0, 72000000.0, 72000000000000.0)
     """
     from quantiphy import InvalidNumber, Quantity
 
     accepted = _UNITS[unit]
     example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
     rule = f"write a quantity such as {example.get(unit, '1.5 k' + accepted[0])!r}"
+    plain = text.strip().replace("µ", "u")
+    time = _NUMBER.fullmatch(plain) if unit == "s" else None
+    times = 1.0
+    if time is not None and _TIMES.get(time[2], 0) >= 60:
+        plain, times = time[1], _TIMES[time[2]]
+    elif unit != "s":
+        plain, times = _standing(plain, unit)
     try:
-        quantity = Quantity(text.strip().replace("µ", "u"), binary=True)
+        quantity = Quantity(plain, binary=True)
     except (InvalidNumber, ValueError) as error:
         raise RooflmError(f"{field} is {text!r}, which is not a quantity: {rule}") from error
-    value = float(quantity)
+    value = float(quantity) * times
     if quantity.units not in ("", *accepted):
         raise RooflmError(f"{field} is {text!r}, but its unit must be {accepted[0]}: {rule}")
     if not math.isfinite(value):
@@ -64,25 +89,117 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     return value
 
 
+def _standing(text: str, unit: str) -> tuple[str, float]:
+    """A text with the unit that stands for its own, and how many of them that is.
+
+    >>> _standing("2.5 Gb/s", "bytes/s"), _standing("$1,000", "usd")
+    (('2.5 GB/s', 0.125), ('1000', 1.0))
+    """
+    if unit.startswith("usd"):
+        return text.replace("$", "").replace(",", ""), 1.0
+    for own, (other, times) in _SAME.get(unit, {}).items():
+        if text.endswith(own):
+            return text.removesuffix(own) + other, times
+    return text, 1.0
+
+
+def amount(text: str, unit: str = "", field: str = "value") -> int | float:
+    """A number as a person writes it, in the unit of its argument: a count may end in k, M, B or T (powers of ten), a
+    length in tokens in k or M (powers of 1024, as contexts are named), a rate in /s, /min or /h, a share in %; days,
+    hours and every unit of `parse` alike. A whole number stays one.
+
+    >>> amount("8k", "tokens"), amount("128K", "tokens"), amount("1M", "tokens"), amount("300B"), amount("1e12")
+    (8192, 131072, 1048576, 300000000000, 1000000000000.0)
+    >>> amount("2.5", "d"), amount("3 weeks", "d"), amount("120/min", "1/s"), amount("10%"), amount("20 GWh", "J")
+    (2.5, 21.0, 2.0, 0.1, 72000000000000.0)
+    """
+    plain = text.strip().replace("_", "")
+    try:
+        return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
+    except ValueError:
+        pass
+    match = _NUMBER.fullmatch(plain)
+    known = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
+    if known:
+        return (
+            parse(plain, known, field) if unit != "USD" or not match or not match[2] else _scaled(plain, match, field)
+        )
+    if match is None:
+        raise RooflmError(
+            f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}"
+        )
+    ending = match[2].strip()
+    if unit in ("d", "h") and ending in _TIMES and not (unit == "h" and ending == "m"):
+        return float(match[1]) * _TIMES[ending] / _TIMES[unit]
+    if unit == "1/s" and ending.startswith("/") and ending[1:] in _TIMES:
+        return float(match[1]) / _TIMES[ending[1:]]
+    if ending == "%":
+        return float(match[1]) / 100
+    return _scaled(plain, match, field, unit)
+
+
+_EXAMPLES = {"tokens": " of tokens such as 512, 8k or 128K", "1/s": " such as 2.5 or 120/min", "s": " such as 500ms"}
+
+
+def _scaled(text: str, match: re.Match[str], field: str, unit: str = "") -> int | float:
+    """A number that ends in k, M, B or T."""
+    ending = match[2].strip().lower().removesuffix("tokens").strip()
+    scale = {"k": 2.0**10, "m": 2.0**20}.get(ending) if unit == "tokens" else None
+    scale = scale or _LARGE.get(ending) or (1.0 if not ending else None)
+    if scale is None:
+        example = _EXAMPLES.get(unit, " such as 64, 8k or 1.5M")
+        raise RooflmError(f"{field} is {text!r}, but it must be a number{example}")
+    value = float(match[1]) * scale
+    return int(value) if value.is_integer() else value
+
+
 _PREFIX = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
+_LONG = ((365.25 * 86400, 2.0, "years"), (86400.0, 2.0, "days"), (3600.0, 1.0, "hours"), (60.0, 2.0, "minutes"))
+"""Units of a time above 120 s: seconds, from how many of them it is used, name."""
+_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+
+def _digits(value: float, digits: int) -> str:
+    """A number with so many digits that matter, zeros kept."""
+    size = float(f"{abs(value):.{digits - 1}e}")
+    return f"{value:.{max(digits - 1 - math.floor(math.log10(size) + 1e-12), 0)}f}" if size else "0"
 
 
 def text(value: float, unit: str, digits: int = 3) -> str:
-    """A number with an SI prefix, to `digits` significant digits, for people.
+    """A number with its unit for people: an SI prefix, and minutes to years for a long time.
 
     >>> text(2.039e12, "B/s"), text(0.00673, "s"), text(0.0, "s")
     ('2.04 TB/s', '6.73 ms', '0 s')
+    >>> text(1250, "s"), text(4734.7, "s"), text(2.2e7, "s")
+    ('21 minutes', '1.3 hours', '255 days')
     """
     value = float(value)
     if not math.isfinite(value):
         return "-" if math.isnan(value) else f"inf {unit}"
     if value == 0:
         return f"0 {unit}".strip()
+    scale, name = _scale(value, unit, digits)
+    return f"{_digits(value / scale, digits if scale < 60 or unit != 's' else 2)} {name}".strip()
+
+
+def _scale(value: float, unit: str, digits: int = 3) -> tuple[float, str]:
+    """What a number is divided by for people, and the name of the unit that this makes."""
     size = float(f"{abs(value):.{digits - 1}e}")
+    if unit == "s" and size >= 120:
+        return next((scale, name) for scale, least, name in _LONG if size >= least * scale)
     scale = next((s for s in _PREFIX if size >= s), 1e-9)
-    shown = value / scale
-    places = max(digits - 1 - math.floor(math.log10(abs(size / scale)) + 1e-12), 0)
-    return f"{shown:.{places}f} {_PREFIX[scale]}{unit}".strip()
+    return scale, f"{_PREFIX[scale]}{unit}"
+
+
+def between(low: float, high: float, value: float, unit: str = "s") -> str:
+    """Two ends in words, in the unit in which the value between them is said.
+
+    >>> between(0.0112, 0.0141, 0.0124), between(0.92, 1.1, 0.98)
+    ('between 11.2 and 14.1 ms', 'between 920 and 1100 ms')
+    """
+    scale, name = _scale(value, unit)
+    low_, high_ = (_digits(end / scale, 2 if scale >= 60 and unit == "s" else 3) for end in (low, high))
+    return f"between {low_} and {high_} {name}".strip()
 
 
 def gib(value: float) -> str:
@@ -92,6 +209,54 @@ def gib(value: float) -> str:
     ('80.00 GiB', '5.0 MiB')
     """
     return f"{value / GIB:.2f} GiB" if abs(value) >= 0.01 * GIB or value == 0 else f"{value / MIB:.1f} MiB"
+
+
+def percent(value: Any) -> str:
+    """A share for people.
+
+    >>> percent(0.4567)
+    '45.7 %'
+    """
+    return f"{100 * float(value):.1f} %"
+
+
+def count(value: Any) -> str:
+    """A number in a table: three digits that matter, thousands apart.
+
+    >>> count(1234.6), count(12.345), count(3.0), count(383414)
+    ('1235', '12.3', '3', '383,414')
+    """
+    number = float(value)
+    if not math.isfinite(number):
+        return "-" if math.isnan(number) else "inf"
+    whole = number == int(number) and abs(number) < 1e15
+    if abs(number) >= 10_000 and abs(number) < 1e15:
+        return f"{number:,.0f}"
+    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def said(value: Any, unit: str = "") -> str:
+    """A number as a person says it in a sentence.
+
+    >>> said(1.134e6, "USD"), said(0.5921, "USD"), said(15e12), said(8)
+    ('1.13 million USD', '0.59 USD', '15 trillion', '8')
+    """
+    number = float(value)
+    for scale, word in _WORDS:
+        if scale * 0.9995 <= abs(number) < 1e15:
+            return f"{float(_digits(number / scale, 3)):g} {word} {unit}".strip()
+    if unit == "USD" and abs(number) < 100:
+        return f"{number:.2f} {unit}"
+    return f"{count(round(number) if number >= 100 else number)} {unit}".strip()
+
+
+def watt_hours(joules: Any) -> str:
+    """An energy as a meter shows it.
+
+    >>> watt_hours(5.7e11), watt_hours(0.9)
+    ('158 MWh', '900 mJ')
+    """
+    return text(float(joules) / 3600, "Wh") if float(joules) >= 3.6e5 else text(float(joules), "J")
 
 
 def larger(a: Num, b: Num) -> Num:

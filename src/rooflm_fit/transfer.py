@@ -23,7 +23,7 @@ from rooflm_fit.engines import SPEEDS, Family, errors, families, fit_to, predict
 from rooflm_fit.jobs import JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
 
-PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo", "tgi")
+PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo", "tgi-1.1")
 """Jobs of engines that serve with CUDA graphs and fused kernels: what one of them fits may stand in for another."""
 
 

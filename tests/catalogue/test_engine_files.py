@@ -32,7 +32,8 @@ def own(folder: Path, text: str) -> str:
 @pytest.mark.parametrize("more", ["", "memory_fraction = {memory_fraction}", 'note = "as it is"'])
 def test_a_file_on_a_base_gives_the_bases_answer(tmp_path: Path, base: str, more: str) -> None:
     name = own(tmp_path, f'base = "{base}"\n' + more.format(memory_fraction=load_engine(base).room.memory_fraction))
-    theirs, mine = infer(**HERE, engine=base), infer(**HERE, engine=name)
+    here = HERE | {"quant": "q8_0" if base == "llama.cpp" else "fp8"}
+    theirs, mine = infer(**here, engine=base), infer(**here, engine=name)
     assert (float(mine.ttft), float(mine.tpot)) == (float(theirs.ttft), float(theirs.tpot))
     assert mine.error_band == theirs.error_band
     load: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "concurrency": 8, "prompt": 256}
@@ -181,7 +182,7 @@ def test_a_constant_goes_by_its_own_name_and_by_its_place() -> None:
 
 
 def test_engines_of_single_tables_are_found_by_name_and_not_offered() -> None:
-    for name in ("hf-boxes", "tgi", "mlc", "exllamav2", "tinychat-2.0", "megatron-infer", "trtllm-nemo"):
+    for name in ("hf-boxes", "tgi-1.1", "mlc", "exllamav2", "tinychat-2.0", "megatron-infer", "trtllm-nemo"):
         assert load_engine(name).name == name and name not in engine_names()
     assert load_engine("tinychat-1.0").name == "tinychat"  # by alias, too
 

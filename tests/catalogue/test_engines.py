@@ -191,8 +191,8 @@ def test_numbers_are_put_into_their_row() -> None:
 
 
 def test_heads_of_gguf_files_are_narrow() -> None:
-    from rooflm.catalogue.models import load_model
     from rooflm.catalogue.quant import parse_quant
+    from rooflm.checkpoints.load import load_model
     from rooflm.estimate.memory import weight_bytes
     from rooflm.scenario.mapping import Mapping
 

@@ -21,7 +21,7 @@ from rooflm.catalogue.model import (
     mixer_params,
     parameters,
 )
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 
 LLAMA = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))

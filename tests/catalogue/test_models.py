@@ -10,8 +10,9 @@ import pytest
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.model import INF, MLA, Attention, LinearAttention, MoE, parameters
-from rooflm.catalogue.models import load_model, model_names
+from rooflm.catalogue.models import model_names
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError, UnknownNameError
 
 NAMES = model_names()

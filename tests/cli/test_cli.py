@@ -62,7 +62,10 @@ def test_tables_keep_to_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = _run(capsys, "infer", "llama-2-13b", "--gpu", "rtx-3060-12gb")
     assert "DOES NOT FIT" in out
-    assert "3 GPUs (tp 1, pp 3) would" in out
+    assert "Would fit: quant awq; 3 GPUs (pp 3)." in out
+    assert out.index("DOES NOT FIT") < out.index("Would fit") < out.index("Speed, if it did") and "Prefill" not in out
+    _, full, _ = _run(capsys, "infer", "llama-2-13b", "--gpu", "rtx-3060-12gb", "--verbose")
+    assert "Prefill" in full and "published runs" in full
 
 
 @pytest.mark.parametrize(
@@ -161,10 +164,25 @@ def test_a_users_own_device_works(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["search"], ["explore"], ["infer", "-h"], ["search", "train", "-h"]])
-def test_help_is_no_error(words, capsys):
+def test_help_is_no_error_and_ends_in_examples(words, capsys):
     assert main(words) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("Usage: ") and "\n  " in out and err == ""
+    assert err == "" and out.split()[:2] == ["Usage:", "rooflm"]
+    assert max(map(len, out.splitlines())) <= 80
+    assert f"\n   rooflm {' '.join(w for w in words if w != '-h')}".rstrip() in out.split(" Examples")[1]
+
+
+def test_help_has_groups_and_exit_statuses(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    heads = [line.strip("╭─╮ ") for line in out.splitlines() if line.startswith("╭")]
+    assert heads == ["Options", "Predict", "Choose", "Measure, and how far to trust it", "What is known"]
+    assert "Exit status: 0" in out
+    assert main(["infer", "-h"]) == 0
+    out = capsys.readouterr().out
+    heads = [line.strip("╭─╮ ") for line in out.splitlines() if line.startswith("╭")]
+    assert heads[2:] == ["Where it runs", "How it is split", "What is asked", "How it runs", "How it is swept",
+                         "The answer"]  # fmt: skip
 
 
 def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):

@@ -93,17 +93,17 @@ def test_the_band_lies_around_the_step_and_is_printed(train):
     e = rooflm.train("gpt3-175b", gpu="a100-sxm-80gb", gpus=64, tp=8, pp=8, batch=64)
     found = band("step", "megatron", "ampere")
     assert status == 0 and found is not None and found.low < 1 < found.high and found.rows >= 20
-    said = re.search(r"A step takes ([\d.]+) s \(([\d.]+) to ([\d.]+), (\d+) like rows\)", out)
+    said = re.search(r"A step takes ([\d.]+) s, between ([\d.]+) and ([\d.]+) s in four of five like cases", out)
     assert said is not None
     step, low, high = (float(said[i]) for i in (1, 2, 3))
     assert step == pytest.approx(float(e.step_time), rel=5e-3)
     assert (low, high) == pytest.approx((float(e.step_time) * found.low, float(e.step_time) * found.high), rel=5e-3)
-    assert int(said[4]) == found.rows
+    assert f"error bands: step {found.rows}" in " ".join(train(*GPT, "--verbose")[1].split())
 
 
 def test_no_band_where_nothing_was_calibrated(train):
     _, out, _ = train(*GPT, "--efficiency", "0.5,0.9")
-    assert "like rows" not in out
+    assert "like cases" not in out
     values = json.loads(train(*GPT, "--efficiency", "0.5,0.9", "--json")[1])
     assert values["error_band"]["step_time_s"] == {"low": None, "high": None, "rows": 0}
 
@@ -129,11 +129,12 @@ def test_tables_keep_to_80_columns(train):
 
 def test_what_does_not_fit_says_what_would(train):
     _, out, _ = train(*GPT, "--micro-batch", "32")
-    assert re.search(r"DOES NOT FIT: [\d.]+ GiB too much; the largest micro-batch that fits is \d", out)
+    words = " ".join(out.split())
+    assert re.search(r"DOES NOT FIT: [\d.]+ of [\d.]+ GiB a GPU, [\d.]+ GiB too much; the largest micro-batch", words)
     status, out, err = train(*GPT, "--batch", "20", "--vp", "3")
     assert (status, out) == (2, "") and "needs a multiple of pp 8: make batch a multiple of 8" in err
     _, out, _ = train(*GPT, "--batch", "20,24", "--vp", "3")
-    assert "interleaving needs a multiple of pp micro-batches" in out
+    assert "interleaving needs a multiple" in out and "of pp micro-batches" in out
 
 
 def test_an_option_without_effect_is_said(train):
@@ -175,7 +176,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--ep", "2"), "gpt3-175b has no experts"),
         (("--batch", "0"), "batch is 0, but it must be a whole number of at least 1"),
         (("--batch", "2.5"), "batch is 2.5, but it must be a whole number"),
-        (("--batch", "many"), "batch is 'many', but it must be a number, a list"),
+        (("--batch", "many"), "batch is 'many', but it must be a number"),
         (("--batch", "64,,128"), "batch is '64,,128'"),
         (("--batch", "nan"), "batch is nan"),
         (("--micro-batch", "3"), "batch is 64, but it must be a multiple of dp x micro_batch = 3: try 63"),
@@ -193,7 +194,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--set", "mapping.schedule=1f2b"), "mapping.schedule is '1f2b': did you mean '1f1b'"),
         (("--set", "engine.all_reduce=ring"), "it must be one of nccl, custom"),
         (("--tokens", "-5"), "tokens is -5, but it must be a number of at least 0"),
-        (("--tokens", "lots"), "tokens is 'lots', but it must be a number such as 300B"),
+        (("--tokens", "lots"), "tokens is 'lots', but it must be a number such as 64, 8k or 1.5M"),
         (("--base-bits", "4"), "only a frozen base may be narrow: give lora_rank"),
         (("--lora-rank", "8", "--lora-modules", "qkx"), "did you mean 'qkv'?"),
         (("--efficiency", "2,3"), "each factor must be above 0 and at most 1"),

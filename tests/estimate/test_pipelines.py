@@ -5,7 +5,7 @@ import pytest
 
 import rooflm
 from rooflm.catalogue.model import parameters
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.estimate.capacity import running
 from rooflm.scenario.build_inference import build_inference
 

@@ -11,8 +11,8 @@ import pytest
 import rooflm
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.estimate.training_memory import (
@@ -144,7 +144,7 @@ def test_uneven_stages() -> None:
 def test_adapters_train_little() -> None:
     base = {"model": "llama-2-7b", "gpu": "a100-sxm-80gb", "batch": 8, "efficiency": "0.6,0.8"}
     full = train_scenario(build_training(**base).scenario)
-    lora = train_scenario(build_training(**base, lora_rank=16, lora_modules="qkv,out").scenario)
+    lora = train_scenario(build_training(**base, lora_rank=16, lora_modules="qkv,out", engine="megatron").scenario)
     qlora = train_scenario(build_training(**base, lora_rank=16, base_bits=4).scenario)
     # 7B x 18 bytes do not fit; 7B x 2 do; rank 16 on qkv (4096 -> 12288) and out (4096 -> 4096): 16 x 6 x 4096 a layer
     assert not full.fits

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rooflm import infer
 from rooflm.catalogue.model import parameters
-from rooflm.catalogue.models import load_model, model_names
+from rooflm.catalogue.models import model_names
+from rooflm.checkpoints.load import load_model
 from rooflm.estimate.memory import shards
 from rooflm.scenario.mapping import Mapping
 

@@ -27,6 +27,18 @@ SERVED = [
      "try 16 or 32"),
     ("mixtral-8x7b", {"sets": {"model.blocks.0.ffn.top_k": 9}}, "top_k exceeds the experts", "only 8 experts"),
     ("llama-7b", {"sets": {"model.depth_prune": 0.9}, "pp": 4}, "pp exceeds the layers", "use at most 3"),
+    ("llama-7b", {"engine": "llama.cpp", "quant": "nvfp4"}, "the engine does not run the scheme", "try q4_0"),
+    ("llama-7b", {"engine": "vllm", "quant": "q4_k_m"}, "the engine does not run the scheme", "try awq"),
+    ("llama-7b", {"engine": "ollama", "tp": 2}, "the engine has no tensor groups", "leave it out"),
+    ("llama-7b", {"engine": "tgi", "pp": 2}, "the engine has no pipeline stages", "leave it out"),
+    ("llama-7b", {"engine": "tgi", "cp": 2}, "the engine has no context groups", "leave it out"),
+    ("llama-7b", {"engine": "llama.cpp", "tp": 2, "pp": 2}, "the engine does not mix tp and pp", "make the other 1"),
+    ("mixtral-8x7b", {"engine": "llama.cpp", "tp": 2, "ep": 2}, "the engine spreads experts otherwise",
+     "leave ep at 1"),
+    ("deepseek-v3", {"engine": "vllm", "tp": 8, "ep": 4}, "the engine spreads experts otherwise", "try 1 or 8"),
+    ("llama-7b", {"engine": "vllm", "quant": "fp8kv4"}, "the engine keeps no such cache", "keeps 32, 16 or 8"),
+    ("llama-7b", {"engine": "vllm", "sets": {"engine.several": False}, "tp": 2}, "the engine runs on one device",
+     "leave tp and pp at 1"),
 ]  # fmt: skip
 TRAINED = [
     ("gpt3-175b", {"tp": 5}, "tp does not divide the heads", "try 4 or 6"),
@@ -38,6 +50,8 @@ TRAINED = [
      "make batch a multiple of 8"),
     ("gpt3-175b", {"sets": {"training.flushes": 3}}, "flushes does not divide the micro-batches", "try 2 or 4"),
     ("mixtral-8x7b", {"tp": 2, "dp": 2, "ep": 8}, "ep does not divide tp x cp x dp", "try 2 or 4"),
+    ("llama-7b", {"lora_rank": 8, "sets": {"engine.adapters": False}}, "the engine trains no adapters",
+     "trains no adapters"),
 ]  # fmt: skip
 
 
@@ -78,7 +92,7 @@ def test_a_search_lists_the_splits_that_break_no_rule(model):
     for tp, pp, ep in itertools.product(range(1, 9), repeat=3):
         if 8 % (tp * pp) == 0:
             split = {"tp": tp, "pp": pp, "dp": 8 // (tp * pp), "ep": ep}
-            s = build_inference(model=model, gpu="h100", batch=8, alone=False, **split).scenario
+            s = build_inference(model=model, gpu="h100", batch=8, engine="ideal", alone=False, **split).scenario
             if not any(flag.any() for flag in flags(s, INFERENCE).values()):
                 legal.add(tuple(split.values()))
     assert legal == set(degrees(rooflm.load_model(model), [8], {}))

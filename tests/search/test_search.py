@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import rooflm
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.search.inference import search_infer
@@ -235,8 +235,8 @@ def test_commands_of_engines():
 def test_command_line(capsys):
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "20ms"]) == 0
     text = capsys.readouterr().out
-    assert "Ten best" in text and "Better, but not legal" in text and "vllm serve llama-7b" in text
-    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "1us", "--json"]) == 0
+    assert "Ten best" in text and "Better, but not legal" in text and "vllm serve huggyllama/llama-7b" in text
+    assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "1us", "--json"]) == 1
     import json
 
     answer = json.loads(capsys.readouterr().out)

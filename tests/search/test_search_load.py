@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.search.inference import search_infer
@@ -63,7 +63,7 @@ def test_what_is_simulated_holds_its_limits():
     assert v["ttft_s"]["p95"] <= 0.12 and v["tpot_s"]["p95"] <= 0.02
     assert chosen.load < found.best.inputs["concurrency"] and "above" in chosen.broken[0]
     again = serve("llama-3.1-8b", gpu="h100", tp=1, concurrency=chosen.load, requests=int(amount(chosen.load)),
-                  prompt=600, output=100, quant="w16a16kv16", engine="vllm", spread=(0.8, 1.2),
+                  prompt=600, output=100, quant="w16a16kv16", engine="vllm", spread=(0.8, 1.2), warmup=int(chosen.load),
                   options={"budget": int(found.best.inputs["token_budget"])})  # fmt: skip
     assert again.ttft_s["mean"] == v["ttft_s"]["mean"]
 

@@ -163,3 +163,13 @@ def test_same_load_from_arguments_and_from_requests() -> None:
     load = closed_loop(4, 12, 64, 8, seed=9)
     given = make_requests(64, 8, concurrency=4, requests=12, seed=9)
     assert load.prompt.tolist() == given.prompt.tolist() and load.concurrency == given.concurrency
+
+
+@pytest.mark.parametrize("scheduler", ["no-evict", "in-flight", "continuous", "prefill-first", "static"])
+def test_a_prompt_beyond_the_budget_of_its_attention_rank_goes_in_pieces(scheduler) -> None:
+    """The ranks' budgets together hold the prompt, but it is on one of them."""
+    asked = {"gpu": "h200", "tp": 1, "dp": 8, "ep": 8, "quant": "fp8", "prompt": 20_000, "output": 4, "requests": 8}
+    options = {"budget": 4096, "scheduler": scheduler}
+    found = serve("deepseek-v3", concurrency=8, options=options, **asked)
+    assert found.summary.values["finished"] == 8
+    assert found.run.replicas[0].meter.prefill_passes >= 5

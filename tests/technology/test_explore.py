@@ -410,19 +410,13 @@ def test_the_command_line_gives_tables_json_and_files(tmp_path: Path, capsys: py
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        ("explore_nodes", (), "hbm4, nvlink5+gdr         10.1 times faster"),
-        ("explore_bottleneck", (), "1 nm, HBM4"),
-        ("explore_dram", (), "8 devices: faster memory stops helping at 8.0 TB/s"),
-        ("explore_gemms", (), "compute"),
-        ("explore_generations", ("", (1024,)), "one width"),
-        ("explore_split", ("", "4"), "training by gradient descent"),
-    ],
-)
-def test_the_studies_run_and_say_what_they_found(
-    name: str, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](*arguments)
-    assert said in capsys.readouterr().out
+def test_the_example_runs_and_says_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "explore_split.py"))["main"]("", "4")
+    assert "training by gradient descent" in capsys.readouterr().out
+
+
+def test_the_best_split_is_never_slower_than_a_stated_one() -> None:
+    """A searched split has sequence parallelism as `train` has it of its own."""
+    space = Space("a100", ("n7", "n3"), ("hbm3",), ("nvlink3+hdr", "nvlink5+ndr"))
+    stated, best = (grid(make_task("train", "gpt3-175b", **GPT3, **split), space) for split in ({"tp": 8, "pp": 8}, {}))
+    assert np.all(best["time_s"] <= stated["time_s"] * (1 + 1e-9))

@@ -18,6 +18,7 @@ import pytest
 
 import rooflm
 from rooflm.cli.app import main
+from rooflm.units import count
 from rooflm.web import page
 from rooflm.web.asked import read_query
 from rooflm.web.dropped import dropped_model, keep
@@ -229,7 +230,7 @@ def test_ten_people_at_once_get_what_each_asked(address: str) -> None:
         together = list(pool.map(lambda a: json.loads(get(a)[2])["html"], asks))
     for n, html in enumerate(together, start=1):
         own = rooflm.infer("llama-3.1-8b", gpu="h100", gpus=1, batch=n, prompt=777, output=256)
-        assert f"{float(own.output_tokens_per_s):,.0f} tokens a second in all" in html
+        assert f"{count(own.output_tokens_per_s)} tokens a second in all" in html
 
 
 def test_every_field_is_an_argument_and_says_what_it_is() -> None:

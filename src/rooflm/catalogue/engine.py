@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import About, abouts, flag, number, share, word
 from rooflm.units import Num
 
@@ -74,6 +76,14 @@ class Kernels:
     all_reduce: str = word(
         "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
     )
+    vectorised: bool = flag(
+        False, "its norms, activations and rotary embeddings load and store whole vectors, and stream as sums do"
+    )
+    reduce_norm: Num = number(
+        0.0,
+        "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it",
+        "bytes",
+    )
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
         0.0,
@@ -108,6 +118,9 @@ class Kernels:
         whole=True,
     )
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    own_files: bool = flag(
+        False, "reads files of its own format, in which what a checkpoint of 4-bit experts leaves wide has 8.5 bits"
+    )
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     convert: Num = number(
         0.0, "bytes moved a value between fp32 activations and the 16-bit operands and results of a product", "bytes"
@@ -279,36 +292,6 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Command:
-    """How it is started: what each part of a search's answer is in words of its command line.
-
-    In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `budget`,
-    `memory_fraction`, `free_fraction`; of attention data parallelism `group` (its ranks in all), `group_budget`.
-    """
-
-    start: str = word("", "the program that serves (none: no command is known)")
-    train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
-    tp: str = word("", "a tensor group above 1")
-    pp: str = word("", "pipeline stages above 1")
-    dp: str = word("", "data-parallel ranks above 1")
-    ep: str = word("", "expert ranks above 1")
-    attention_dp: str = word("", "ranks that share experts and have sequences of their own")
-    attention_dp_file: str = word("", "the same as a line of the file of options")
-    attention_tp: bool = flag(True, "such ranks may be tensor groups")
-    batch: str = word("", "most sequences at a time")
-    length: str = word("", "longest sequence")
-    whole: str = word("", "prompts go in whole")
-    budget: str = word("", "tokens of a pass")
-    chunked: str = word("", "prompts longer than that go in by chunks")
-    memory: str = word("", "share of memory, where it is not all")
-    free: str = word("", "share of what is left for the cache, where it is not all")
-    fp8: str = word("", "8-bit weights and activations")
-    kv8: str = word("", "an 8-bit cache")
-    kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
-    file: str = word("", "the file of options")
-
-
-@dataclass(frozen=True)
 class Engine:
     """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
     (`engine.step` is engine.host.step), in `but`."""
@@ -319,6 +302,12 @@ class Engine:
     phase: str = word("inference", "what it does", ("inference", "training"))
     family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
+    doubt: Num = number(
+        1.0,
+        "power by which its error bands are widened, where its row is documented behaviour and nothing was fitted",
+        low=1.0,
+        high=10.0,
+    )
     kernels: Kernels = Kernels()
     host: Host = Host()
     room: Room = Room()
@@ -326,8 +315,9 @@ class Engine:
     habits: Habits = Habits()
     overlaps: Overlaps = Overlaps()
     factors: Factors = Factors()
+    abilities: Abilities = Abilities()  # noqa: RUF009  frozen, so one for all is right
     server: ServerOptions = ServerOptions()
-    command: Command = Command()
+    command: Command = Command()  # noqa: RUF009  frozen, so one for all is right
     residuals: Residuals | None = None
     """One's own measurements over the predictions, from the engine's own file."""
 
@@ -363,7 +353,7 @@ class Engine:
 
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
-    "factors": Factors,
+    "factors": Factors, "abilities": Abilities,
 }  # fmt: skip
 PLACES: dict[str, str] = {
     **{name: name for name in abouts(Engine)},

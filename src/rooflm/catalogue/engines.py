@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.engine import ABOUT, Command, Engine, ServerOptions
-from rooflm.catalogue.fields import About, abouts, bounded, held
+from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.catalogue.residuals import parse
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 
@@ -117,6 +118,17 @@ def family_of(name: str) -> str:
 
 
 @lru_cache
+def other_releases(name: str) -> tuple[str, ...]:
+    """The rows of other releases of an engine of the catalogue, where it has any.
+
+    >>> other_releases("llama.cpp"), other_releases("sglang")
+    (('llama.cpp-2024-05',), ())
+    """
+    rows = {n: catalogue.raw_row("engine", n)[0] for n in engine_names()}
+    return tuple(n for n, row in rows.items() if row.get("family") == name and n != name)
+
+
+@lru_cache
 def usual_engine(phase: str) -> str:
     """The engine that is assumed where none is named, of a phase ("inference", "training"): the row that says `usual`.
 
@@ -125,6 +137,18 @@ def usual_engine(phase: str) -> str:
     """
     rows = {name: catalogue.raw_row("engine", name)[0] for name in engine_names()}
     return next(name for name, row in rows.items() if row.get("usual") and load_engine(name).phase == phase)
+
+
+@lru_cache
+def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
+    """Engines that are assumed where the usual one of a phase cannot run what is asked, by the field that says so.
+
+    >>> engines_instead("inference")[0], engines_instead("training", "for_adapters")
+    ('llama.cpp', ('peft',))
+    """
+    rows = {name: catalogue.raw_row("engine", name)[0] for name in engine_names()}
+    found = [name for name, row in rows.items() if row.get(of) and load_engine(name).phase == phase]
+    return tuple(sorted(found, key=lambda name: int(rows[name][of])))
 
 
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
@@ -177,6 +201,8 @@ def _values(about: Mapping[str, About], given: Mapping[str, Any], label: str) ->
     values = {k: held(f"{label}: {k}", v, about[k]) for k, v in given.items()}
     if "kernels" in values:
         known_kernels(f"{label}: kernels", values["kernels"])
+    for kind in listed(values.get("schemes", "")):
+        one_of(f"{label}: schemes", kind, KINDS)
     return values
 
 

@@ -27,8 +27,8 @@ class Quant:
 
     kind: "float" (fp8, fp4), "int" (int8, int4) or "any" (whatever the device has). scale_bits: share of a weight's
     scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay at 16 bits (PARTS; gpt-oss
-    narrows its experts alone). block: block-wise fp8 scales (DeepSeek). Norms and router stay at 16 bits, and so do
-    embedding and head unless table_bits says otherwise.
+    narrows its experts alone), or at rest_bits. block: block-wise fp8 scales (DeepSeek). Norms and router stay at 16
+    bits, and so do embedding and head unless table_bits says otherwise.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Quant:
     wide: tuple[str, ...] = ()
     block: bool = False
     table_bits: Num = 0.0
+    rest_bits: Num = 0.0
 
     def narrows(self, part: str) -> bool:
         """Whether the weights of a part of a layer are quantised.
@@ -61,6 +62,14 @@ class Quant:
         (1.0625, 2.0)
         """
         return self.table_bits / 8 if self.table_bits else half
+
+    def rest_bytes(self, half: Num) -> Num:
+        """Bytes a weight of the parts of a layer that stay wide, where 16-bit values take `half`.
+
+        >>> PRESETS["mxfp4"].rest_bytes(2.0), PRESETS["mxfp4-moe"].rest_bytes(2.0)
+        (2.0, 1.0625)
+        """
+        return self.rest_bits / 8 if self.rest_bits else half
 
     @property
     def weight_bytes(self) -> Num:
@@ -90,6 +99,9 @@ PRESETS = {
     "awq": Quant("awq", 4, 16, 16, "int", 20 / 128),
     "gptq": Quant("gptq", 4, 16, 16, "int", 20 / 128),
     "mxfp4": Quant("mxfp4", 4, 16, 16, "float", 8 / 32, WIDE["experts"]),
+    "mxfp4-moe": Quant(
+        "mxfp4-moe", 4, 16, 16, "float", 8 / 32, WIDE["experts"], table_bits=8.5, rest_bits=8.5,
+    ),
     "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, WIDE["experts"]),
     "mxfp8": Quant("mxfp8", 8, 8, 16, "float", 8 / 32),
     "nvfp4": Quant("nvfp4", 4, 4, 16, "float", 8 / 16),
@@ -130,12 +142,14 @@ PRESETS = {
 layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counted alike, is a little narrower): a file
 of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
 tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head). IQ4_XS, IQ3_M and
-Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB)."""
+Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB). mxfp4-moe: llama.cpp's
+file type MXFP4_MOE, experts in mxfp4 and the rest in Q8_0 (gpt-oss-20b: 12.1 GB, 120b: 63.4 GB)."""
 
 
-def native(q: Quant, peaks: dict[str, Num]) -> Quant:
+def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     """The scheme as engines run it on a device: where matrix units multiply 4-bit floats, 4-bit float weights of a
-    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way.
+    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way. own_files: the
+    engine reads files of its own format, in which what such a checkpoint leaves wide has 8.5 bits (mxfp4-moe).
 
     Sources: TensorRT-LLM documentation, "Deployment guide for gpt-oss" (W4A8, MXFP4 weights times MXFP8 activations on
     Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
@@ -145,7 +159,11 @@ def native(q: Quant, peaks: dict[str, Num]) -> Quant:
     8
     >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0}).act_bits
     16
+    >>> native(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
+    8.5
     """
+    if own_files and q.name in ("mxfp4", "mxfp4a8"):
+        return replace(PRESETS["mxfp4-moe"], kv_bits=q.kv_bits)
     plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
     if plain and q.kind == "float" and q.weight_bits <= 4 and q.act_bits >= 16 and {"fp4", "fp8"} <= peaks.keys():
         return replace(q, act_bits=8)
@@ -154,7 +172,8 @@ def native(q: Quant, peaks: dict[str, Num]) -> Quant:
 
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
-_FILES = re.compile(r"i?q\d.*")
+FILES = re.compile(r"i?q\d.*")
+"""Names of the types of GGUF files."""
 
 
 @lru_cache(maxsize=1024)
@@ -192,7 +211,7 @@ def parse_quant(name: str) -> Quant:
 
 def _preset(name: str) -> Quant | None:
     """A preset by its name with hyphens (GGUF's have underscores)."""
-    return PRESETS.get(name.replace("-", "_") if _FILES.fullmatch(name) else name)
+    return PRESETS.get(name.replace("-", "_") if FILES.fullmatch(name) else name)
 
 
 def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) -> Quant:

@@ -198,7 +198,7 @@ def resolve(kind: str, name: str) -> str:
     if found is None and kind == "gpu":
         found = _device_of(name)
     if found is None and kind == "model":
-        from rooflm.catalogue.checkpoints import find  # its table names rows of this module
+        from rooflm.catalogue.released import find  # its table names rows of this module
 
         checkpoint = find(name)
         found = checkpoint.model if checkpoint is not None else None

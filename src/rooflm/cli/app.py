@@ -2,37 +2,69 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 
 import typer
 
-from rooflm.cli import calibrate as calibrate_command
-from rooflm.cli import compare as compare_command
-from rooflm.cli import explore as explore_command
-from rooflm.cli import lists, predict, serve
-from rooflm.cli import measure as measure_command
-from rooflm.cli import search as search_command
-from rooflm.cli import validate as validate_command
-from rooflm.cli import web as web_command
+from rooflm.cli.console import Voice, open_ended, tell
+from rooflm.cli.examples import START, below, exemplified
 from rooflm.cli.options import bare, group
 from rooflm.errors import RooflmError
 from rooflm.version import __version__
 
-app = group("rooflm", "Predict and measure the performance of large language models.")
-app.command("infer")(predict.infer_command)
-app.command("train")(predict.train_command)
-app.command("validate")(validate_command.validate)
-app.add_typer(explore_command.app, name="explore")
-app.add_typer(search_command.app, name="search")
-app.command("measure")(measure_command.measure)
-app.command("compare")(compare_command.compare)
-app.command("calibrate")(calibrate_command.calibrate)
-app.command("serve")(serve.serve_command)
-app.command("web")(web_command.web)
-app.command("list")(lists.list_rows)
-app.command("show")(lists.show_row)
+PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to trust it", "What is known"
+COMMANDS = {
+    "infer": ("predict:infer_command", PREDICT),
+    "train": ("predict:train_command", PREDICT),
+    "serve": ("serve:serve_command", PREDICT),
+    "search": ("search:app", CHOOSE),
+    "explore": ("explore:app", CHOOSE),
+    "study": ("study:study", CHOOSE),
+    "report": ("report:report", CHOOSE),
+    "web": ("web:web", CHOOSE),
+    "measure": ("measure:measure", TRUST),
+    "compare": ("compare:compare", TRUST),
+    "calibrate": ("calibrate:calibrate_command", TRUST),
+    "validate": ("validate:validate_command", TRUST),
+    "list": ("lists:list_rows", LOOK),
+    "show": ("lists:show_row", LOOK),
+}
+"""Command -> module and name of its function or group, and its heading in help."""
+STATUS = (
+    "Exit status: 0 answered, also where the answer is that it does not fit; 1 a",
+    "search found nothing; 2 bad input, told in one sentence; 130 interrupted.",
+)
+
+
+def made(words: Sequence[str]) -> typer.Typer:
+    """The application for these words: only the command that they begin with is loaded, all where they name none."""
+    app = group("rooflm", "Predict and measure the performance of large language models.",
+                [*below(*START), *(f" {line}" for line in STATUS)], [*COMMANDS], complete=True)  # fmt: skip
+    app.callback(invoke_without_command=True)(_root)
+    first = next((w for w in words if not w.startswith("-")), "")
+    for name in [first] if first in COMMANDS else COMMANDS:
+        where, panel = COMMANDS[name]
+        module, _, attribute = where.partition(":")
+        found = getattr(import_module(f"rooflm.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, rich_help_panel=panel, cls=exemplified(name))
+        else:
+            app.command(name, rich_help_panel=panel, cls=exemplified(name))(found)
+    return app
+
+
+def completed() -> list[str]:
+    """The words of a command line that a shell asks to complete; none where none does."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
+    try:
+        return shlex.split(line)[1:]
+    except ValueError:
+        return line.split()[1:]
 
 
 def _version(asked: bool) -> None:
@@ -41,24 +73,28 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    quiet: bool = typer.Option(False, "--quiet", help="The answer alone: no assumptions, warnings or progress."),
+    verbose: bool = typer.Option(False, "--verbose", help="Also what stands behind the answer."),
 ) -> None:
     """Predict and measure the performance of large language models."""
+    Voice.quiet, Voice.verbose = quiet, verbose
     bare(context)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"rooflm: warning: {message}", file=sys.stderr)
+    tell(f"warning: {message}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status (0, or 2 for bad input). Errors go to standard error."""
+    """Run the command line; returns the exit status (see STATUS). Errors go to standard error."""
     warnings.showwarning = _warn
+    open_ended()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        ended = app(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        ended = made(completed() or words)(args=words, prog_name="rooflm", standalone_mode=False)
     except RooflmError as error:
         print(f"rooflm: {error}", file=sys.stderr)
         return 2

@@ -5,53 +5,55 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from rooflm.cli.render import columns, dumps
+from rooflm.cli.console import dumps, show, tell, width, working
+from rooflm.cli.options import command, files
 from rooflm.cli.validate import percent, signed
 from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import Argument, grouped
+from rooflm.shown.blocks import BLANK, Block, Table
+from rooflm.shown.terminal import plain
+
+ROWS = grouped((
+    "What is fitted",
+    Argument("out", "text", "The machine, for --gpu: FILE.toml.", (), "my-machine.toml"),
+    Argument("held_out", "number", "Share of the cases kept aside for the error.", (), 0.3),
+    Argument("clock", "text", "wall, or cpu where other work ran on the machine.", (), "wall", words=("wall", "cpu")),
+    "Interpolation",
+    Argument("interpolate", "flag", "Also interpolate what the constants leave over between the measured points.", ()),
+    Argument("gpu", "device", "With --interpolate: correct this known GPU, fit nothing.", ()),
+    Argument("engine", "engine", "With --gpu: whose predictions; FILE is its engine.", ()),
+    "From a server's benchmarks",
+    Argument("base", "file", "Calibrated machine (.toml) on which a server's results were made.", ()),
+    Argument("apart", "flag", "With --base: few rows are multiplied one by one (llama.cpp).", ()),
+    Argument("model", "text", "With --base: model of the results.", ()),
+    Argument("dtype", "text", "With --base: data type of the results.", (), "bf16"),
+    Argument("quant", "text", "With --base: weights: none, int8-wo or int4-wo.", (), "none"),
+))  # fmt: skip
+"""Arguments of `rooflm calibrate`."""
 
 
-def calibrate(
-    results: Annotated[
-        list[str], typer.Argument(metavar="RESULTS...", help="Tables of `rooflm measure`; with --base JSON of servers.")
-    ],
-    out: Annotated[str, typer.Option(metavar="FILE.toml", help="The machine, for --gpu.")] = "my-machine.toml",
-    held_out: Annotated[float, typer.Option(help="Share of the cases kept aside for the error.")] = 0.3,
-    clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
-    interpolate: Annotated[
-        bool, typer.Option(help="Also interpolate what the constants leave over between the measured points.")
-    ] = False,
-    gpu: Annotated[str | None, typer.Option(help="With --interpolate: correct this known GPU, fit nothing.")] = None,
-    engine: Annotated[str | None, typer.Option(help="With --gpu: whose predictions; FILE is its engine.")] = None,
-    base: Annotated[
-        str | None, typer.Option(metavar="FILE.toml", help="Calibrated machine on which a server's results were made.")
-    ] = None,
-    apart: Annotated[bool, typer.Option(help="With --base: few rows are multiplied one by one (llama.cpp).")] = False,
-    model: Annotated[str | None, typer.Option(help="With --base: model of the results.")] = None,
-    dtype: Annotated[str, typer.Option(help="With --base: data type of the results.")] = "bf16",
-    quant: Annotated[str, typer.Option(help="With --base: weights: none, int8-wo or int4-wo.")] = "none",
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Fit a machine's constants to measurements; the cases kept aside say how far to trust it."""
+def calibrate(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm calibrate` does with its arguments."""
     from rooflm.measure import results as tables
     from rooflm.sweep.files import check_target
     from rooflm.tools import calibrate as fitted
 
+    out, interpolate = asked["out"], asked.pop("interpolate")
+    gpu, engine = asked.pop("gpu", None), asked.pop("engine", None)
     check_target(out, ("toml",))
     if bool(gpu) != bool(engine) or (gpu and not interpolate):
         raise RooflmError("--gpu, --engine and --interpolate go together: whose predictions to correct, and how")
     if gpu and engine:
-        correct(results, gpu, engine, out, json_)
+        correct(results, gpu, engine, out, shown["json"])
         return
-    found = fitted(*results, out=out, held_out=held_out, clock=clock, base=base, apart=apart, model=model, dtype=dtype,
-                   quant=quant)  # fmt: skip
+    with working("fitting"):
+        found = fitted(*results, **asked)
     if interpolate:
-        extend(out, [row for path in results for row in tables.read(path)], found.machine, clock)
-    print(f"rooflm: wrote {out}", file=sys.stderr)
-    if json_:
+        extend(out, [row for path in results for row in tables.read(path)], found.machine, asked["clock"])
+    tell(f"wrote {out}")
+    if shown["json"]:
         constants = {k: {"value": c.value, "sigma": c.sigma} for k, c in found.constants.items()}
         print(dumps({"constants": constants, "inside": found.inside, "held_out": found.outside}))
         return
@@ -59,15 +61,20 @@ def calibrate(
     lines += [
         (k, f"{c.value:.4g}", f"{100 * c.sigma:.0f}" if c.sigma < 10 else "unknown") for k, c in found.constants.items()
     ]
-    print("\n".join(columns(lines, "lrr")))
+    blocks: list[Block] = [Table(lines, "lrr", head=True)]
     for title, figures in ((f"{found.cases} cases fitted", found.inside), (f"{found.held} kept aside", found.outside)):
-        if not figures:
-            continue
         head = (title, "cases", "median", "p90", "bias")
         body = [(m, str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
                 for m, f in figures.items()]  # fmt: skip
-        print()
-        print("\n".join(columns([head, *body], "lrrrr")))
+        blocks += [BLANK, Table([head, *body], "lrrrr", head=True)] if figures else []
+    show(blocks)
+
+
+calibrate_command = command(
+    "calibrate", [], calibrate, "Fit a machine's constants to measurements; the cases kept aside say how far to trust "
+    "it.", own=ROWS,
+    first=files("results", "RESULTS...", "Tables of `rooflm measure`; with --base JSON of servers."),
+)  # fmt: skip
 
 
 def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
@@ -94,7 +101,7 @@ def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) ->
         Path(name).write_text(text, encoding="utf-8")
 
     write_whole(check_target(out, ("toml",)), write)
-    print(f"rooflm: wrote {out}, for --gpu {gpu} --engine {out}", file=sys.stderr)
+    tell(f"wrote {out}, for --gpu {gpu} --engine {out}")
     print(dumps({k: g._asdict() for k, g in gains(known).items()}) if json_ else gained(known))
 
 
@@ -104,4 +111,4 @@ def gained(known: Any) -> str:
 
     lines = [("mean error on points kept aside", "points", "constants", "interpolated")]
     lines += [(phase, str(g.points), percent(g.plain), percent(g.interpolated)) for phase, g in gains(known).items()]
-    return "\n".join(columns(lines, "lrrr"))
+    return plain([Table(lines, "lrrr", head=True)], width())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from typing import Any
 
-from rooflm.cli import render
+from rooflm.cli.console import dumps, show, warn
 from rooflm.errors import RooflmError
+from rooflm.shown.blocks import Block, Table
 
 
 def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: bool) -> None:
@@ -26,7 +27,7 @@ def check_files(out: str | None, plot: str | None, plot_kind: str | None, axes: 
 def deliver_point(
     estimate: Any,
     values: dict[str, Any],
-    text: str,
+    blocks: Sequence[Block],
     *,
     json_: bool,
     out: str | None,
@@ -34,8 +35,7 @@ def deliver_point(
     kind: str | None,
 ) -> None:
     """One prediction to where it was asked for."""
-    for warning in estimate.warnings:
-        print(f"rooflm: warning: {warning}", file=sys.stderr)
+    warn(estimate.warnings)
     if out:
         from rooflm.sweep.files import write_values
 
@@ -44,7 +44,7 @@ def deliver_point(
         from rooflm.plots.choose import point_picture
 
         point_picture(estimate, kind).save(plot)
-    print(render.dumps(values) if json_ else text)
+    print(dumps(values)) if json_ else show(blocks)
 
 
 def deliver_grid(
@@ -59,13 +59,15 @@ def deliver_grid(
         from rooflm.plots.choose import grid_picture
 
         grid_picture(grid, kind, value).save(plot)
-    print(render.dumps(grid.values()) if json_ else render.grid_text(grid))
+    from rooflm.cli.render import grid_table
+
+    print(dumps(grid.values())) if json_ else show(grid_table(grid))
 
 
-def deliver_sensitivity(table: dict[str, dict[str, float]], values: dict[str, Any]) -> str:
+def deliver_sensitivity(table: dict[str, dict[str, float]], values: dict[str, Any]) -> list[Block]:
     """Put elasticities into the values of --json, and return their table for people."""
     from rooflm.sweep.sensitivity import lines
 
     values["sensitivity"] = table
     rows = lines(table)
-    return "\n".join(["", "", *render.columns(rows, "l" + "r" * (len(rows[0]) - 1), indent=0)])
+    return [Table(rows, "l" + "r" * (len(rows[0]) - 1), head=True, indent=0)]

@@ -3,84 +3,115 @@
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from rooflm.cli.options import group
+from rooflm.cli.console import dumps, show, working
+from rooflm.cli.examples import exemplified
+from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
-from rooflm.scenario.written import assignments, numbers
+from rooflm.scenario.arguments import Argument, grouped
+from rooflm.scenario.written import assignments, names_in, numbers
+from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.units import count, text
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
 
 app = group("explore", "Explore hardware: what a node, a memory or a network buys.")
 
-Model = Annotated[str, typer.Argument(help="Name, Hugging Face id, config.json or .toml.")]
-Phase = Annotated[str, typer.Option(help="train or infer.")]
-Die = Annotated[str, typer.Option(help="Die to start from: v100, a100, h100, b200 or a .toml.")]
-Nodes = Annotated[str | None, typer.Option("--node", help="Logic nodes, such as n12,n7,n5,n3,n2,a10 or uniform-7.")]
-Drams = Annotated[str | None, typer.Option("--dram", help="Memories, such as hbm2e,hbm3,hbm4,gddr7.")]
-Networks = Annotated[str, typer.Option("--network", help="Links inside and between nodes: nvlink3+hdr,nvlink5+xdr.")]
-Gpus = Annotated[int, typer.Option(help="Devices; split into tp, pp and dp as is best, unless given.")]
-Degree = Annotated[int | None, typer.Option(help="Fixed degree (else searched).")]
-Batch = Annotated[int | None, typer.Option(help="Sequences (a step in all, or at a time).")]
-Tokens = Annotated[int, typer.Option()]
-Metric = Annotated[str | None, typer.Option(help="step_time; latency, ttft or tpot.")]
-Text = Annotated[str | None, typer.Option()]
-Efficiency = Annotated[str, typer.Option(help="ideal, or factors of compute, memory, network such as 0.7,0.85,0.8.")]
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Such as technology.budget.power=400,700.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")]
-Out = Annotated[str | None, typer.Option(metavar="FILE", help="Write csv or json.")]
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Draw png, svg or html.")]
-On = Annotated[str, typer.Option("--on", help="local, ray or ray://host:port.")]
+GRID, SPLIT, FRONT, GEMMS, LADDER, DIES = (
+    f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies")
+)
+DESIGNS = (GRID, SPLIT, FRONT)
+A = Argument
+ROWS = grouped((
+    "Which hardware",
+    A("die", "text", "Die to start from: v100, a100, h100, b200 or a .toml.", DESIGNS, "a100"),
+    A("node", "text", "Logic nodes, such as n12,n7,n5,n3,n2,a10 or uniform-7.", DESIGNS),
+    A("dram", "text", "Memories, such as hbm2e,hbm3,hbm4,gddr7.", DESIGNS),
+    A("network", "text", "Links inside and between nodes: nvlink3+hdr,nvlink5+xdr.", DESIGNS, "nvlink3+hdr"),
+    A("sets", "pairs", "Such as technology.budget.power=400,700.", DESIGNS, option="--set"),
+    A("gpu", "listed", "GPUs, a comma list.", (GEMMS,), "a100-sxm-80gb,h100-sxm-80gb"),
+    A("readings", "flag", "Every reading of what the published ladder leaves open.", (LADDER,)),
+    A("left_out", "flag", "Each with the mean shares of the others.", (DIES,)),
+    "How it is split",
+    A("gpus", "count", "Devices; split into tp, pp and dp as is best, unless given.", DESIGNS, 1),
+    *(A(name, "count", "Fixed degree (else searched).", DESIGNS) for name in ("tp", "pp", "dp")),
+    A("gpus", "count", "GPUs.", (LADDER,), 1024),
+    A("tp", "count", "Tensor parallel degree.", (LADDER,), 8),
+    A("pp", "count", "Pipeline parallel degree.", (LADDER,), 8),
+    A("micro_batch", "count", "Sequences of a micro-batch.", (LADDER,), 1),
+    "What is asked",
+    A("phase", "text", "train or infer.", DESIGNS, "train", words=("train", "infer")),
+    A("batch", "count", "Sequences (a step in all, or at a time).", DESIGNS),
+    A("batch", "count", "Sequences.", (GEMMS,), 1),
+    A("batch", "count", "Sequences a step.", (LADDER,), 1024),
+    A("seq", "count", "Tokens a sequence (train).", (*DESIGNS, LADDER), 2048),
+    A("prompt", "count", "Prompt tokens a sequence (infer).", DESIGNS, 512),
+    A("prompt", "count", "Tokens of the prompt.", (GEMMS,), 200),
+    A("output", "count", "Output tokens a sequence (infer).", DESIGNS, 128),
+    A("recompute", "text", "none, selective or full (train).", DESIGNS),
+    A("dtype", "text", "Data type (train).", DESIGNS),
+    A("quant", "scheme", "Scheme (infer).", DESIGNS),
+    A("metric", "text", "step_time; latency, ttft or tpot.", DESIGNS),
+    A("efficiency", "text", "ideal, calibrated (gemms) or factors of compute, memory, network such as 0.7,0.85,0.8.", (*DESIGNS, GEMMS),
+      "ideal"),
+    "What is searched, within what",
+    A("front", "text", "Only the Pareto front of these columns.", (GRID,)),
+    A("method", "text", "evolution, exhaustive or gradient.", (SPLIT,), "evolution"),
+    A("goal", "text", "A column of the report, such as time_s or tokens_per_j.", (SPLIT,), "time_s"),
+    A("goals", "text", "Two or more columns.", (FRONT,), "time_s,capital_usd"),
+    A("limit", "pairs", "Most of a column, such as device_usd=20000.", (SPLIT, FRONT)),
+    A("split", "flag", "Seek the shares of area, power and edge too.", (FRONT,)),
+    A("seed", "count", "The same seed gives the same answer.", (SPLIT, FRONT), 0),
+    A("generations", "count", "Generations of designs.", (FRONT,), 60),
+    A("population", "count", "Designs of a generation.", (FRONT,), 64),
+    A("on", "text", "local, ray or ray://host:port.", (GRID,), "local"),
+))  # fmt: skip
+"""Arguments of `rooflm explore ...`."""
+TASK = ("gpus", "tp", "pp", "dp", "batch", "seq", "prompt", "output", "recompute", "dtype", "quant", "metric",
+        "efficiency")  # fmt: skip
+"""Arguments that say what runs."""
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(p.strip() for p in text.split(",") if p.strip()) if text else ("",)
+def _names(listed: str | None) -> tuple[str, ...]:
+    return tuple(names_in(listed)) if listed else ("",)
 
 
-def _networks(text: str) -> tuple[str, ...]:
-    """Names with a plus each: "nvlink3+hdr,nvlink5+xdr"."""
-    return tuple(p.strip() for p in text.split(",") if p.strip())
-
-
-def _task(phase: str, model: str, given: dict[str, Any]) -> Task:
+def _task(model: str, asked: Mapping[str, Any]) -> Task:
     from rooflm.technology.explore import make_task
 
-    kept = {k: v for k, v in given.items() if v is not None}
+    phase = asked["phase"]
+    given = {k: asked[k] for k in TASK if k in asked}
     unknown = {"train": ("prompt", "output", "quant"), "infer": ("seq", "recompute", "dtype")}.get(phase, ())
-    if phase == "train" and "batch" not in kept:
+    if phase == "train" and "batch" not in given:
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
-    kept.setdefault("batch", 1)
-    return make_task(phase, model, **{k: v for k, v in kept.items() if k not in unknown})
+    given.setdefault("batch", 1)
+    return make_task(phase, model, **{k: v for k, v in given.items() if k not in unknown})
 
 
-def _space(die: str, node: str | None, dram: str | None, network: str, sets: list[str] | None) -> Space:
+def _space(asked: Mapping[str, Any]) -> Space:
     from rooflm.technology.explore import Space
 
     listed = []
-    for path, value in assignments(sets).items():
+    for path, value in assignments(asked.get("sets")).items():
         if not path.startswith("technology."):
             raise RooflmError(f"--set path {path!r} must start with technology., such as technology.budget.power")
         listed.append((path, tuple(value) if isinstance(value, list) else (value,)))
-    return Space(die, _names(node), _names(dram), _networks(network), tuple(listed))
+    node, dram = _names(asked.get("node")), _names(asked.get("dram"))
+    return Space(asked["die"], node, dram, tuple(names_in(asked["network"])), tuple(listed))
 
 
-def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, text: list[str]) -> None:
+def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
     """Write, then print."""
-    from rooflm.cli.render import dumps
     from rooflm.estimate.results import plain
     from rooflm.sweep.files import check_target, write_whole
     from rooflm.sweep.files import table as csv_text
 
     values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
-    if out:
-        target = check_target(out, ("csv", "json"))
+    if shown["out"]:
+        target = check_target(shown["out"], ("csv", "json"))
         body = (
             json.dumps(plain(values))
             if target.suffix == ".json"
@@ -92,52 +123,43 @@ def _emit(table: Columns, head: dict[str, Any], as_json: bool, out: str | None, 
                 file.write(body)
 
         write_whole(target, write)
-    print(dumps(values) if as_json else "\n".join(text))
+    print(dumps(values)) if shown["json"] else show(blocks)
 
 
 def _share(table: Columns, i: int, names: Sequence[str]) -> str:
     return f"{100 * sum(float(table[f'{c}_s'][i]) for c in names) / float(table['time_s'][i]):.0f}"
 
 
-def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[str]:
-    """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
-    from rooflm.cli.render import seconds
-
+def _varied(table: Columns, axes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The axes that vary, and their headings."""
     shown = [a for a in axes if len(set(map(str, table[a].tolist()))) > 1]
-    heads = [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
+    return shown, [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
+
+
+def _cells(table: Columns, shown: Sequence[str], i: int) -> list[str]:
+    return [f"{table[a][i]:.4g}" if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
+
+
+def _table(rows: Sequence[Sequence[str]], sides: str, spare: tuple[str, ...], left: int) -> list[Block]:
+    more = [Say(f"... {left:,} more: write them with --out")] if left > 0 else []
+    return [Table(rows, sides, head=True, spare=spare, indent=0), *more]
+
+
+def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
+    """The table for people: the axes that vary, time, what bounds it, shares in per cent, the split, cost."""
+    shown, heads = _varied(table, axes)
     rows: list[Sequence[str]] = [(*heads, "time", "bound", "comp%", "mem%", "net%", "tp pp dp", "USD/Mtok")]
     for i in range(min(len(table["time_s"]), most)):
-        cells = [f"{table[a][i]:.4g}" if isinstance(table[a][i], float) else str(table[a][i]) for a in shown]
+        cells = _cells(table, shown, i)
         if not table["fits"][i]:
             rows.append((*cells, "-", "no fit", *[""] * 5))
             continue
         split = " ".join(f"{table[k][i]:.0f}" for k in ("tp", "pp", "dp"))
         parts = [_share(table, i, c) for c in (("compute",), ("dram", "l2", "l1"), ("network",))]
-        rows.append((*cells, seconds(table["time_s"][i]), str(table["bottleneck"][i]), *parts, split,
+        rows.append((*cells, text(float(table["time_s"][i]), "s"), str(table["bottleneck"][i]), *parts, split,
                      f"{table['usd_per_million_tokens'][i]:.3g}"))  # fmt: skip
-    lines = _fitting(rows, "l" * len(shown) + "rlrrrrr", ("comp%", "tp pp dp", "mem%", "net%"))
-    more = len(table["time_s"]) - most
-    return lines + ([f"... {more} more: write them with --out"] if more > 0 else [])
-
-
-def _fitting(rows: list[Sequence[str]], sides: str, spare: Sequence[str] = ()) -> list[str]:
-    """Rows as lines no wider than a terminal: columns closer together, then without the spare ones, which is said."""
-    from rooflm.cli.render import WIDTH, columns
-
-    dropped: list[str] = []
-    while True:
-        for gap in (2, 1):
-            lines = columns(rows, sides, gap=gap, indent=0)
-            if max(map(len, lines)) <= WIDTH:
-                said = [f"(no room for {', '.join(dropped)}: --json and --out have them)"] if dropped else []
-                return lines + said
-        left = [name for name in spare if name in rows[0]]
-        if not left:
-            return [line[:WIDTH] for line in lines]
-        at = list(rows[0]).index(left[0])
-        dropped.append(left[0])
-        rows = [[*row[:at], *row[at + 1 :]] for row in rows]
-        sides = sides[:at] + sides[at + 1 :]
+    spare = ("comp%", "tp pp dp", "mem%", "net%")
+    return _table(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most)
 
 
 def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str) -> None:
@@ -188,165 +210,150 @@ def _limits(limit: list[str] | None) -> dict[str, float]:
     return {k: float(numbers(v, k)) for k, _, v in (pair.partition("=") for pair in limit or [])}
 
 
-def _made(report: Columns) -> list[str]:
+def _made(report: Columns) -> list[Block]:
     """What a design is made of and what it costs, in three lines."""
-    from rooflm.units import text
-
     r = {k: float(v[0]) for k, v in report.items() if v.dtype.kind == "f"}
     return [
-        f"{text(r['peak_flops'], 'FLOP/s')} in 16 bits; L2 {r['l2_bytes'] / 2**20:.0f} MiB at "
-        f"{text(r['l2_bandwidth'], 'B/s')}; memory {r['dram_bytes'] / 2**30:.0f} GiB at "
-        f"{text(r['dram_bandwidth'], 'B/s')}",
-        f"{1e6 * r['area_used_m2']:.0f} of {1e6 * r['die_m2']:.0f} mm2, {r['power_used_w']:.0f} of {r['tdp_w']:.0f} W; "
-        f"{r['device_usd']:.0f} USD a device",
-        f"{r['tokens_per_j']:.3g} tokens/J with the network; {r['tco_usd']:.3g} USD over its years",
-    ]
+        Say(f"{text(r['peak_flops'], 'FLOP/s')} in 16 bits; L2 {r['l2_bytes'] / 2**20:.0f} MiB at "
+            f"{text(r['l2_bandwidth'], 'B/s')}; memory {r['dram_bytes'] / 2**30:.0f} GiB at "
+            f"{text(r['dram_bandwidth'], 'B/s')}"),
+        Say(f"{1e6 * r['area_used_m2']:.0f} of {1e6 * r['die_m2']:.0f} mm2, {r['power_used_w']:.0f} of "
+            f"{r['tdp_w']:.0f} W; {r['device_usd']:.0f} USD a device"),
+        Say(f"{r['tokens_per_j']:.3g} tokens/J with the network; {r['tco_usd']:.3g} USD over its years"),
+    ]  # fmt: skip
 
 
-NOTE = "No software overheads: bounds to compare hardware by, not predictions."
+NOTE = Say("No software overheads: bounds to compare hardware by, not predictions.")
 
 
-@app.command("grid")
-def grid_command(
-    model: Model, phase: Phase = "train", die: Die = "a100", node: Nodes = None, dram: Drams = None,
-    network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
-    batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
-    dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
-    front: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Only the Pareto front of these.")] = None,
-    json_: Json = False, out: Out = None, plot: Plot = None, on: On = "local",
-) -> None:  # fmt: skip
-    """Time, bottleneck and cost over nodes x memories x networks, each with its best parallel mapping."""
-    from rooflm.technology.explore import grid
+def _title(model: str, task: Task, asked: Mapping[str, Any]) -> Say:
+    metric = task.metric.replace("_", " ")
+    return Say(f"{model}, {metric}, die {asked['die']}, {asked['gpus']} devices", "title")
 
-    task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
-                                "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
-                                "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
-    if plot:
+
+def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore grid` does with its arguments."""
+    from rooflm.technology.explore import grid as worked_out
+
+    task, space = _task(model, asked), _space(asked)
+    if shown["plot"]:
         from rooflm.plots.picture import check_picture
 
-        check_picture(plot)
-    space = _space(die, node, dram, network, sets)
-    table = grid(task, space, on=on)
-    table = _front(table, front)
-    if plot:
+        check_picture(shown["plot"])
+    with working("designs worked out"):
+        table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
+    title = _title(model, task, asked)
+    if shown["plot"]:
         name = task.metric.replace("_", " ").capitalize()
-        _draw(table, space.names, f"{name} by cause", f"{model}, die {die}, {gpus} devices", plot)
-    head = {"model": model, "phase": phase, "metric": task.metric, "mappings": task.choices, "axes": list(space.names)}
-    title = f"{model}, {task.metric.replace('_', ' ')}, die {die}, {gpus} devices"
-    _emit(table, head, json_, out, [title, NOTE, "", *_rows(table, space.names)])
+        about = f"{model}, die {asked['die']}, {asked['gpus']} devices"
+        _draw(table, space.names, f"{name} by cause", about, shown["plot"])
+    head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
+            "axes": list(space.names)}  # fmt: skip
+    _emit(table, head, shown, [title, NOTE, BLANK, *_rows(table, space.names)])
 
 
-@app.command("split")
-def split_command(
-    model: Model, phase: Phase = "train", die: Die = "a100", node: Nodes = None, dram: Drams = None,
-    network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
-    batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
-    dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
-    method: Annotated[str, typer.Option(help="evolution, exhaustive or gradient.")] = "evolution",
-    goal: Annotated[str, typer.Option(help="A column of the report, such as time_s or tokens_per_j.")] = "time_s",
-    limit: Annotated[list[str] | None, typer.Option(metavar="COLUMN=MOST", help="Such as device_usd=20000.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
-    json_: Json = False, out: Out = None,
-) -> None:  # fmt: skip
-    """The best split of area, power and edge among cores, caches, memory and links, jointly with the mapping."""
-    from rooflm.cli.render import columns, count, seconds
+def split(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore split` does with its arguments."""
     from rooflm.technology.split import METHODS, problem
 
+    method, goal, seed = asked["method"], asked["goal"], asked["seed"]
     if method not in METHODS:
         raise RooflmError(f"method is {method!r}, but it must be one of {', '.join(METHODS)}")
-    task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
-                                "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
-                                "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
-    p = problem(task, _space(die, node, dram, network, sets), goal, _limits(limit))
-    found = METHODS[method](p, seed)
-    unit = seconds if goal == "time_s" else count
+    p = problem(_task(model, asked), _space(asked), goal, _limits(asked.get("limit")))
+    with working("designs tried"):
+        found = METHODS[method](p, seed)
+    value, start = (text(v, "s") if goal == "time_s" else count(v) for v in (found.value, found.start))
     rows: list[Sequence[str]] = [("component", "area", "power", "edge")]
     for name, share in found.shares["area"].items():
         edge = found.shares["edge"].get(name)
         power = found.shares["watts"][name]
         rows.append((name, f"{100 * share:.1f} %", f"{100 * power:.1f} %", f"{100 * edge:.1f} %" if edge else ""))
-    text = [f"{model}, {goal}: {unit(found.value)}, from {unit(found.start)} ({method}, {found.evaluations} designs)",
-            NOTE, "", *columns(rows, "lrrr"), "", *_rows(found.report, ()), "", *_made(found.report)]  # fmt: skip
+    title = f"{model}, {goal}: {value}, from {start} ({method}, {found.evaluations} designs)"
+    blocks = [Say(title, "title"), NOTE, BLANK, Table(rows, "lrrr", head=True), BLANK, *_rows(found.report, ()), BLANK,
+              *_made(found.report)]  # fmt: skip
     head = {"model": model, "goal": goal, "value": found.value, "start": found.start, "evaluations": found.evaluations,
             "method": method, "seed": seed, "shares": found.shares}  # fmt: skip
-    report = {k: v for k, v in found.report.items() if v.dtype != object}
-    _emit(report, head, json_, out, text)
+    _emit({k: v for k, v in found.report.items() if v.dtype != object}, head, shown, blocks)
 
 
-@app.command("front")
-def front_command(
-    model: Model, phase: Phase = "train", die: Die = "a100", node: Nodes = None, dram: Drams = None,
-    network: Networks = "nvlink3+hdr", gpus: Gpus = 1, tp: Degree = None, pp: Degree = None, dp: Degree = None,
-    batch: Batch = None, seq: Tokens = 2048, prompt: Tokens = 512, output: Tokens = 128, recompute: Text = None,
-    dtype: Text = None, quant: Text = None, metric: Metric = None, efficiency: Efficiency = "ideal", sets: Sets = None,
-    goals: Annotated[str, typer.Option(metavar="COLUMNS", help="Two or more columns.")] = "time_s,capital_usd",
-    limit: Annotated[list[str] | None, typer.Option(metavar="COLUMN=MOST", help="Such as device_usd=20000.")] = None,
-    split: Annotated[bool, typer.Option("--split", help="Seek the shares of area, power and edge too.")] = False,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same answer.")] = 0,
-    generations: Annotated[int, typer.Option(min=1)] = 60, population: Annotated[int, typer.Option(min=4)] = 64,
-    json_: Json = False, out: Out = None,
-) -> None:  # fmt: skip
-    """Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."""
-    from rooflm.cli.render import WIDTH, count
+def front(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore front` does with its arguments."""
     from rooflm.technology.front import search
 
-    task = _task(phase, model, {"gpus": gpus, "tp": tp, "pp": pp, "dp": dp, "batch": batch, "seq": seq,
-                                "prompt": prompt, "output": output, "recompute": recompute, "dtype": dtype,
-                                "quant": quant, "metric": metric, "efficiency": efficiency})  # fmt: skip
-    space = _space(die, node, dram, network, sets)
-    found = search(task, space, _names(goals), limits=_limits(limit), split=split, seed=seed, generations=generations,
-                   population=population)  # fmt: skip
+    task, space = _task(model, asked), _space(asked)
+    how = {k: asked[k] for k in ("split", "seed", "generations", "population")}
+    with working("designs tried"):
+        found = search(task, space, _names(asked["goals"]), limits=_limits(asked.get("limit")), **how)
     t, most = found.report, 40
-    shown = [a for a in space.names if len(set(map(str, t[a].tolist()))) > 1]
-    heads = [a.removeprefix("technology.").removeprefix("budget.") for a in shown]
+    axes, heads = _varied(t, space.names)
     rows: list[Sequence[str]] = [(*heads, "bound", *found.goals)]
     for i in range(min(len(t["time_s"]), most)):
-        cells = [f"{t[a][i]:.4g}" if isinstance(t[a][i], float) else str(t[a][i]) for a in shown]
-        rows.append((*cells, str(t["bottleneck"][i]), *(f"{t[g][i]:.4g}" for g in found.goals)))
-    lines = _fitting(rows, "l" * (len(shown) + 1) + "r" * len(found.goals), ("bound",))
-    more = [f"... {len(t['time_s']) - most} more: write them with --out"] if len(t["time_s"]) > most else []
+        rows.append((*_cells(t, axes, i), str(t["bottleneck"][i]), *(f"{t[g][i]:.4g}" for g in found.goals)))
+    sides = "l" * (len(axes) + 1) + "r" * len(found.goals)
     spread = f"{count(len(t['time_s']))} designs of {found.evaluations} tried, none beaten in {', '.join(found.goals)}"
-    title = f"{model}, {task.metric.replace('_', ' ')}, die {die}, {gpus} devices"
-    head = {"model": model, "phase": phase, "metric": task.metric, "goals": list(found.goals), "seed": seed,
-            "evaluations": found.evaluations, "space": space.size}  # fmt: skip
-    text = [title, *textwrap.wrap(spread, WIDTH), NOTE, "", *lines, *more]
-    _emit(t, head, json_, out, text)
+    head = {"model": model, "phase": asked["phase"], "metric": task.metric, "goals": list(found.goals),
+            "seed": asked["seed"], "evaluations": found.evaluations, "space": space.size}  # fmt: skip
+    _emit(t, head, shown, [_title(model, task, asked), Say(spread), NOTE, BLANK,
+                           *_table(rows, sides, ("bound",), len(t["time_s"]) - most)])  # fmt: skip
 
 
-@app.command("gemms")
-def gemms_command(
-    model: Model, gpu: Annotated[str, typer.Option(help="GPUs, a comma list.")] = "a100-sxm-80gb,h100-sxm-80gb",
-    prompt: Tokens = 200, batch: Tokens = 1, efficiency: Efficiency = "ideal", json_: Json = False, out: Out = None,
-) -> None:  # fmt: skip
-    """What bounds each product of a prefill layer, GPU by GPU."""
-    from rooflm.cli.render import count, seconds
+def gemms(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore gemms` does with its arguments."""
     from rooflm.technology.reports import gemm_bounds
 
-    t = gemm_bounds(model, _names(gpu), prompt, batch, efficiency)
+    prompt, batch = asked["prompt"], asked["batch"]
+    t = gemm_bounds(model, tuple(asked["gpu"]), prompt, batch, asked["efficiency"])
     rows: list[Sequence[str]] = [("GPU", "product", "m", "n", "k", "time", "bound by", "FLOP/B", "GPU's")]
-    rows += [(str(t["gpu"][i]), str(t["product"][i]), *(f"{t[k][i]:.0f}" for k in "mnk"), seconds(t["time_s"][i]),
+    rows += [(str(t["gpu"][i]), str(t["product"][i]), *(f"{t[k][i]:.0f}" for k in "mnk"), text(t["time_s"][i], "s"),
               str(t["bound"][i]), count(t["flop_per_byte"][i]), count(t["balance"][i]))
              for i in range(len(t["gpu"]))]  # fmt: skip
-    lines = _fitting(rows, "llrrrrlrr", ("GPU's", "FLOP/B"))
-    _emit(t, {"model": model, "prompt": prompt, "batch": batch}, json_, out, lines)
+    _emit(t, {"model": model, "prompt": prompt, "batch": batch}, shown,
+          _table(rows, "llrrrrlrr", ("GPU's", "FLOP/B"), 0))  # fmt: skip
 
 
-@app.command("dies")
-def dies_command(
-    left_out: Annotated[bool, typer.Option("--left-out", help="Each with the mean shares of the others.")] = False,
-    json_: Json = False, out: Out = None,
-) -> None:  # fmt: skip
-    """Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."""
-    from rooflm.cli.render import WIDTH, columns
-    from rooflm.technology.explore import DIES
+def generations(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore generations` does with its arguments."""
+    from rooflm.cli.explore_generations import ladder_blocks, ladder_picture, ladder_table, reading_blocks
+    from rooflm.technology.generations import Ladder
+
+    if shown["plot"]:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(shown["plot"])
+    head = {k: asked[k] for k in ("gpus", "tp", "pp", "batch", "seq", "micro_batch")}
+    ladder = Ladder(model, **head)
+    readings = asked["readings"]
+    table = ladder.readings((ladder.gpus,)) if readings else ladder_table(ladder)
+    if shown["plot"]:
+        ladder_picture(ladder).save(shown["plot"])
+    worth = {} if readings else {"worth": {mode: ladder.worth(mode) for mode in ("calibrated", "ideal")}}
+    blocks = reading_blocks(table) if readings else ladder_blocks(ladder, table, worth["worth"])
+    _emit(table, {"model": model} | head | worth, shown, blocks)
+
+
+def dies(_: None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm explore dies` does with its arguments."""
+    from rooflm.technology.explore import DIES as KNOWN
     from rooflm.technology.reports import reconstruction
-    from rooflm.units import text
 
-    t = reconstruction(DIES, left_out)
+    t = reconstruction(KNOWN, asked["left_out"])
     rows: list[Sequence[str]] = [("die", "quantity", "engine", "catalogue", "error")]
     notes = [f"{t['die'][i]}, {t['quantity'][i]}: {t['reason'][i]}" for i in range(len(t["die"])) if t["reason"][i]]
     rows += [(str(t["die"][i]), str(t["quantity"][i]), text(t["engine"][i], str(t["unit"][i])),
               text(t["catalogue"][i], str(t["unit"][i])), f"{100 * t['error'][i]:+.0f} %")
              for i in range(len(t["die"]))]  # fmt: skip
-    lines = [line for note in notes for line in textwrap.wrap(note, WIDTH, subsequent_indent="  ")]
-    _emit(t, {}, json_, out, [*columns(rows, "llrrr", indent=0), "", *lines])
+    _emit(t, {}, shown, [*_table(rows, "llrrr", (), 0), BLANK, *map(Say, notes)])
+
+
+for name, run, told in (
+    (GRID, grid, "Time, bottleneck and cost over nodes x memories x networks, each with its best parallel mapping."),
+    (SPLIT, split, "The best split of area, power and edge among cores, caches, memory and links, jointly with the "
+     "mapping."),
+    (FRONT, front, "Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."),
+    (GEMMS, gemms, "What bounds each product of a prefill layer, GPU by GPU."),
+    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each change "
+     "is worth."),
+    (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
+):  # fmt: skip
+    made = command(name, [], run, told, own=ROWS, first=run is not dies or None)
+    app.command(name.split()[1], cls=exemplified(name))(made)

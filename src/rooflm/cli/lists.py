@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +11,13 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.models import load_model
-from rooflm.cli import render
+from rooflm.catalogue.quant import PRESETS, parse_quant
+from rooflm.checkpoints.load import load_model
+from rooflm.cli.console import dumps, show
+from rooflm.cli.options import completing, known
 from rooflm.errors import RooflmError, near_matches
-from rooflm.units import gib, text
+from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.units import count, gib, text
 
 KINDS = {
     "gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant",
@@ -33,24 +37,28 @@ def _kind(word: str) -> str:
 def _gpu_row(name: str) -> tuple[str, ...]:
     d = catalogue.load_device(name)
     best = "bf16" if "bf16" in d.peak else next(iter(d.peak))
-    peak, rate = text(float(d.peak[best]), "FLOP/s"), text(float(d.dram.bandwidth), "B/s")
-    return (name, peak, best, gib(float(d.dram.size)), rate,
-            text(float(d.tdp), "W"), f"{float(d.price):.2f}")  # fmt: skip
+    peak, rate = text(float(d.peak[best]) / 1e12, ""), text(float(d.dram.bandwidth), "B/s")
+    size = f"{float(d.dram.size) / 2**30:.4g} GiB"
+    return (name, peak, best, size, rate, text(float(d.tdp), "W"), f"{float(d.price):.2f}")
 
 
 def _model_row(name: str) -> tuple[str, ...]:
     from rooflm.catalogue.model import parameters
-    from rooflm.catalogue.quant import PRESETS
     from rooflm.estimate.memory import kv_bytes_per_token
 
     m = load_model(name)
-    return (name, text(float(parameters(m)), ""), text(float(parameters(m, active=True)), ""), render.count(m.layers),
-            render.count(m.hidden), text(float(kv_bytes_per_token(m, PRESETS["bf16"])), "B"))  # fmt: skip
+    return (name, text(float(parameters(m)), ""), text(float(parameters(m, active=True)), ""), count(m.layers),
+            count(m.hidden), text(float(kv_bytes_per_token(m, PRESETS["bf16"])), "B"))  # fmt: skip
+
+
+ANY = 2**20
+"""Size of a tier that takes any number of devices."""
 
 
 def _cluster_row(name: str) -> tuple[str, ...]:
     row, _ = catalogue.raw_row("cluster", name)
-    tiers = ", ".join(f"{t['name']} x{t['size']} {t['bandwidth']}" for t in row["tiers"])
+    sizes = [f"x{t['size']}" if t["size"] < ANY else "any number" for t in row["tiers"]]
+    tiers = ", ".join(f"{t['name']} {size} {t['bandwidth']}" for t, size in zip(row["tiers"], sizes, strict=True))
     return (name, str(row["device"]), tiers)
 
 
@@ -68,57 +76,63 @@ TECHNOLOGY = {
 """Fields of technology rows that a list shows; units are in their names (a node's areas, energy: over 16 nm's)."""
 
 
-def _technology_rows(kind: str, names: list[str]) -> list[str]:
+def _technology_rows(kind: str, names: list[str]) -> Table:
     """A table of nodes, memories, links or dies."""
     rows = [catalogue.raw_row(kind, name)[0] for name in names]
     shown = [f for f in TECHNOLOGY[kind] if any(f in row for row in rows)]
     cells = [(name, *(str(row.get(f, "-")) for f in shown)) for name, row in zip(names, rows, strict=True)]
-    return render.columns([(kind, *(f.replace("_", " ") for f in shown)), *cells], "l" + "r" * len(shown), indent=0)
+    head = (kind, *(f.replace("_", " ") for f in shown))
+    return Table([head, *cells], "l" + "r" * len(shown), head=True, indent=0)
+
+
+def _quants(match: str) -> Table:
+    rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g}")
+            for q in PRESETS.values() if match in q.name]  # fmt: skip
+    return Table([("scheme", "widths (bits)", "B a weight"), *rows], "llr", head=True, indent=0)
 
 
 HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
-    "gpu": (("GPU", "peak", "type", "memory", "bandwidth", "TDP", "USD/h"), "lrlrrrr", _gpu_row),
+    "gpu": (("GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h"), "lrlrrrr", _gpu_row),
     "model": (("model", "parameters", "active", "layers", "hidden", "KV B/token"), "lrrrrr", _model_row),
-    "cluster": (("cluster", "device", "tiers (devices, B/s one way)"), "lll", _cluster_row),
+    "cluster": (("cluster", "device", "tiers (devices, B/s one way)"), "llw", _cluster_row),
     "engine": (("engine", "version", "for"), "lll", _engine_row),
 }
 
 
+Kind = typer.Argument(
+    help="gpus, models, clusters, engines, quants, nodes, drams, links or dies.", metavar="KIND",
+    autocompletion=completing(lambda: KINDS),
+)  # fmt: skip
+
+
 def list_rows(
-    kind: Annotated[str, typer.Argument(help="gpus, models, clusters, engines, quants, nodes, drams, links or dies.")],
-    match: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
+    kind: Annotated[str, Kind],
+    match: Annotated[str, typer.Argument(help="Only names that contain this.", metavar="[MATCH]")] = "",
     json_: Annotated[bool, typer.Option("--json", help="Print names as JSON.")] = False,
 ) -> None:
     """List what the catalogue holds."""
     singular = _kind(kind)
-    if singular == "quant":
-        from rooflm.catalogue.quant import PRESETS
-
-        rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g} B a weight")
-                for q in PRESETS.values()]  # fmt: skip
-        print(
-            render.dumps({"quants": [r[0] for r in rows]})
-            if json_
-            else "\n".join(render.columns(rows, "lll", indent=0))
-        )
-        return
-    names = [n for n in catalogue.names(singular) if match.lower() in n]
+    names = [n for n in known(singular) if match.lower() in n]
     if json_:
-        print(render.dumps({f"{singular}s": names}))
+        print(dumps({f"{singular}s": names}))
         return
-    if singular in TECHNOLOGY:
-        print("\n".join(_technology_rows(singular, names)))
-        return
-    head, sides, make = HEADS[singular]
-    print(
-        "\n".join(line[: render.WIDTH] for line in render.columns([head, *(make(n) for n in names)], sides, indent=0))
-    )
+    if not names:
+        near = near_matches(match, known(singular))
+        tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise RooflmError(f"no {singular} has {match!r} in its name{tail}")
+    if singular == "quant":
+        show([_quants(match.lower())])
+    elif singular in TECHNOLOGY:
+        show([_technology_rows(singular, names)])
+    else:
+        head, sides, make = HEADS[singular]
+        show([Table([head, *(make(n) for n in names)], sides, head=True, indent=0)])
 
 
-def _show_gpu(name: str) -> list[str]:
+def _show_gpu(name: str) -> list[Block]:
     d = catalogue.load_device(name)
     found = catalogue.provenance("gpu", name)
-    rows = [("vendor", d.vendor, ""), ("architecture", d.architecture, ""), ("SMs", render.count(d.sms), "sms"),
+    rows = [("vendor", d.vendor, ""), ("architecture", d.architecture, ""), ("SMs", count(d.sms), "sms"),
             ("clock", text(float(d.clock), "Hz"), "clock")]  # fmt: skip
     rows += [(f"peak {k}", text(float(v), "FLOP/s"), f"peak.{k}") for k, v in d.peak.items()]
     for level, m in (("l1", d.l1), ("l2", d.l2), ("dram", d.dram)):
@@ -130,7 +144,11 @@ def _show_gpu(name: str) -> list[str]:
     rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"),
              ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
-    return [d.name, *render.columns([(a, b, _kind_of(found, c)) for a, b, c in rows], "lrl"), "", *_source_lines(found)]
+    return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lrw"), *_source_lines(found)]
+
+
+def _titled(name: str, rows: Sequence[Sequence[str]], sides: str) -> Table:
+    return Table(rows, sides, name)
 
 
 def _kind_of(found: dict[str, Any], field: str) -> str:
@@ -138,47 +156,28 @@ def _kind_of(found: dict[str, Any], field: str) -> str:
     return f"{record.kind}, {record.date}" if record and field else ""
 
 
-def _source_lines(found: dict[str, Any]) -> list[str]:
-    import textwrap
-
+def _source_lines(found: dict[str, Any]) -> list[Block]:
     unique = sorted({record.source for record in found.values()})
-    return [
-        "Sources",
-        *(
-            line
-            for s in unique
-            for line in textwrap.wrap(s, render.WIDTH, initial_indent="  ", subsequent_indent="    ")
-        ),
-    ]
+    return [BLANK, Table([(source,) for source in unique], "w", "Sources")]
 
 
-def _show_model(name: str) -> list[str]:
+def _show_model(name: str) -> list[Block]:
     from rooflm.catalogue.model import parameters
-    from rooflm.catalogue.quant import PRESETS
     from rooflm.estimate.memory import kv_bytes_per_token
 
     m = load_model(name)
     rows = [("parameters", text(float(parameters(m)), "", 4)),
             ("  active for a token", text(float(parameters(m, True)), "", 4)),
-            ("layers", render.count(m.layers)), ("hidden", render.count(m.hidden)),
-            ("vocabulary", render.count(m.vocab)),
-            ("context", render.count(m.max_context) if m.max_context != float("inf") else "-"),
+            ("layers", count(m.layers)), ("hidden", count(m.hidden)),
+            ("vocabulary", count(m.vocab)),
+            ("context", count(m.max_context) if m.max_context != float("inf") else "-"),
             ("KV cache a token, 16 bits", f"{float(kv_bytes_per_token(m, PRESETS['bf16'])) / 1024:g} KiB"),
             ("native type", m.quant or m.dtype)]  # fmt: skip
-    lines = [m.name, *render.columns(rows, "lr"), "", "Blocks"]
+    out: list[Block] = [_titled(m.name, rows, "lr"), BLANK, Say("Blocks", "title")]
     for block in m.blocks:
-        lines += _wrapped(f"{render.count(block.count)} layers", [_words(block.mixer), _words(block.ffn)])
-    return lines
-
-
-def _wrapped(label: str, items: list[str]) -> list[str]:
-    """A label and its items, each in lines of at most 80 columns."""
-    import textwrap
-
-    lines = [f"  {label}"]
-    for item in items:
-        lines += textwrap.wrap(item, render.WIDTH, initial_indent="    ", subsequent_indent="      ")
-    return lines
+        out.append(Say(f"  {count(block.count)} layers"))
+        out.append(Table([(_words(block.mixer),), (_words(block.ffn),)], "w", indent=4))
+    return out
 
 
 def _words(part: Any) -> str:
@@ -186,31 +185,28 @@ def _words(part: Any) -> str:
     if part is None:
         return "-"
     given = {k: v for k, v in vars(part).items() if v not in (False, 0, float("inf")) and k != "rope"}
-    words = [k if v is True else f"{k} {v if isinstance(v, str) else render.count(v)}" for k, v in given.items()]
+    words = [k if v is True else f"{k} {v if isinstance(v, str) else count(v)}" for k, v in given.items()]
     return f"{type(part).__name__}: {', '.join(words)}"
 
 
-def _show_engine(name: str) -> list[str]:
+def _show_engine(name: str) -> list[Block]:
     """Every constant as predictions use it, then what multiplies some of them on a card and in a release."""
     e, row = load_engine(name), row_of(name)
-    lines = [e.name, *_described(e)]
+    out: list[Block] = [_described(e, e.name)]
     aside = ("habits", "overlaps") if e.phase == "inference" else ("stages", "server")
     for group in (g for g in (*GROUPS, "server") if g not in aside):
-        lines += ["", group.capitalize(), *_described(getattr(e, group))]
+        out += [BLANK, _described(getattr(e, group), group.capitalize())]
     for title, factors in (("Factors on a card", row.cards), (f"Factors of a release ({name}@RELEASE)", row.releases)):
         if any(factors.values()):
-            lines += ["", title]
-            words = {key: ", ".join(f"{k} {v:g}" for k, v in own.items()) for key, own in factors.items()}
-            lines += [line for key, text_ in words.items() for line in _wrapped(key, [text_])]
-    return lines
+            rows = [(key, ", ".join(f"{k} {v:g}" for k, v in own.items())) for key, own in factors.items()]
+            out += [BLANK, Table(rows, "lw", title)]
+    return out
 
 
-def _described(part: Any) -> list[str]:
+def _described(part: Any, title: str) -> Table:
     """The described fields of a dataclass: value with its unit, and what it means."""
-    import textwrap
-
     units = {"s": "s", "bytes": "B", "bytes/s": "B/s"}
-    lines: list[str] = []
+    rows = []
     for field, about in abouts(type(part)).items():
         value = getattr(part, field)
         if isinstance(value, bool):
@@ -219,54 +215,58 @@ def _described(part: Any) -> list[str]:
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
-        first = f"  {field:18} {value or '-'!s:11} "
-        lines += textwrap.wrap(about.meaning, render.WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
-    return lines
+        rows.append((field, str(value or "-"), about.meaning))
+    return Table(rows, "llw", title)
 
 
-def _show_cluster(name: str) -> list[str]:
+def _show_cluster(name: str) -> list[Block]:
     row, canonical = catalogue.raw_row("cluster", name)
     tiers = [(t["name"], t["kind"], str(t["size"]), str(t["bandwidth"]), str(t["latency"])) for t in row["tiers"]]
-    return [
-        canonical,
-        f"  device {row['device']}",
-        "",
-        *render.columns([("tier", "kind", "devices", "B/s one way", "latency"), *tiers], "llrrr"),
-    ]
+    head = ("tier", "kind", "devices", "B/s one way", "latency")
+    return [Say(canonical, "title"), Say(f"  device {row['device']}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
 
 
-def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[str]:
+def _show_quant(name: str) -> list[Block]:
+    q = parse_quant(name)
+    rows = [("weights", f"{float(q.weight_bits):g} bits, {float(q.weight_bytes):.3g} B with scales"),
+            ("activations", f"{float(q.act_bits):g} bits"), ("KV cache", f"{float(q.kv_bits):g} bits")]  # fmt: skip
+    return [Table(rows, "ll", q.name)]
+
+
+def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[Block]:
     """The values of a node, memory, link or die with their kind and date, then the sources."""
     found = catalogue.provenance(kind, name)
-    rows = [
-        (k.replace("_", " "), str(v)[:40], _kind_of(found, k)) for k, v in row.items() if k not in ("aliases", "from")
-    ]
-    return [name, *render.columns(rows, "lrl"), "", *_source_lines(found)]
+    rows = [(k.replace("_", " "), str(v), _kind_of(found, k)) for k, v in row.items() if k not in ("aliases", "from")]
+    return [_titled(name, rows, "lww"), *_source_lines(found)]
+
+
+SHOWS: dict[str, tuple[Any, Any]] = {
+    "gpu": (_show_gpu, catalogue.load_device),
+    "model": (_show_model, load_model),
+    "cluster": (_show_cluster, catalogue.load_cluster),
+    "engine": (_show_engine, load_engine),
+    "quant": (_show_quant, parse_quant),
+}
+"""Kind -> what shows a row, what loads it."""
+
+
+def _names(context: typer.Context, incomplete: str) -> list[str]:
+    kind = KINDS.get(str(context.params.get("kind")), str(context.params.get("kind")))
+    return [n for n in known(kind) if n.startswith(incomplete.lower())] if kind in KINDS.values() else []
 
 
 def show_row(
-    kind: Annotated[str, typer.Argument(help="gpu, model, cluster, engine, node, dram, link or die.")],
-    name: Annotated[str, typer.Argument(help="Name, alias or path.")],
+    kind: Annotated[str, Kind],
+    name: Annotated[str, typer.Argument(help="Name, alias or path.", metavar="NAME", autocompletion=_names)],
     json_: Annotated[bool, typer.Option("--json", help="Print the row as JSON.")] = False,
 ) -> None:
     """Show one row of the catalogue, with its sources."""
     from dataclasses import asdict
 
     singular = _kind(kind)
-    loaders: dict[str, Any] = {
-        "gpu": catalogue.load_device,
-        "model": load_model,
-        "cluster": catalogue.load_cluster,
-        "engine": load_engine,
-    }
-    shows = {"gpu": _show_gpu, "model": _show_model, "cluster": _show_cluster, "engine": _show_engine}
     if singular in TECHNOLOGY:
         row, canonical = catalogue.raw_row(singular, name)
-        print(render.dumps(row) if json_ else "\n".join(_show_technology(singular, canonical, row)))
+        print(dumps(row)) if json_ else show(_show_technology(singular, canonical, row))
         return
-    if singular not in shows:
-        raise RooflmError(f"there is nothing to show of {kind!r}: use one of {', '.join(KINDS.values())}")
-    if json_:
-        print(render.dumps(asdict(loaders[singular](name))))
-        return
-    print("\n".join(shows[singular](name)))
+    shown, loaded = SHOWS[singular]
+    print(dumps(asdict(loaded(name)))) if json_ else show(shown(name))

@@ -1,128 +1,240 @@
-"""Options of the commands: a row of `scenario.arguments` (or of SHELL below) makes an option, and its text a value."""
+"""Options of the commands: a row of `scenario.arguments` (or of SHELL below) makes an option with its place in help and
+the completion of its names, and its text a value."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-from rooflm.scenario.arguments import INFER, TRAIN, Argument, arguments
+from rooflm.cli.console import Voice
+from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments, grouped
+from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.written import READ, as_it_is, texts
 
 
 class Written(NamedTuple):
-    """How a kind of argument is written on the command line. type: typer's."""
+    """How a kind of argument is written on the command line. type: typer's; metavar: what help calls a value;
+    completes: the list (`rooflm list`) whose names a shell completes."""
 
     type: Any = str
     metavar: str | None = None
+    completes: str = ""
 
 
+LISTS = {"device": "gpu", "cluster": "cluster", "engine": "engine", "scheme": "quant"}
+"""Kinds whose text is the name of a row -> the list that has it."""
 WRITTEN = {
+    **dict.fromkeys(("numbers", "amounts"), Written(metavar="NUMBERS")),
+    **dict.fromkeys(("amount", "number"), Written(metavar="NUMBER")),
+    **dict.fromkeys(("names", "joined", "listed"), Written(metavar="NAMES")),
+    **{f"{row}s": Written(metavar=f"{name.upper()}S", completes=name) for row, name in LISTS.items()},
+    **{row: Written(metavar=name.upper(), completes=name) for row, name in LISTS.items()},
+    "factors": Written(metavar="FACTORS"),
+    "stage": Written(metavar="STAGE"),
     "switch": Written(bool),
     "flag": Written(bool),
-    "file": Written(str, "FILE"),
-    "count": Written(int),
-    "number": Written(float),
+    "text": Written(metavar="TEXT"),
+    "file": Written(metavar="FILE"),
+    "count": Written(metavar="N"),
+    "seconds": Written(metavar="TIME"),
+    "joules": Written(metavar="ENERGY"),
+    "share": Written(metavar="SHARE"),
+    "budgets": Written(metavar="TOKENS"),
+    "spread": Written(metavar="LOW,HIGH"),
     "sets": Written(list[str], "PATH=VALUE"),
     "zips": Written(list[str], "A,B"),
+    "repeated": Written(list[str], "NAMES"),
     "pairs": Written(list[str], "NAME=VALUE"),
 }
-"""Kinds of argument that typer does not take as one text, and what help calls a value."""
+"""Kind of argument -> how it is written."""
 
-SHELL = (
+GRIDS = (INFER, TRAIN)
+SEARCHES = ("search infer", "search train")
+EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies"))
+EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate")
+SHELL = grouped((
+    "What is asked",
     Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
+    Argument("find", "text", "With --slo: highest rate or concurrency, fewest replicas.", ("serve",)),
+    "How it runs",
     Argument("scheduler", "text", "continuous, prefill-first, in-flight, static.", ("serve",)),
     Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", ("serve",)),
-    Argument("find", "text", "With --slo: highest rate or concurrency, fewest replicas.", ("serve",)),
+    "The answer",
     Argument("ops", "flag", "Add the table of operations.", (INFER,)),
-    Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", (INFER, TRAIN)),
-    Argument("json", "flag", "Print one JSON object in SI units.",
-             (INFER, TRAIN, "serve", "search infer", "search train")),
-    Argument("out", "file", "Write csv, parquet, nc or json.", (INFER, TRAIN)),
+    Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", GRIDS),
+    Argument("json", "flag", "Print one JSON object in SI units; errors are fractions.", EVERY),
+    Argument("deploy", "file", "Write the best as a compose*.yaml (Docker Compose), else Kubernetes .yaml.",
+             ("search infer",)),
+    Argument("out", "file", "Write csv, parquet, nc or json.", GRIDS),
     Argument("out", "file", "Per-request table: csv, parquet or json.", ("serve",)),
-    Argument("plot", "file", "Draw a png, svg or html.", (INFER, TRAIN)),
+    Argument("out", "file", "Write csv or json.", EXPLORES),
+    Argument("out", "file", "Write every row and its prediction, csv.", ("validate",)),
+    Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid", "explore generations")),
     Argument("plot", "file", "Queue, running, KV over time: png, svg, html.", ("serve",)),
+    Argument("plot", "file", "Draw predicted over measured (png, svg).", ("validate",)),
     Argument("plot_kind", "text", "lines, heatmap, parts, memory, pareto or roofline.", (INFER,)),
     Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts or memory.", (TRAIN,)),
-    Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", (INFER, TRAIN)),
-)  # fmt: skip
+    Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", GRIDS),
+    Argument("quiet", "flag", "The answer alone: no assumptions, warnings or progress.", EVERY),
+    Argument("verbose", "flag", "Also what stands behind the answer.", EVERY),
+))  # fmt: skip
 """What a command alone has: how its answer is shown, and where it goes."""
 
-MODEL = "Name, Hugging Face id, config.json or .toml"
+MODEL = "Name, Hugging Face id, config.json, .gguf, or a scenario file (.toml, .yaml, .csv)"
 
 
-def rows_of(command: str, calls: Iterable[str]) -> dict[str, Argument]:
-    """The options of a command, by name: the arguments of its calls that a shell has, then what it alone has."""
+def known(kind: str) -> list[str]:
+    """Names of a list, for completion."""
+    if kind == "quant":
+        from rooflm.catalogue.quant import PRESETS
+
+        return [q.name for q in PRESETS.values()]
+    from rooflm.catalogue.rows import names
+
+    return names(kind)
+
+
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """What completes a comma list of names."""
+
+    def complete(incomplete: str) -> list[str]:
+        done, comma, last = incomplete.rpartition(",")
+        return [f"{done}{comma}{name}" for name in names() if name.startswith(last.lower())]
+
+    return complete
+
+
+def completion(a: Argument) -> Callable[[str], list[str]] | None:
+    """What completes an argument: the names of its list, or its words; None for what has none."""
+    kind = WRITTEN[a.kind].completes
+    if kind:
+        return completing(lambda: known(kind))
+    return completing(lambda: a.words) if a.words else None
+
+
+def rows_of(command: str, calls: Iterable[str], own: Iterable[Argument] = ()) -> dict[str, Argument]:
+    """The options of a command, by name: the arguments of its calls that a shell has, its own, then those of SHELL."""
     found: dict[str, Argument] = {}
     for call in calls:
         found |= {name: a for name, a in arguments(call).items() if a.shell and name not in found}
+    found |= {a.name: a for a in own if not a.of or command in a.of}
     return found | {a.name: a for a in SHELL if command in a.of}
 
 
 def parameter(a: Argument, unset: bool = False) -> inspect.Parameter:
     """The option of an argument as typer reads it. unset: without its default, so that one can tell it was given."""
-    kind = WRITTEN.get(a.kind, Written())
-    default = None if unset else a.default
-    if a.kind == "flag":
-        return inspect.Parameter(
-            a.name, inspect.Parameter.KEYWORD_ONLY, default=False,
-            annotation=Annotated[bool, typer.Option(f"--{a.name.replace('_', '-')}", help=a.help)],
-        )  # fmt: skip
+    kind = WRITTEN[a.kind]
+    name = a.name.replace("_", "-")
+    default = False if a.kind == "flag" else None if unset else a.default
     if kind.type is str and default is not None:
         default = ",".join(f"{v:g}" for v in default) if isinstance(default, tuple) else str(default)
     usual = f" Default: {a.default}." if unset and a.default not in (None, "") else ""
-    names = [a.option] if a.option else []
-    if a.kind == "switch":
-        names = [f"--{a.name.replace('_', '-')}/--no-{a.name.replace('_', '-')}"]
-    option = typer.Option(*names, metavar=kind.metavar, help=a.help + usual)
+    names = [a.option] if a.option else [f"--{name}/--no-{name}"] if a.kind == "switch" else [f"--{name}"]
+    option = typer.Option(*names, metavar=kind.metavar, help=a.help + usual, rich_help_panel=a.group or None,
+                          show_default=default not in (None, "", False), autocompletion=completion(a))  # fmt: skip
     typed = kind.type if default is not None else kind.type | None
     return inspect.Parameter(
         a.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, option]
     )
 
 
+def model(axes: bool = False) -> inspect.Parameter:
+    """The model, which comes first. axes: it may be a comma list."""
+    help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
+    made = typer.Argument(help=help_, metavar="MODEL", autocompletion=completing(lambda: known("model")))
+    return inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, made])
+
+
+def files(name: str, metavar: str, told: str, least: int = 1) -> inspect.Parameter:
+    """Files as what comes first. least: none may be given where it is 0."""
+    typed: Any = list[str] if least else list[str] | None
+    default = inspect.Parameter.empty if least else None
+    return inspect.Parameter(
+        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default,
+        annotation=Annotated[typed, typer.Argument(metavar=metavar, help=told)],
+    )  # fmt: skip
+
+
+Run = Callable[[Any, dict[str, Any], dict[str, Any]], None]
+"""What a command does with what comes first (None without it), the options that were given, and those of SHELL."""
+
+
 def command(
     name: str,
     calls: Iterable[str],
-    run: Callable[[Any, dict[str, Any], dict[str, Any]], None],
+    run: Run,
     told: str,
     *,
     axes: bool = False,
     unset: Iterable[str] = (),
+    own: Iterable[Argument] = (),
+    first: inspect.Parameter | bool | None = True,
 ) -> Callable[..., None]:
-    """The function behind a command: its options are rows, its values go to `run(model, arguments, shown)`.
+    """The function behind a command: its options are rows, its values go to `run`.
 
-    told: its help; axes: the model may be a comma list; unset: names of options whose default is not filled in.
+    told: its help; axes: the model may be a comma list; unset: names of options whose default is not filled in; own:
+    rows that no public call has; first: what comes first, where it is no model (None: nothing).
     """
-    rows = rows_of(name, calls)
+    rows = rows_of(name, calls, own)
     bare = set(unset)
+    begins = model(axes) if first is True else first or None
 
-    def call(model: str, **given: Any) -> None:
+    def call(*begun: Any, context: typer.Context | None = None, **given: Any) -> None:
+        at = begun[0] if begun else given.pop(begins.name) if begins else None
         read = {
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
         }
+        table = read_table(at) if first is True else None
+        if table is not None:
+            filled = arguments_of(at, table, rows)
+            at = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
+            read |= {k: v for k, v in filled.items() if not on_the_line(context, k)}
+        Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
-        run(texts(model) if axes else model, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
+        run(texts(at) if axes else at, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
-    help_ = f"{MODEL}; a comma list makes an axis." if axes else f"{MODEL}."
-    first = inspect.Parameter(
-        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, typer.Argument(help=help_)]
-    )
-    options = [parameter(a, a.name in bare) for a in rows.values()]
-    call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (first, *options)}
+    line = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
+    parameters = [*([begins] if begins else []), line, *(parameter(a, a.name in bare) for a in rows.values())]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")
     return call
 
 
-def group(name: str, told: str) -> typer.Typer:
-    """A command of sub-commands, which by itself shows its help; -h does too, everywhere below it."""
+def on_the_line(context: typer.Context | None, name: str) -> bool:
+    """Whether an option stands on the command line, where it overrides a scenario file."""
+    source = context.get_parameter_source(name) if context else None
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def shown(base: Any, below: Sequence[str], order: Sequence[str] = ()) -> Any:
+    """A kind of command whose help ends in these lines; of a group, its commands in this order."""
+
+    class Shown(base):  # type: ignore[misc]
+        def format_help(self, context: Any, formatter: Any) -> None:
+            super().format_help(context, formatter)
+            print("\n".join(below))
+
+        def list_commands(self, context: Any) -> list[str]:
+            names: list[str] = super().list_commands(context)
+            return sorted(names, key=lambda n: order.index(n) if n in order else -1)
+
+    return Shown
+
+
+def group(
+    name: str, told: str, below: Sequence[str] = (), order: Sequence[str] = (), complete: bool = False
+) -> typer.Typer:
+    """A command of sub-commands, which by itself shows its help; -h does too, everywhere below it. below: lines at the
+    end of its help; complete: with the options that install completion in a shell."""
     made = typer.Typer(
-        name=name, help=told, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        name=name, help=told, add_completion=complete, pretty_exceptions_enable=False, rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]}, cls=shown(TyperGroup, below, order),
     )  # fmt: skip
     made.callback(invoke_without_command=True)(bare)
     return made
@@ -130,5 +242,8 @@ def group(name: str, told: str) -> typer.Typer:
 
 def bare(context: typer.Context) -> None:
     """Show the help of a command that was given no sub-command."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+    if context.invoked_subcommand is None and (told := context.get_help()):
+        print(told)
+
+
+assert WRITTEN.keys() >= KINDS.keys() - {"server", "progress"}

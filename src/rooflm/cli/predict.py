@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rooflm.cli import streams
+from rooflm.cli.console import Voice, working
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
+from rooflm.shown.blocks import BLANK, Block, Table
 
 
 def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -15,9 +17,9 @@ def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.api import INFER
     from rooflm.cli import render
 
-    def written(estimate: Any) -> tuple[dict[str, Any], str]:
-        text = "" if shown["json"] else render.infer_text(estimate, shown["ops"])
-        return render.infer_json(estimate, shown["ops"]), text
+    def written(estimate: Any) -> tuple[dict[str, Any], list[Block]]:
+        extra = render.op_tables(estimate) if shown["ops"] else []
+        return render.infer_json(estimate, shown["ops"]), [] if shown["json"] else [*told(estimate), *extra]
 
     predict(INFER, {"model": model, **asked}, shown, written)
 
@@ -25,16 +27,23 @@ def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 def train(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm train` does with its arguments."""
     from rooflm.api import TRAIN
-    from rooflm.cli.render_training import train_json, train_text
+    from rooflm.cli.render import train_json
 
-    def written(estimate: Any) -> tuple[dict[str, Any], str]:
-        return train_json(estimate), "" if shown["json"] else train_text(estimate)
+    def written(estimate: Any) -> tuple[dict[str, Any], list[Block]]:
+        return train_json(estimate), [] if shown["json"] else told(estimate)
 
     predict(TRAIN, {"model": model, **asked}, shown, written)
 
 
+def told(estimate: Any) -> list[Block]:
+    """An estimate in words, and what it assumes unless quiet."""
+    from rooflm.estimate.results import assumptions
+
+    return [*estimate.blocks(Voice.verbose), *([] if Voice.quiet else assumptions(estimate))]
+
+
 def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
-    """A point or a grid to where it was asked for. written: an estimate to the values of --json and its text."""
+    """A point or a grid to where it was asked for. written: an estimate to the values of --json and its blocks."""
     axes, _, outputs = task.request(arguments)
     json_, out, plot, kind = shown["json"], shown["out"], shown["plot"], shown["plot_kind"]
     check_files(out, plot, kind, bool(axes))
@@ -45,28 +54,30 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
         if out and streams.wanted(out, axes):
             print(streams.run(task.stream, arguments, out, axes, json_))
             return
-        deliver_grid(task.grid(arguments), json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
+        with working("points worked out"):
+            grid = task.grid(arguments)
+        deliver_grid(grid, json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
         return
     estimate = task.point(arguments)
-    values, text = written(estimate)
+    values, blocks = written(estimate)
     if outputs:
-        values, text = only(estimate, outputs)
+        values, blocks = only(estimate, outputs)
     if shown["sensitivity"]:
         from rooflm.sweep.sensitivity import sensitivity
 
-        text += deliver_sensitivity(sensitivity(estimate), values)
-    deliver_point(estimate, values, text, json_=json_, out=out, plot=plot, kind=kind)
+        blocks = [*blocks, BLANK, *deliver_sensitivity(sensitivity(estimate), values)]
+    deliver_point(estimate, values, blocks, json_=json_, out=out, plot=plot, kind=kind)
 
 
-def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[Block]]:
     """The outputs that were asked for: as values, and as a table of their keys, values and units."""
-    from rooflm.cli.render import columns, written
+    from rooflm.cli.render import written
     from rooflm.estimate.results import chosen, flatten, unflatten
 
     flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
     found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}
     rows = [(k, written(v, estimate.OUTPUTS[k.split(".")[0]].unit)) for k, v in found.items()]
-    return unflatten(found), "\n".join(columns(rows, "lr", indent=0))
+    return unflatten(found), [Table(rows, "lr", indent=0)]
 
 
 infer_command = command(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rooflm.cli import render
+from rooflm.cli.console import working
+from rooflm.cli.examples import exemplified
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command, group
 from rooflm.cli.search_infer import infer_command
-from rooflm.units import gib
-from rooflm.units import text as units_text
 
 app = group("search", "The best split, batch and scheme under constraints.")
 
@@ -20,14 +19,13 @@ def train(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.search.training import search_train
 
     start = time.perf_counter()
-    found = search_train(model, **asked)
-    columns = RUN if asked.get("tokens") else TRAIN
-    command = _trainer(model, found, asked)
-    print(found_shown(found, columns, command, time.perf_counter() - start, shown["json"]))
+    with working("searching"):
+        found = search_train(model, **asked)
+    found_shown(found, _trainer(model, found, asked), time.perf_counter() - start, shown["json"])
 
 
-app.command("infer")(infer_command)
-app.command("train")(
+app.command("infer", cls=exemplified("search infer"))(infer_command)
+app.command("train", cls=exemplified("search train"))(
     command(
         "search train", ["search_train"], train, "Search every legal way to split a training step for the best one."
     )
@@ -36,33 +34,24 @@ app.command("train")(
 
 def _trainer(model: str, found: Any, given: dict[str, Any]) -> str:
     """The command that runs the best answer."""
-    from rooflm.catalogue.engines import load_engine, usual_engine
-    from rooflm.catalogue.models import load_model
+    from rooflm.catalogue.engines import load_engine
+    from rooflm.checkpoints.load import load_model
     from rooflm.scenario.build_inference import find_cluster, node_size
+    from rooflm.scenario.build_training import assumed_trainer
+    from rooflm.search.checkpoint import home_of
     from rooflm.search.train_command import train_command
 
     if found.best is None:
         return ""
     chosen = found.best.inputs
-    one = {k: chosen.get(k) or given.get(k) for k in ("gpu", "engine", "dtype", "cluster")}
+    named = ("gpu", "engine", "dtype", "cluster", "optimizer", "lora_rank", "lora_modules", "base_bits")
+    sets = given.get("sets") or {}
+    own = {k: chosen.get(f"training.{k}", sets.get(f"training.{k}")) for k in named}
+    one = {k: own[k] or chosen.get(k) or given.get(k) for k in named}
+    loaded = load_model(model)
+    engine = one["engine"] or assumed_trainer(loaded, {k: v for k, v in one.items() if v is not None})
     node = node_size(find_cluster(one["gpu"], one["cluster"])[0])
-    fixed = {**one, "seq": given["seq"], "node": node, "gpus": found.best.outputs["gpus"], "batch": chosen["batch"]}
-    return train_command(load_model(model), load_engine(one["engine"] or usual_engine("training")), chosen, fixed)
-
-
-TRAIN = (
-    ("step_time_s", "step", render.seconds),
-    ("mfu", "MFU", render.percent),
-    ("tokens_per_s_per_gpu", "tok/s/GPU", render.count),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
-"""The same of training."""
-RUN = (
-    *TRAIN[:2],
-    ("days", "days", render.count),
-    ("cost_usd", "USD", lambda v: units_text(float(v), "")),
-    ("gpu_hours", "GPU-h", lambda v: units_text(float(v), "")),
-    ("energy_j", "energy", lambda v: f"{float(v) / 3.6e12:.3g} GWh"),
-    TRAIN[3],
-)
-"""And of a run of so many tokens."""
+    one["lora_rank"] = one["lora_rank"] or loaded.lora_rank or None
+    fixed = {**one, "seq": given["seq"], "node": node, "gpus": found.best.outputs["gpus"], "batch": chosen["batch"],
+             "tokens": given.get("tokens"), "home": home_of(model, loaded)}  # fmt: skip
+    return train_command(loaded, load_engine(engine), chosen, fixed)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rooflm.cli import render
+from rooflm.cli.console import working
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import arguments
-from rooflm.units import gib
 
-INFER = (
-    ("ttft_s", "TTFT", render.seconds),
-    ("tpot_s", "TPOT", render.seconds),
-    ("output_tokens_per_s_per_gpu", "tok/s/GPU", render.count),
-    ("cost_usd_per_million_tokens", "USD/M", render.count),
-    ("memory_bytes", "memory", lambda v: gib(float(v))),
-)
-"""Columns of the table of answers."""
+if TYPE_CHECKING:
+    from rooflm.search.serve_command import Start
+
 BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
 LOAD_NOTE = (
     "under load by the steady state: TTFT, TPOT are means, the wait in the queue and other prompts' passes included"
@@ -29,19 +23,24 @@ LOAD_NOTE = (
 def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm search infer` does with its arguments."""
     from rooflm.search.inference import search_infer
-    from rooflm.search.serve_command import command_of
+    from rooflm.search.serve_command import start_of
     from rooflm.search.under_load import search_serve
 
     start = time.perf_counter()
+    check_deploy(shown["deploy"])
     under_load = shown["under_load"] or any(name in asked for name in LOAD_ALONE)
     alone = BATCH_ALONE if under_load else LOAD_ALONE
     if under_load and "batch" in asked:
         raise RooflmError("batch is of a search without load: under load, give concurrency or rate")
     search = search_serve if under_load else search_infer
-    found = search(model, **{k: v for k, v in asked.items() if k not in alone})
-    command = command_of(model, found, asked, asked.get("spread"))
+    with working("searching"):
+        found = search(model, **{k: v for k, v in asked.items() if k not in alone})
+    begun = start_of(model, found, asked, asked.get("spread"))
+    if shown["deploy"]:
+        deployed(shown["deploy"], begun, found, model, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE
-    print(found_shown(found, INFER, command, time.perf_counter() - start, shown["json"], note))
+    command, first = (begun.text, begun.note) if begun else ("", "")
+    found_shown(found, command, time.perf_counter() - start, shown["json"], note, first)
 
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())
@@ -55,3 +54,27 @@ infer_command = command(
     "requests come and go: every point by its steady state, the best ones simulated as `rooflm serve` does.",
     unset=LOAD_ALONE,
 )  # fmt: skip
+
+
+def check_deploy(path: str | None) -> None:
+    """A target that can be written, asked before any work is done."""
+    if path:
+        from rooflm.search.deploy_file import yaml_library
+        from rooflm.sweep.files import check_target
+
+        yaml_library()
+        check_target(path, ("yaml", "yml"), "--deploy")
+
+
+def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict[str, Any]) -> None:
+    """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
+    from rooflm.scenario.build_inference import find_cluster, node_size
+    from rooflm.search.deploy_file import deployment_text
+    from rooflm.sweep.files import check_target, write_text
+
+    if begun is None:
+        raise RooflmError("there is nothing to deploy: no point meets every constraint, or its engine has no command")
+    gpu = found.best.inputs.get("gpu", asked.get("gpu"))
+    machine, _ = find_cluster(gpu[0] if isinstance(gpu, list) else gpu, asked.get("cluster"))
+    text = deployment_text(path, begun, machine.device.vendor, node_size(machine))
+    write_text(check_target(path, ("yaml", "yml"), "--deploy"), text)

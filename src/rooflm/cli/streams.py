@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rooflm.cli import render
+from rooflm.cli.console import dumps, tell, working
 from rooflm.sweep.axes import Axis, size_of
 from rooflm.sweep.stream import Streamed
 
@@ -16,18 +14,6 @@ STREAM_FROM = 2_000_000
 """Points above which a grid goes to its file block by block."""
 
 Work = Callable[[dict[str, Any], str, Callable[[int], None]], Streamed]
-
-
-@contextmanager
-def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error; gives the function that is told how much more was done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.advance(task, done)
 
 
 def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
@@ -41,17 +27,15 @@ def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], j
         advance(more)
 
     try:
-        with bar("points", size_of(axes)) as advance:
+        with working("points worked out", size_of(axes)) as advance:
             done = work(arguments, out, told)
     except KeyboardInterrupt:
         where = f"{points} of {size_of(axes)} points are kept in {out}.parts"
-        print(f"rooflm: interrupted: {where}; the same command carries on there", file=sys.stderr)
+        tell(f"interrupted: {where}; the same command carries on there")
         raise
     seconds = time.perf_counter() - start
     if json_:
-        return render.dumps(
-            {"file": out, "points": done.points, "done": done.done, "kept": done.kept, "seconds": seconds}
-        )
+        return dumps({"file": out, "points": done.points, "done": done.done, "kept": done.kept, "seconds": seconds})
     kept = f", {done.kept} of them from the run before" if done.kept else ""
     return f"{done.points} points{kept} in {seconds:.1f} s: {out}"
 

@@ -3,79 +3,65 @@
 from __future__ import annotations
 
 import csv
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from rooflm.cli import streams
-from rooflm.cli.render import WIDTH, columns, dumps
+from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.options import command, files
+from rooflm.scenario.arguments import Argument, grouped
+from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture
 
-Files = Annotated[list[str] | None, typer.Argument(metavar="[FILE.csv]...", help="Tables (default: the shipped ones).")]
-Sources = Annotated[
-    list[str] | None,
-    typer.Option("--source", metavar="NAME", help="Rows of these sources only (a comma list)."),
-]
-By = Annotated[list[str] | None, typer.Option("--by", metavar="COLUMN", help="Group errors by columns (a comma list).")]
 WORST = 12
 """Worst rows printed."""
 MOST = 24
 """Most lines of one table in the text (all of them in the JSON)."""
 
 
-def validate(
-    files: Files = None,
-    source: Sources = None,
-    by: By = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Print every row with its prediction.")] = False,
-    show: Annotated[bool, typer.Option("--columns", help="Print what columns and metrics a table may have.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Print the errors by source only.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every row and its prediction.")] = None,
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg, html).")
-    ] = None,
-) -> None:
-    """Predict measured runs, the shipped ones or a table of your own, and say how far off the predictions are."""
-    from rooflm.sweep.files import check_target
-    from rooflm.validation.score import report, requests_of, score
-    from rooflm.validation.table import read_tables
+ROWS = grouped((
+    "Which rows",
+    Argument("source", "repeated", "Rows of these sources only (a comma list).", ()),
+    "The answer",
+    Argument("by", "repeated", "Group errors by columns (a comma list).", ()),
+    Argument("rows", "flag", "Print every row with its prediction.", ()),
+    Argument("columns", "flag", "Print what columns and metrics a table may have.", ()),
+    Argument("brief", "flag", "Print the errors by source only.", ()),
+))  # fmt: skip
+"""Arguments of `rooflm validate`."""
 
-    if show:
-        print(columns_json() if json_ else columns_text())
+
+def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm validate` does with its arguments."""
+    from rooflm import tools
+    from rooflm.sweep.files import check_target
+
+    if asked["columns"]:
+        print(columns_json()) if shown["json"] else show(columns_blocks())
         return
+    out, plot, by = shown["out"], shown["plot"], asked.get("by", [])
     if out:
         check_target(out, ("csv",))
     if plot:
         from rooflm.plots.picture import check_picture
 
         check_picture(plot)
-    groups = listed(by)
-    check_groups(groups)
-    outcomes = read_tables(files or (), listed(source))
-    requests = requests_of(outcomes)
-    with progress(len(requests)) as advance:
-        scored = score(requests, advance)
-    result = report(outcomes, scored, groups)
+    with working("rows predicted") as advance:
+        result, outcomes, scored = tools.scored(files or (), asked.get("source", ()), by, advance)
     if out:
         write_rows(out, outcomes, scored)
-        print(f"rooflm: wrote {out}", file=sys.stderr)
+        tell(f"wrote {out}")
     if plot:
         picture(scored).save(plot)
-        print(f"rooflm: wrote {plot}", file=sys.stderr)
-    if json_:
-        print(dumps(result | ({"each": rows_json(scored)} if rows else {})))
-    elif brief:
-        print("\n".join([*table("all", {"all": result["all"]}), "", *table("by source", named(result["by_source"]))]))
+        tell(f"wrote {plot}")
+    if shown["json"]:
+        print(dumps(result | ({"each": rows_json(scored)} if asked["rows"] else {})))
+    elif asked["brief"]:
+        show([*table("all", {"all": result["all"]}), BLANK, *table("by source", named(result["by_source"]))])
     else:
-        print(text(result, scored, groups, rows))
+        show(text(result, scored, by, asked["rows"]))
 
 
 def named(groups: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,59 +87,21 @@ def picture(scored: Sequence[Any]) -> Picture:
     )
 
 
-EVERY = 5.0
-"""Seconds between two lines of progress where standard error is no terminal."""
+validate_command = command(
+    "validate", [], validate, "Predict measured runs, the shipped ones or a table of your own, and say how far off the "
+    "predictions are.", own=ROWS, first=files("files", "[FILE.csv]...", "Tables (default: the shipped ones).", 0),
+)  # fmt: skip
 
 
-@contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; elsewhere a line on standard error every few seconds."""
-    if sys.stderr.isatty():
-        with streams.bar("rows", total) as advance:
-            yield advance
-        return
-    done, last = 0, time.monotonic()
-
-    def told(more: int) -> None:
-        nonlocal done, last
-        done += more
-        if time.monotonic() - last > EVERY:
-            last = time.monotonic()
-            print(f"rooflm: {done} of {total} rows predicted", file=sys.stderr, flush=True)
-
-    yield told
-
-
-def listed(given: Sequence[str] | None) -> list[str]:
-    """The names in repeated comma lists.
-
-    >>> listed(["a,b", "c"])
-    ['a', 'b', 'c']
-    """
-    return [name.strip() for item in given or [] for name in item.split(",") if name.strip()]
-
-
-def check_groups(groups: Sequence[str]) -> None:
-    """RooflmError for a --by that is no column."""
-    from rooflm.errors import RooflmError, near_matches
-    from rooflm.validation.columns import COLUMNS, SETTING
-
-    for name in groups:
-        if name not in COLUMNS and not name.startswith(SETTING):
-            near = near_matches(name, COLUMNS)
-            tail = f": did you mean {' or '.join(map(repr, near))}?" if near else "; see `rooflm validate --columns`"
-            raise RooflmError(f"--by is {name!r}, but there is no such column{tail}")
-
-
-def columns_text() -> str:
+def columns_blocks() -> list[Block]:
     """Every column and metric that a table may have."""
     from rooflm.validation.columns import listed as columns_listed
     from rooflm.validation.columns import metrics_listed
 
     head = ("column", "meaning", "unit", "read by")
-    lines = ["A row is a measured run; a blank cell takes the default of the command that reads it.", ""]
-    lines += columns([head, *columns_listed()], "llll")
-    return "\n".join([*lines, "", *columns([("metric", "meaning", "unit", "of"), *metrics_listed()], "llll")])
+    return [Say("A row is a measured run; a blank cell takes the default of the command that reads it."), BLANK,
+            Table([head, *columns_listed()], "lwlw", head=True), BLANK,
+            Table([("metric", "meaning", "unit", "of"), *metrics_listed()], "lwlw", head=True)]  # fmt: skip
 
 
 def columns_json() -> str:
@@ -184,40 +132,38 @@ def signed(value: Any) -> str:
     return "-" if value is None else f"{100 * value:+.1f}"
 
 
-def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST, width: int = 30) -> list[str]:
-    """Error figures by group, the largest groups first; width: characters of a group's name."""
+def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST) -> list[Block]:
+    """Error figures by group, the largest groups first."""
     ranked = sorted(groups.items(), key=lambda kv: (-int(kv[1]["rows"]), kv[0]))
     rows: list[Sequence[str]] = [(title, "rows", "mean", "median", "p90", "bias", "in band")]
     for name, g in ranked[:most]:
         errors = [percent(g[k]) for k in ("mape", "median_ape", "p90_ape")]
-        rows.append((name[:width], str(g["rows"]), *errors, signed(g["bias"]), percent(g["coverage"])))
-    lines = columns(rows, "lrrrrrr")
-    if len(ranked) > most:
-        lines.append(f"  ... and {len(ranked) - most} more (see --json)")
-    return lines
+        rows.append((name, str(g["rows"]), *errors, signed(g["bias"]), percent(g["coverage"])))
+    made: list[Block] = [Table(rows, "wrrrrrr", head=True)]
+    return [*made, *([Say(f"  ... and {len(ranked) - most} more (see --json)")] if len(ranked) > most else [])]
 
 
 NONE = "No row counts: what stands in for unstated conditions, and what sets rows apart, is below."
 
 
-def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str] = (), rows: bool = False) -> str:
-    """The report for people, at most 80 columns."""
+def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str], rows: bool) -> list[Block]:
+    """The report for people."""
     head = f"{result['rows']} rows, {result['scored']} scored, {result['counted']} counted"
-    lines = [f"{head}; errors of predicted over measured in per cent", ""]
-    lines += table("all", {"all": result["all"]}) if result["counted"] else [NONE]
+    out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), BLANK]
+    out += table("all", {"all": result["all"]}) if result["counted"] else [Say(NONE)]
     for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
         if not result["counted"]:
             break
         found = result[f"by_{name}"]
-        lines += ["", *table(f"by {name}", named(found) if name == "source" else found)]
-    lines += load_lines(result["under_load"])
+        out += [BLANK, *table(f"by {name}", named(found) if name == "source" else found)]
+    out += load_blocks(result["under_load"])
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:
-            lines += ["", *table(f"not counted: {title}", result[key], width=36)]
+            out += [BLANK, *table(f"not counted: {title}", result[key])]
     if result["skipped"]:
-        lines += ["", "Skipped", *columns([(str(n), r[:66]) for r, n in result["skipped"].items()], "rl")]
-    lines += ["", *verdict_lines(result["verdicts"]), ""]
-    return "\n".join([*lines, *(row_lines(scored) if rows else worst_lines(scored))])
+        out += [BLANK, Table([(str(n), r) for r, n in result["skipped"].items()], "rw", "Skipped")]
+    out += [BLANK, *verdict_blocks(result["verdicts"]), BLANK]
+    return [*out, *([row_table(scored)] if rows else worst_blocks(scored))]
 
 
 AICONFIGURATOR = (
@@ -227,26 +173,29 @@ AICONFIGURATOR = (
 """What the best tool with measured tables reaches under load: per cent."""
 
 
-def load_lines(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def load_blocks(groups: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     """Errors of rows measured under load by engine and metric; nothing where there is no such row."""
-    return ["", *table("under load", groups), *AICONFIGURATOR] if groups else []
+    return [BLANK, *table("under load", groups), *map(Say, AICONFIGURATOR)] if groups else []
 
 
-def verdict_lines(v: Mapping[str, Any]) -> list[str]:
+def verdict_blocks(v: Mapping[str, Any]) -> list[Block]:
     """Verdicts on memory: how many were right, and which were not."""
     wrong, near = v["wrong"], v["borderline"]
     total = v["right"] + len(wrong) + len(near)
-    lines = [f"Verdicts on memory: {v['right']} of {total} right, {len(near)} within 5 % of the capacity"]
+    right = f"{v['right']} of {total} right, {len(near)} within 5 % of the capacity"
+    out: list[Block] = [Say(f"Verdicts on memory: {right}")]
     for label, items in (("wrong", wrong), ("borderline", near)):
-        listed = [f"{i} ({100 * float(m):+.1f} %)" for i, m in items.items()]
-        if listed:
-            from rooflm.cli.render import wrap
-
-            lines += wrap(f"  {label}", listed[:30])
-    return lines
+        told = [f"{i} ({100 * float(m):+.1f} %)" for i, m in items.items()]
+        more = [f"{len(told) - MOST_NAMED} more (see --json)"] if len(told) > MOST_NAMED else []
+        out += listed(f"  {label}", [*told[:MOST_NAMED], *more])
+    return out
 
 
-def worst_lines(scored: Sequence[Any]) -> list[str]:
+MOST_NAMED = 30
+"""Rows of a verdict that are named."""
+
+
+def worst_blocks(scored: Sequence[Any]) -> list[Block]:
     """The rows that are furthest off, with what sets them apart."""
     import math
 
@@ -255,15 +204,14 @@ def worst_lines(scored: Sequence[Any]) -> list[str]:
     usable = [x for x in scored if not x.reason and x.request.metric != "oom" and x.predicted > 0]
     usable = [x for x in usable if not x.request.apart] or usable
     worst = sorted(usable, key=lambda x: -abs(math.log(x.ratio)))[:WORST]
-    lines = ["Worst rows (predicted over measured)"]
+    rows = []
     for x in worst:
         r = x.request
-        head = f"  {x.ratio:5.2f}  {r.id}  {r.group[0]} on {r.group[1]}, {r.engine}, {r.metric}"
-        lines += [head[:WIDTH], f"         {why(x)}"[:WIDTH]]
-    return lines
+        rows += [(f"{x.ratio:.2f}", f"{r.id}  {r.group[0]} on {r.group[1]}, {r.engine}, {r.metric}"), ("", why(x))]
+    return [Table(rows, "rw", "Worst rows (predicted over measured)")]
 
 
-def row_lines(scored: Sequence[Any]) -> list[str]:
+def row_table(scored: Sequence[Any]) -> Table:
     """Every row: predicted over measured, both, what it is, and what sets it apart."""
     head = ("ratio", "measured", "predicted", "metric", "id", "model", "gpu", "engine", "remark")
     rows: list[Sequence[str]] = [head]
@@ -272,7 +220,7 @@ def row_lines(scored: Sequence[Any]) -> list[str]:
         remark = x.reason or r.apart or "; ".join(r.assumed)
         figures = (f"{x.ratio:.2f}" if x.ratio == x.ratio else "-", _cell(r.measured), _cell(x.predicted) or "-")
         rows.append((*figures, r.metric, r.id, *r.group, r.engine, remark))
-    return columns(rows, "rrrllllll")
+    return Table(rows, "rrrlllllw", head=True, stub=5)
 
 
 def rows_json(scored: Sequence[Any]) -> list[dict[str, Any]]:

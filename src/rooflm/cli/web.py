@@ -18,6 +18,8 @@ def web(
     try:
         from rooflm.web.server import run
     except ImportError as error:
+        if (error.name or "").startswith("rooflm"):
+            raise
         raise RooflmError(f"the page needs {error.name}: pip install 'rooflm[web]'") from None
     if not 1 <= port <= 65535:
         raise RooflmError(f"port is {port}, but it must be 1 to 65535")

@@ -14,7 +14,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.estimate import memory as mem
 from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
-from rooflm.scenario.rules import INFERENCE, Rule, divisors, flags, tensor_ways
+from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, flags, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of
 
@@ -223,9 +223,13 @@ def fewest_gpus(s: Scenario) -> Split | None:
     node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
     ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
     stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
-    mapping = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]))
-    memory = memory_use(replace(s, mapping=mapping, axes=2))
-    devices = np.where(memory.total <= memory.capacity, ways[:, None] * stages, np.inf)
+    tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
+    grid = replace(s, mapping=tried, axes=2)
+    memory = memory_use(grid)
+    legal = (memory.total <= memory.capacity) & ~any_of(rule.broken(grid) for rule in ENGINE)
+    if s.engine.abilities.layers_first:
+        legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
+    devices = np.where(legal, ways[:, None] * stages, np.inf)
     if not np.isfinite(devices).any():
         return None
     best = devices.min()

@@ -35,12 +35,12 @@ class Job(NamedTuple):
 
 
 def steps_of(tokens: Num, batch: Num, seq: Num) -> Num:
-    """Optimiser steps that see `tokens` tokens (not rounded: the last step counts in part). One step where tokens is 0.
+    """Optimiser steps that see `tokens` tokens: the nearest whole number, at least one. One step where tokens is 0.
 
-    >>> float(steps_of(1e12, 2048, 2048)) == 1e12 / 2048**2
-    True
+    >>> float(steps_of(1e12, 2048, 2048))
+    238419.0
     """
-    return np.where(np.asarray(tokens) > 0, tokens / (batch * seq), 1.0)
+    return np.where(np.asarray(tokens) > 0, np.maximum(np.rint(tokens / (batch * seq)), 1.0), 1.0)
 
 
 def young_daly(write: Num, mtbf: Num) -> Num:

@@ -124,7 +124,7 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
     True
     """
     parts = shards(model, mapping)
-    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else half_bytes) for p in PARTS)
+    matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes(half_bytes)) for p in PARTS)
     return matrices + parts["plain"] * half_bytes + parts["embedding"] * quant.table_bytes(half_bytes)
 
 

@@ -6,13 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.bands import around, band
+from rooflm.kernels.lookup import standing_in
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.blocks import BLANK, Block, Say, listed
+from rooflm.shown.notebook import html
+from rooflm.shown.terminal import plain as plain_text
 from rooflm.units import Num, text
 
 if TYPE_CHECKING:
@@ -48,6 +53,14 @@ Outputs = Mapping[str, Output]
 """The table of outputs, by key."""
 
 
+def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
+    """What was assumed, with whose measured kernels stand in for a device that has none of its own."""
+    told = standing_in(s)
+    if not told:
+        return assumed
+    return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
+
+
 def table(*rows: Output) -> dict[str, Output]:
     """Rows by their key; a key stands once."""
     found = {row.key: row for row in rows}
@@ -61,6 +74,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value) in asked.items():
         found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
+        if found:
+            found = found._replace(low=found.low**s.engine.doubt, high=found.high**s.engine.doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands
@@ -105,16 +120,39 @@ class Answer:
         """The answer in at most four lines."""
         raise NotImplementedError
 
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first. verbose: what stands behind it too."""
+        return [Say(line) for line in self.lines()]
+
     def to_dict(self) -> dict[str, Any]:
         """The answer in plain Python values, ready for `json.dumps`."""
         raise NotImplementedError
 
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """The picture that `rooflm.plot` draws of it; path: write it there too; kind: as of `--plot-kind`."""
+        return pictures().estimate(self, path, kind)
+
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
+    def __str__(self) -> str:
+        """As the command line prints it."""
+        return plain_text([*self.blocks(), *assumptions(self)])
+
     def _repr_html_(self) -> str:
-        """The same for a notebook: the lines, and folded below them every number."""
-        return html(self.lines(), {k: shown(v) for k, v in flatten(self.to_dict()).items()})
+        """The same for a notebook, parts as bars, and folded below them every number."""
+        rows = {k: shown(v) for k, v in flatten(self.to_dict()).items()}
+        return html([*self.blocks(), *assumptions(self)], rows)
+
+
+def pictures() -> Any:
+    """`rooflm.plot` by its public name: pictures stand above the answers that they draw."""
+    return import_module(__name__.partition(".")[0]).plot
+
+
+def assumptions(answer: Any) -> list[Block]:
+    """What an answer takes for granted, in a paragraph."""
+    return [BLANK, *listed("assumed", answer.assumed)] if answer.assumed else []
 
 
 class Result(Answer):
@@ -216,15 +254,6 @@ def verdict(memory: Memory, fits: Num, reason: Num) -> str:
     return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
 
 
-def html(summary: Iterable[str], rows: Mapping[str, str]) -> str:
-    """Lines and a table as a fragment of HTML."""
-    from html import escape
-
-    head = "<br>".join(escape(line) for line in summary)
-    body = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in rows.items())
-    return f"<div><p>{head}</p><details><summary>all outputs</summary><table>{body}</table></details></div>"
-
-
 def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
     """Columns as a pandas.DataFrame; RooflmError where pandas is not installed."""
     try:
@@ -234,18 +263,33 @@ def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
     return pd.DataFrame(dict(columns))
 
 
-def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
-    """Names of outputs as asked for (a key, or a member of a group such as "memory.weights"), each known.
+UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
 
-    >>> check_outputs(["tpot_s", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
+
+def key_of(name: str, known: Outputs) -> str:
+    """The key that a name means: itself, without its unit, or the only key that begins or ends with the name.
+
+    >>> rows = table(*(Output(key, "", "", id) for key in ("tpot_s", "tpot_end_s", "memory", "output_tokens_per_s")))
+    >>> [key_of(name, rows) for name in ("tpot_s", "tpot", "memory.weights", "tokens_per_s")]
+    ['tpot_s', 'tpot_s', 'memory.weights', 'output_tokens_per_s']
+    """
+    head, dot, member = name.partition(".")
+    units = [head + end for end in UNIT_ENDS if head + end in known]
+    parts = [key for key in known if key.startswith(head + "_") or key.endswith("_" + head)]
+    for found in ([head] if head in known else [], units, parts):
+        if len(found) == 1:
+            return found[0] + dot + member
+    near = near_matches(name, known) or list(known)[:6]
+    raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+
+
+def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
+    """Keys of the outputs asked for (a key, the short of one, or a member of a group such as "memory.weights").
+
+    >>> check_outputs(["tpot", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
     ('tpot_s', 'memory.weights')
     """
-    listed = tuple(dict.fromkeys(names))
-    for name in listed:
-        if name.split(".")[0] not in known:
-            near = near_matches(name, known) or list(known)[:6]
-            raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
-    return listed
+    return tuple(dict.fromkeys(key_of(name, known) for name in names))
 
 
 def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, Any]:

@@ -15,8 +15,10 @@ import numpy as np
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
+from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
 from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
+from rooflm.estimate.training_bounds import bounds
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
@@ -28,6 +30,7 @@ from rooflm.estimate.training_step import (
     forward_flops,
     grad_bytes,
     recomputed_flops,
+    trained_flops,
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.forward import Context
@@ -36,6 +39,7 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.shown.blocks import Block
 from rooflm.units import Num
 
 
@@ -92,6 +96,12 @@ class TrainingEstimate(Result):
             verdict(self.memory, self.fits, self.reason),
         ]
 
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first; of arrays, in short."""
+        from rooflm.estimate import said_training
+
+        return said_training.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+
     @figure
     def reason(self) -> Num:
         """Why a point cannot run, or an empty text."""
@@ -115,6 +125,17 @@ class TrainingEstimate(Result):
         )
         return Job(*map(self.plainly, found))
 
+    @cached_property
+    def would_fit(self) -> tuple[Remedy, ...]:
+        """Of a single point that does not fit in memory: changes with which it would."""
+        if np.ndim(self.fits) or not self.memory.margin < 0:
+            return ()
+
+        def left(s: Scenario) -> float:
+            return float(memory_use(s, tm.stages(setup_of(s, context(s)))).margin)
+
+        return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
+
     @figure
     def energy(self) -> Num:
         """Joules of the run."""
@@ -129,6 +150,29 @@ class TrainingEstimate(Result):
     def gpu_hours(self) -> Num:
         """GPU-hours of the run, undisturbed."""
         return self.job.gpu_hours
+
+    @figure
+    def flops_gpu_hours(self) -> Num:
+        """GPU-hours of the run if only FLOPs took time."""
+        hours: Num = self.steps * self.flops_time * self.gpus / 3600
+        return hours
+
+    @figure
+    def components(self) -> dict[str, Num]:
+        """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
+        passes, mean over the stages; communication counts in full, shown or hidden."""
+        times = self.micro_batches / self.scenario.mapping.pp
+        names = dict.fromkeys(n.replace("regather", "comm") for found in self.detail.values() for n in found)
+        out: dict[str, Num] = dict.fromkeys(names, 0.0)
+        for found in self.detail.values():
+            for name, value in found.items():
+                out[name.replace("regather", "comm")] += times * value
+        return out
+
+    @figure
+    def bound(self) -> dict[str, Num]:
+        """What bounds the forward and the backward pass (recomputation included) and the whole step."""
+        return bounds(self)
 
     @figure
     def days(self) -> Num:
@@ -204,14 +248,14 @@ def flops_time(step: TrainingStep) -> Num:
 
 
 def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
-    """The largest micro-batch that fits on every stage: activations and logits grow with it, all else stays (with as
-    many micro-batches in flight as now)."""
+    """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
+    grow with it, all else stays (with as many micro-batches in flight as now)."""
     room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
     most: Num = np.inf
     for stage in stages:
         growing = stage.parts["activations"] + stage.parts["logits"]
         most = np.minimum(most, (room - (stage.total - growing)) / np.maximum(growing, 1.0))
-    return np.maximum(np.floor(most * s.mapping.micro_batch), 0)
+    return accepted_micro_batch(s, np.maximum(np.floor(most * s.mapping.micro_batch), 0))
 
 
 def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:
@@ -222,7 +266,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     peak_work = device_seconds * products_dtype_peak(s)
     forward, layers = forward_flops(s, causal=False)
     causal, _ = forward_flops(s, causal=True)
-    model_flops = 3.0 * forward * batch
+    model_flops = trained_flops(s, forward, causal=False) * batch
     again = recomputed_flops(s, layers) * batch
     stages = tm.stages(setup_of(s, c))
     memory = memory_use(s, stages)
@@ -233,7 +277,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
         tokens_per_s_per_gpu=batch * s.workload.seq / device_seconds,
         model_tflops_per_gpu=model_flops / device_seconds / 1e12,
         mfu=model_flops / peak_work,
-        mfu_causal=3.0 * causal * batch / peak_work,
+        mfu_causal=trained_flops(s, causal, causal=True) * batch / peak_work,
         hfu=(model_flops + again) / peak_work,
         memory=memory,
         fits=~limits.broken,

@@ -392,6 +392,20 @@ def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     return sum(count_flops(nodes[place]) for place in nodes), nodes["layers"]
 
 
+def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
+    """FLOPs of one sequence, forward and backward: three times the forward pass; of a frozen base without the products
+    for its weights' gradients (4 FLOPs a parameter and token, not 6), but with three times those of its adapters.
+
+    Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.2: no gradients of frozen weights. forward: `forward_flops`.
+    """
+    if not s.training.adapters:
+        return 3.0 * forward
+    whole = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
+    places = forward_nodes(whole, context(whole))
+    frozen = [n for nodes in places.values() for n in nodes if isinstance(n, Op) and n.kind in ("gemm", "moe")]
+    return 3.0 * (forward + count_flops(rules.adapters(places["layers"], s.training))) - count_flops(frozen)
+
+
 def recomputed_flops(s: Scenario, layers: Nodes) -> Num:
     """FLOPs of one sequence that recomputation runs again, of the forward nodes of all layers."""
     policy, modules = s.mapping.recompute, s.mapping.recompute_modules

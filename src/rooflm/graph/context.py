@@ -83,7 +83,7 @@ class Context(NamedTuple):
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
         half = self.quant.half_bytes
         if not self.quant.narrows(part):
-            return (half, half, half)
+            return (self.quant.rest_bytes(half), half, half)
         return (self.quant.weight_bytes, np.minimum(self.quant.act_bytes, half), half)
 
     def rate(self, part: str) -> str:

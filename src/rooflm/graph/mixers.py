@@ -54,7 +54,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2))
     if a.qk_norm and not c.kernels.fused and not c.training:
         nodes.append(stream("qk_norm", part, "norm", count, 26.0 * tokens * (q_width + k_width), 12))
-    if _indexed(a):
+    if _indexed(a) and _picks(a):
         nodes += block_indexer_ops(c, count, a)
     nodes += core_ops(c, count, heads, kv, a)
     if a.gate:
@@ -182,7 +182,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
     sparse = not is_plain(a.index_topk, 0)
-    if sparse:
+    if sparse and _picks(a):
         nodes += indexer_ops(c, count, a)
     if c.work.prefill:
         p = c.work.prefill
@@ -223,6 +223,11 @@ def _batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Nu
 def _indexed(a: Attention) -> bool:
     """True where a query reads only the tokens that an indexer picked."""
     return not is_plain(a.index_topk, 0)
+
+
+def _picks(a: Attention | MLA) -> bool:
+    """True where a layer has an indexer of its own, not the picks of an earlier one (GLM-5.2's shared layers)."""
+    return not is_plain(a.index_heads * a.index_dim, 0)
 
 
 def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:

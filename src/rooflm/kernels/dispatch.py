@@ -28,14 +28,16 @@ from rooflm.kernels.attention import (
     prefill_attention_time,
     prefill_kernels,
 )
+from rooflm.kernels.constants import ANY
 from rooflm.kernels.context_parallel import chunked
 from rooflm.kernels.derating import derating
 from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
+from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, captured, constants, first_of, where
 from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
 from rooflm.kernels.moe import Hardware, moe_time, routed
-from rooflm.kernels.products import products
+from rooflm.kernels.products import expert_vectors, products
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
@@ -254,15 +256,26 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
             ])
             for parallel, known in kernels.items()
         }  # fmt: skip
-        times.append(np.where(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1])
+        time = np.where(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+        if s.engine.kernels.gemv:
+            alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
+            time = np.minimum(time, alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r))
+        times.append(time)
     return times
 
 
 def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes."""
+    """Elementwise kernels: each launch of a chain pays its floor and moves its share of the bytes.
+
+    What was measured of norms, activations and rotary embeddings are kernels of 2023 (0.35 to 0.6 of the bandwidth, a
+    quarter of an SM's share on a row); engines that have since vectorised them stream as the sum of two tensors does.
+    """
     times: list[Num] = []
+    plain = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", "add")
     for op in ops:
         c = constants("elementwise", ElementwiseConstants, w, "fp16", MEASURED_KERNEL.get(op.kind, "add"))
+        if s.engine.kernels.vectorised:
+            c = plain._replace(t0=c.t0)
         traffic = op.bytes / larger(op.launches, 1)
         row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
         times.append(

@@ -10,7 +10,8 @@ import numpy as np
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
-from rooflm.kernels.rates import Rates
+from rooflm.kernels.derating import Derating, derating
+from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.scenario import Scenario
 
 
@@ -86,6 +87,24 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
         if own or kernel in COMMON:
             return found
     return plain
+
+
+def standing_in(s: Scenario) -> str:
+    """Whose measured kernels stand in for a device that has none of its own, in words ("" where its own were measured,
+    or where one cannot say for a list of devices).
+
+    >>> from rooflm.scenario.build_inference import build_inference
+    >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
+    ['', 'constants of all measured cards: none of arc-b580 was measured']
+    """
+    device, r = s.cluster.device, rates(s)
+    plain = isinstance(device.name, str) and s.efficiency.mode == "calibrated" and bool(s.engine.kernels.whose)
+    if not plain or device.measured or derating(device, s.engine.runs) != Derating():
+        return ""
+    w = where(s, r)
+    level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
+    kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
+    return "" if kin is None else f"constants of {kin}: none of {device.name} was measured"
 
 
 EAGER = 5e-5

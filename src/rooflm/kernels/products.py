@@ -57,6 +57,17 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
     return t
 
 
+def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
+    """Seconds of experts' products by vector kernels: every pair of token and expert streams that expert's weights by
+    itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
+    tokens, hidden, width, experts, local, top_k, _ = op.shape
+    pairs = tokens * top_k * local / experts
+    stream = pairs * 3.0 * hidden * width * op.widths[0] / (c.eff_m * r.dram)
+    compute = pairs * 6.0 * hidden * width / r.peak["vector"]
+    t: Num = 3.0 * c.t0 + np.maximum(stream + filling(stream, np.minimum(c.ramp, VECTOR_RAMP)), compute)
+    return t
+
+
 def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
     narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)

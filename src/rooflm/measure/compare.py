@@ -16,8 +16,8 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario, speed, timed_passes

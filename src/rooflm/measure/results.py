@@ -1,4 +1,4 @@
-"""The tidy table of measurements: one row a case and metric, in SI units, with the environment beside it."""
+"""Measurements as a table of measured runs: one row a case and metric, in SI units, with the environment beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
+from rooflm.measure.shape import parse
 from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.validation.columns import RUN
 from rooflm.version import __version__
 
 FORMATS = ("csv", "parquet")
@@ -71,18 +73,31 @@ class Row:
     reason: str = ""
 
 
-CASE_FIELDS = tuple(f.name for f in fields(Case))
-COLUMNS = ("key", *CASE_FIELDS, "shape", "rank", "m", "n", "k", "metric", "unit", "value", "p10", "p90", "p99",
-           "samples", "status", "reason")  # fmt: skip
+COMMON = ("task", "model", "tp", "pp", "dp", "batch", "output")
+"""Fields of a case that are columns of a table of measured runs as they stand."""
+OWN = tuple(f for f in fields(Case) if f.name not in (*COMMON, "prompt"))
+"""The others: columns `run:NAME`, which no prediction reads."""
+SIZES = {"layers": "layers", "hidden": "hidden", "heads": "heads", "kv_heads": "kv_heads", "head_dim": "head_dim",
+         "width": "ffn", "vocab": "vocab", "tied": "tied"}  # fmt: skip
+"""Size of a `Shape` -> its column."""
+PLACE = ("rank", "m", "n", "k", "shape", "status", "reason")
+"""What a row says beside its case and value: columns `run:NAME` too."""
+COLUMNS = ("id", *COMMON, "prompt", "seq", "quant", "dtype", *SIZES.values(), "metric", "value", "unit", "p10", "p90",
+           "p99", "samples", f"{RUN}key", *(RUN + f.name for f in OWN), *(RUN + name for name in PLACE))  # fmt: skip
 
 
 def flat(row: Row) -> dict[str, Any]:
-    """A row by column name."""
-    s = row.stat
-    return {
-        "key": row.case.key, **asdict(row.case), "shape": row.shape, "rank": row.rank, "m": row.m, "n": row.n,
-        "k": row.k, "metric": row.metric, "unit": row.unit, "value": s.value, "p10": s.p10, "p90": s.p90, "p99": s.p99,
-        "samples": s.n, "status": row.status, "reason": row.reason,
+    """A row by column of a table of measured runs (docs/tables.md)."""
+    s, case = row.stat, row.case
+    sizes = parse(row.shape)._asdict() if row.shape else {}
+    trained = case.task == "train"
+    length = {"seq" if trained else "prompt": case.prompt}
+    kind = {"dtype": case.dtype} if trained else {"quant": case.scheme}
+    return dict.fromkeys(COLUMNS, "") | {
+        "id": case.label, **{name: getattr(case, name) for name in COMMON}, **length, **kind,
+        **{column: sizes[name] for name, column in SIZES.items() if sizes}, "metric": row.metric, "unit": row.unit,
+        "value": s.value, "p10": s.p10, "p90": s.p90, "p99": s.p99, "samples": s.n, f"{RUN}key": case.key,
+        **{RUN + f.name: getattr(case, f.name) for f in OWN}, **{RUN + name: getattr(row, name) for name in PLACE},
     }  # fmt: skip
 
 
@@ -98,11 +113,15 @@ def _typed(kind: str, value: Any) -> Any:
 def unflat(record: dict[str, Any], label: str) -> Row:
     """A row back from its columns; RooflmError names the column that is missing or wrong."""
     try:
-        case = Case(**{f.name: _typed(str(f.type), record[f.name]) for f in fields(Case)})
+        given = {f.name: record[f.name if f.name in COMMON else RUN + f.name] for f in fields(Case)
+                 if f.name != "prompt"}  # fmt: skip
+        given["prompt"] = record["prompt"] or record["seq"]
+        case = Case(**{f.name: _typed(str(f.type), given[f.name]) for f in fields(Case)})
         value, p10, p90, p99 = (float(record[c]) for c in ("value", "p10", "p90", "p99"))
-        sizes = {c: int(record[c]) for c in ("rank", "m", "n", "k")}
+        own = {name: record[RUN + name] for name in PLACE}
+        sizes = {name: int(own[name]) for name in ("rank", "m", "n", "k")}
         return Row(case, record["metric"], record["unit"], Stat(value, p10, p90, p99, int(record["samples"])),
-                   record["shape"] or "", status=record["status"], reason=record["reason"] or "", **sizes)  # fmt: skip
+                   own["shape"] or "", status=own["status"], reason=own["reason"] or "", **sizes)  # fmt: skip
     except KeyError as error:
         raise RooflmError(f"{label}: column {error} is missing: it is no table of `rooflm measure`") from error
     except (TypeError, ValueError) as error:

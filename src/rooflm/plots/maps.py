@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.palette import EMPTY
+from rooflm.shown.palette import EMPTY
 from rooflm.plots.picture import PANEL, Picture, Spec, across_of, arranged, finished, rows, text_width
 from rooflm.plots.scale import Array, Scale, Side, cell
 

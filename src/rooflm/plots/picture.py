@@ -175,8 +175,8 @@ def rows(**columns: Sequence[Any]) -> list[Spec]:
 
 
 def arranged(panels: Sequence[Spec], across: int) -> Spec:
-    """Panels side by side, so many in a row; a single one as it is."""
-    if len(panels) == 1:
+    """Panels side by side, so many in a row; a single one without a heading as it is."""
+    if len(panels) == 1 and "title" not in panels[0]:
         return dict(panels[0])
     return {"concat": list(panels), "columns": across, "spacing": 26}
 

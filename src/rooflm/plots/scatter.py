@@ -10,7 +10,7 @@ import numpy as np
 
 from rooflm.plots.labels import SIZE, Frame, along, placed
 from rooflm.plots.lines import LEGEND, NUMBER
-from rooflm.plots.palette import GOOD, PARTS, series
+from rooflm.shown.palette import GOOD, PARTS, series
 from rooflm.plots.picture import INK, PANEL, Picture, Spec, arranged, finished, rows, text_width, wrapped
 from rooflm.plots.scale import Array, Scale, round_ticks
 
@@ -53,7 +53,7 @@ def front(
     for cloud in clouds:
         layers += _cloud(cloud, place | {"color": hue}, frame)
     if len(clouds) <= MOST_LABELLED:
-        layers += _labels(clouds, frame, place)
+        layers += _labels(clouds, frame, place, hue)
     told = (*notes, "dots: points that fit; lines: those that no other beats")
     return finished({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
 
@@ -79,20 +79,24 @@ def _seen(cloud: Cloud, frame: Frame) -> tuple[Array, Array]:
     return cloud.x[kept], cloud.y[kept]
 
 
-def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec) -> list[Spec]:
-    """The ends and the middle of each front by name, where there is room."""
-    asked = []
+def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec, hue: Spec) -> list[Spec]:
+    """The ends and the middle of each front by name in its colour, where there is room."""
+    asked: list[tuple[float, float, str]] = []
+    owners: list[str] = []
     for c in clouds:
         some = sorted({0, len(c.best) // 2, len(c.best) - 1}) if len(c.best) and c.labels else []
         asked += [(float(c.x[c.best[i]]), float(c.y[c.best[i]]), c.labels[i]) for i in some]
+        owners += [c.name] * len(some)
     busy = [along(frame, c.x[c.best], c.y[c.best]) for c in clouds] + [frame.at(*_seen(c, frame)) for c in clouds]
     found = placed(frame, asked, busy)
-    return [words(found, place)] if found else []
+    told = [(x, y, asked[i][2], owners[i]) for x, y, i in found]
+    return [words(told, place | {"color": hue})] if found else []
 
 
-def words(found: Sequence[tuple[float, float, str]], place: Mapping[str, Any]) -> Spec:
-    """A layer of labels at places in data units."""
-    values = rows(x=[v[0] for v in found], y=[v[1] for v in found], text=[v[2] for v in found])
+def words(found: Sequence[tuple[float, float, str, str]], place: Mapping[str, Any]) -> Spec:
+    """A layer of labels (x, y in data units, text, name of what they belong to)."""
+    x, y, text, name = ([v[i] for v in found] for i in range(4))
+    values = rows(x=x, y=y, text=text, name=name)
     mark = {"type": "text", "fontSize": SIZE, "color": INK, "baseline": "middle"}
     return {"data": {"values": values}, "encoding": {**place, "text": {"field": "text"}}, "mark": mark}
 

@@ -70,7 +70,8 @@ class Argument(NamedTuple):
     """One argument. name: in Python (its option has hyphens); kind: a key of KINDS; help: one line; of: the calls that
     have it; default: None where it is worked out; unit: of its values; path: the field of the scenario that it fills
     ("": it chooses a row or says how to sweep); least: it is a whole number of at least this; words: it is one of
-    these; shell, python: whether the command, the call has it; option: its name there, where it is another."""
+    these; shell, python: whether the command, the call has it; option: its name there, where it is another;
+    group: under which heading help shows it."""
 
     name: str
     kind: str
@@ -84,11 +85,12 @@ class Argument(NamedTuple):
     shell: bool = True
     python: bool = True
     option: str = ""
+    group: str = ""
 
 
 A = Argument
-TABLE: tuple[Argument, ...] = (
-    # where
+ROWS: tuple[Argument | str, ...] = (
+    "Where it runs",
     A("gpu", "devices", "GPU name or .toml (see `rooflm list gpus`).", GRIDS),
     A("gpu", "device", "GPU name or .toml (see `rooflm list gpus`).", (SERVE,)),
     A("gpu", "devices", "GPU, or a list of which the best is chosen.", (BEST, LOAD)),
@@ -101,7 +103,7 @@ TABLE: tuple[Argument, ...] = (
     A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1),
     A("cluster", "clusters", "Cluster (default: the GPU's own).", GRIDS),
     A("cluster", "cluster", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),
-    # split
+    "How it is split",
     A("tp", "numbers", "Tensor parallel degree.", GRIDS, path="mapping.tp", least=1),
     A("tp", "count", "Tensor parallel degree.", (SERVE,), least=1),
     A("tp", "numbers", "Only these tensor parallel degrees.", SEARCHES),
@@ -122,7 +124,7 @@ TABLE: tuple[Argument, ...] = (
     A("ep", "count", "Expert parallel degree (of tp x dp).", (SERVE,), least=1),
     A("ep", "numbers", "Only these expert parallel degrees.", SEARCHES),
     A("sp", "switch", "Sequence parallelism (default: the engine's).", (TRAIN,), path="mapping.sp"),
-    # what is asked
+    "What is asked",
     A("batch", "numbers", "Sequences at a time, in all.", (INFER,), 1, path="workload.batch", least=1),
     A("batch", "numbers", "Sequences a step, in all.", (TRAIN,), path="workload.batch", least=1),
     A("batch", "numbers", "Only these batches (default: 1 to 1024).", (BEST,)),
@@ -143,7 +145,7 @@ TABLE: tuple[Argument, ...] = (
     A("micro_batch", "numbers", "Only these micro-batches.", (FIT,)),
     A("tokens", "amounts", "Tokens of the whole run, such as 300B.", (TRAIN,), 0, "tokens", "workload.tokens", least=0),
     A("tokens", "amount", "Tokens of the whole run, such as 15T.", (FIT,), 0, "tokens"),
-    # how it is trained
+    "How it is trained",
     A("recompute", "names", "none, selective, ops, full or block.", (TRAIN,), path="mapping.recompute",
       words=RECOMPUTE),
     A("recompute", "names", "Only these of none, selective, full.", (FIT,)),
@@ -176,14 +178,16 @@ TABLE: tuple[Argument, ...] = (
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (FIT,), unit="bit"),
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (TRAIN,), 16, "bit", "training.base_bits",
       least=2),
-    # who comes, when
+    "Who comes, when",
     A("concurrency", "count", "Closed loop: clients that wait for their answer.", (SERVE,), least=1),
     A("concurrency", "numbers", "So many clients in all that wait for their answer, or a list.", (LOAD,), least=1),
     A("rate", "number", "Open loop: requests/s (of a trace: its mean rate).", (SERVE,), unit="1/s"),
     A("rate", "numbers", "Requests/s in all (Poisson), or a list.", (LOAD,), unit="1/s"),
     A("trace", "text", "Requests from a .csv, .jsonl or .json file.", (SERVE,)),
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1),
-    A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform.", (SERVE,), (1.0, 1.0)),
+    A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
+      "1,1).", (SERVE,)),
+    A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,), least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),
     A("seed", "count", "Seed of all chance.", (SERVE,), 0),
     A("burstiness", "number", "Gamma shape of the gaps: 1 Poisson, below 1 bursts.", (SERVE,), 1.0),
@@ -202,7 +206,7 @@ TABLE: tuple[Argument, ...] = (
     A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3),
     A("definitions", "text", "Of TPOT: vllm or guidellm.", (SERVE,), "vllm"),
     A("horizon", "number", "Stop after so many simulated seconds.", (SERVE,), unit="s"),
-    # what is searched, and within what
+    "What is searched, within what",
     A("token_budget", "budgets", "New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the "
       "engine's own; under load also 512 to 16384 and off.", (BEST, LOAD), unit="tokens"),
     A("ttft", "seconds", "Longest time to first token: of a whole batch; under load: mean.", (BEST, LOAD), unit="s"),
@@ -220,7 +224,7 @@ TABLE: tuple[Argument, ...] = (
     A("objective", "text", "throughput (per GPU), total, cost, latency, ttft, tpot or energy.", (BEST, LOAD),
       "throughput"),
     A("objective", "text", "time, throughput, mfu, cost, gpu-hours, energy or memory.", (FIT,), "time"),
-    # how it runs
+    "How it runs",
     A("quant", "schemes", "Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.", (INFER,)),
     A("quant", "scheme", "Scheme, such as fp8, fp8kv8, int4, nvfp4.", (SERVE,)),
     A("quant", "schemes", "Scheme, or a list.", (BEST, LOAD)),
@@ -231,14 +235,29 @@ TABLE: tuple[Argument, ...] = (
     A("efficiency", "factors", "calibrated, ideal, or factors such as 0.7,0.9.", EVERY),
     A("sets", "sets", "Any other input by its path.", (*GRIDS, SERVE), option="--set"),
     A("sets", "sets", "Any other input by its path; lists are searched.", SEARCHES, option="--set"),
-    # how it is swept
+    "How it is swept",
     A("zip", "zips", "Lists that go in step: pairs, no products.", GRIDS),
     A("outputs", "listed", "Work out these outputs only (keys of --json).", GRIDS),
     A("on", "text", "Where blocks of a grid run: local, ray or ray://host:port.", (*GRIDS, *SEARCHES), "local"),
     A("progress", "progress", "Told now and then: requests ended, requests in all, seconds simulated.", (SERVE,),
       shell=False),
 )  # fmt: skip
-"""Every argument but the model, which comes first everywhere."""
+"""Every argument but the model, which comes first everywhere; a text opens a group of them."""
+
+
+def grouped(rows: Iterable[Argument | str]) -> tuple[Argument, ...]:
+    """The arguments, each with the group that the last text before it opened."""
+    found, group = [], ""
+    for row in rows:
+        if isinstance(row, str):
+            group = row
+        else:
+            found.append(row._replace(group=group))
+    return tuple(found)
+
+
+TABLE = grouped(ROWS)
+"""Every argument."""
 
 SWEPT = ("zip", "outputs", "on")
 """Arguments that say how to sweep, not what."""

@@ -46,6 +46,21 @@ def rule_of(owner: Any, name: str) -> About:
     return ANY if zero else SOME
 
 
+def unit_at(path: str) -> str | None:
+    """The unit in which the field at a path counts, as `units.amount` takes it; None where its field does not say.
+
+    >>> unit_at("training.mtbf"), unit_at("engine.step"), unit_at("mapping.tp"), unit_at("cluster.device.tdp")
+    ('s', 's', '', None)
+    """
+    part, _, rest = path.partition(".")
+    name = rest.rpartition(".")[2]
+    about = abouts(DESCRIBED[part]).get(name) if part in DESCRIBED else ABOUT.get(name) if part == "engine" else None
+    if about is None:
+        return None
+    units = {"s": "s", "bytes": "B", "bytes/s": "B/s", "1": "", "": "", "tokens": "tokens"}
+    return units.get(about.unit)
+
+
 def allowed(root: Any, path: str, value: Any) -> Any:
     """A value as the field at a path holds it. Raises RooflmError for an unknown path and a value beyond its rule."""
     owner, name = paths.found(root, path)

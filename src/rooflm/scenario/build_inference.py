@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine, usual_engine
+from rooflm.catalogue.engines import engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.models import load_model
 from rooflm.catalogue.quant import Quant, native, parse_quant
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
@@ -69,8 +70,11 @@ def node_size(cluster: Cluster) -> int:
     return int(np.min(np.asarray(cluster.tiers[0].size))) if cluster.tiers else 1
 
 
-def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str]) -> dict[str, Any]:
-    """tp, pp, dp, cp, ep from what was given: whatever of --gpus is not spoken for goes to tp within a node, then pp.
+def split_degrees(
+    model: Model, cluster: Cluster, given: Dict[str, Any], assumed: list[str], able: Abilities
+) -> dict[str, Any]:
+    """tp, pp, dp, cp, ep from what was given: whatever of --gpus is not spoken for goes to tp within a node, then pp,
+    or as the engine splits by itself (all to pp; to dp what it cannot split by pp).
 
     With tp or pp given, the rest of --gpus is data parallel. Degrees that do not multiply up break a rule of `rules`.
     """
@@ -83,10 +87,12 @@ def split_degrees(model: Model, cluster: Cluster, given: Dict[str, Any], assumed
     rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
     rest = int(rest) if not is_array(rest) and rest == int(rest) else rest
     if "tp" not in degrees and "pp" not in degrees:
-        tp = tensor_degree(model, rest, node_size(cluster))
-        degrees |= {"tp": tp, "pp": rest // tp if isinstance(rest, int) else rest / tp}
+        split = able.tensor_groups and able.several and not able.layers_first
+        tp = tensor_degree(model, rest, node_size(cluster)) if split else 1
+        left = "pp" if able.stage_groups and able.several or "dp" in degrees else "dp"
+        degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
-            assumed.append(f"tp {degrees['tp']}, pp {shown(degrees['pp'])}")
+            assumed.append(f"tp {degrees['tp']}, {left} {shown(degrees[left])}")
     elif "dp" not in degrees:
         degrees["dp"] = rest
         if not is_array(rest) and rest != 1:
@@ -113,6 +119,19 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     if isinstance(engine, Engine):
         return engine
     return load_engine(engine, "" if cluster is None else cluster.device.name)
+
+
+def assumed_engine(own: str | None, quant: Quant) -> str:
+    """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
+    it does not run the scheme, one that does.
+
+    >>> from rooflm.catalogue.quant import PRESETS
+    >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
+    ('vllm', 'llama.cpp')
+    """
+    usual = own or usual_engine("inference")
+    others = () if own or load_engine(usual).abilities.runs(quant) else engines_instead("inference")
+    return next((name for name in others if load_engine(name).abilities.runs(quant)), usual)
 
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
@@ -172,15 +191,20 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
     mode = find_efficiency(given["efficiency"])
+    told: list[str] = []
+    scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = (own or usual_engine("inference")) if mode.mode == "calibrated" else "ideal"
+        engine = assumed_engine(own, scheme) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
+    others = other_releases(runner.name) if given["engine"] is not None else ()
+    assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
-    degrees = split_degrees(found, machine, given, assumed)
-    scheme = native(quant_for(found, given["quant"], assumed), machine.device.peak)
+    assumed += told
+    degrees = split_degrees(found, machine, given, assumed, runner.abilities)
+    scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import usual_engine
+from rooflm.catalogue.engines import engines_instead, usual_engine
 from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
@@ -141,6 +141,22 @@ def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
     return assumed
 
 
+def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
+    """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp,
+    pp, cp nor 8-bit products are asked for, one for adapters.
+
+    >>> assumed_trainer(find_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(find_model("llama-7b"), {})
+    ('peft', 'megatron')
+    """
+    rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
+    adapters = bool(model.lora_rank) or bool(np.any(np.asarray(0 if rank is None else rank) > 0))
+    degrees = [given.get(k) for k in ("tp", "pp", "cp", "ep", "vp")]
+    split = any(np.any(np.asarray(d) > 1) for d in degrees if d is not None)
+    wide = DTYPES.get(str(given.get("dtype", "bf16")), PRESETS["bf16"]).weight_bits >= 16
+    others = engines_instead("training", "for_adapters") if adapters and not split and wide else ()
+    return others[0] if others else usual_engine("training")
+
+
 def build_training(
     model: str | Model, *, options: Training | None = None, alone: bool = True, **arguments: Any
 ) -> Request:
@@ -159,13 +175,13 @@ def build_training(
     engine = given["engine"]
     if engine is None:
         own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = "ideal" if mode.mode == "ideal" else own or usual_engine("training")
+        engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
     if given["tp"] is None and given["pp"] is None:
         given |= {"tp": 1, "pp": 1}
-    degrees = split_degrees(found, machine, given, assumed)
+    degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     if given["batch"] is None:
         raise RooflmError("batch is missing: give the sequences of one step with --batch")
     mapping = training_mapping(given, degrees, runner, assumed)

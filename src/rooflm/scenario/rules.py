@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.errors import RooflmError
@@ -64,7 +65,7 @@ def tensor_ways(model: Model, shared: bool = False) -> int:
     """The number whose divisors are the legal tp: what all mixers' heads have in common (0: no mixer, any tp).
     shared: of the KV heads too, where there are several, as frameworks of training ask for.
 
-    >>> from rooflm.catalogue.models import load_model
+    >>> from rooflm.checkpoints.load import load_model
     >>> tensor_ways(load_model("llama-3.1-8b")), tensor_ways(load_model("llama-3.1-8b"), shared=True)
     (32, 8)
     """
@@ -196,20 +197,95 @@ def _chosen(s: Scenario) -> str:
     return f"top_k is {shown(one.top_k)}, but there are only {shown(one.experts)} experts: use at most as many"
 
 
-def _blind(mixer: Any) -> Num:
-    """True where a mixer picks tokens by an indexer without a width."""
+def _indexer(mixer: Any) -> Num:
+    """Width of the indexer by which a mixer picks tokens (0: none of its own)."""
     if not isinstance(mixer, Attention | MLA):
-        return False
-    width = mixer.index_heads * mixer.index_dim * (mixer.q_rank if isinstance(mixer, MLA) else 1)
-    return (np.asarray(mixer.index_topk) > 0) & (np.asarray(width) == 0)
+        return 0
+    return mixer.index_heads * mixer.index_dim * (mixer.q_rank if isinstance(mixer, MLA) else 1)
 
 
+def _blind(s: Scenario) -> Num:
+    """True where mixers pick tokens and none has an indexer (one layer's picks may serve those after it: GLM-5.2)."""
+    mixers = [b.mixer for b in s.model.blocks]
+    picks = any_of([np.asarray(m.index_topk) > 0 for m in mixers if isinstance(m, Attention | MLA)])
+    return picks & ~any_of([np.asarray(_indexer(m)) > 0 for m in mixers])
+
+
+def _scheme(s: Scenario) -> str:
+    near = " or ".join(s.engine.abilities.nearest(s.quant))
+    return f"quant is {s.quant.name}, but engine {s.engine.name} does not run such a scheme: try {near}"
+
+
+def _cache(s: Scenario) -> str:
+    *others, last = listed(s.engine.abilities.caches)
+    widths = f"{', '.join(others)} or {last}" if others else last
+    return f"quant keeps {shown(s.quant.kv_bits)} bits a cached value, but engine {s.engine.name} keeps {widths}"
+
+
+def _no_group(name: str, what: str) -> Callable[[Scenario], str]:
+    """The sentence of a degree that an engine does not have."""
+    return lambda s: (
+        f"{name} is {shown(getattr(s.mapping, name))}, but engine {s.engine.name} has no {what}: leave it out"
+    )
+
+
+def _mixed(s: Scenario) -> str:
+    both = f"tp is {shown(s.mapping.tp)} and pp is {shown(s.mapping.pp)}"
+    return f"{both}, but engine {s.engine.name} splits by one of them alone: make the other 1"
+
+
+def _spread(s: Scenario) -> Num:
+    """True where experts are spread over another number of ranks than the engine does."""
+    m, over = s.mapping, s.engine.abilities.expert_groups
+    ep = np.asarray(m.ep)
+    if over == "any":
+        groups = not s.engine.abilities.ranks_are_groups
+        return groups & (ep > np.asarray(m.tp)) & (np.asarray(m.tp) > 1)
+    return (ep > 1) & (np.asarray(over == "none") | (ep != np.asarray(m.tp) * np.asarray(m.dp)))
+
+
+def _spread_told(s: Scenario) -> str:
+    m, name = s.mapping, s.engine.name
+    if s.engine.abilities.expert_groups == "none":
+        return f"ep is {shown(m.ep)}, but engine {name} does not spread experts over devices: leave ep at 1"
+    if s.engine.abilities.expert_groups == "any":
+        return f"ep is {shown(m.ep)} and tp {shown(m.tp)}, but ranks of engine {name} that share experts have tp 1"
+    ranks = shown(m.tp * m.dp)
+    return f"ep is {shown(m.ep)}, but engine {name} spreads experts over all of tp x dp = {ranks}: try 1 or {ranks}"
+
+
+def _kept(s: Scenario) -> Num:
+    """True where the engine keeps no cached values of such a width."""
+    known = s.engine.abilities.caches
+    return bool(known) and ~np.isin(np.asarray(s.quant.kv_bits), [float(w) for w in listed(known)])
+
+
+ENGINE = (
+    Rule("the engine does not run the scheme", lambda s: not s.engine.abilities.runs(s.quant), _scheme),
+    Rule("the engine runs on one device",
+         lambda s: (not s.engine.abilities.several) & (np.asarray(s.mapping.tp * s.mapping.pp * s.mapping.cp) > 1),
+         lambda s: f"gpus is {shown(s.mapping.devices)}, but engine {s.engine.name} runs on one: leave tp and pp at 1"),
+    Rule("the engine has no tensor groups",
+         lambda s: (not s.engine.abilities.tensor_groups) & (np.asarray(s.mapping.tp) > 1),
+         _no_group("tp", "tensor parallelism")),
+    Rule("the engine has no pipeline stages",
+         lambda s: (not s.engine.abilities.stage_groups) & (np.asarray(s.mapping.pp) > 1),
+         _no_group("pp", "pipeline stages")),
+    Rule("the engine has no context groups",
+         lambda s: (not s.engine.abilities.context_groups) & (np.asarray(s.mapping.cp) > 1),
+         _no_group("cp", "context parallelism")),
+    Rule("the engine does not mix tp and pp",
+         lambda s: (not s.engine.abilities.mixed_groups)
+         & (np.asarray(s.mapping.tp) > 1) & (np.asarray(s.mapping.pp) > 1), _mixed),
+    Rule("the engine spreads experts otherwise", _spread, _spread_told),
+)  # fmt: skip
+"""Rules of what an engine can run, which its row says (`Engine.abilities`)."""
 SHAPES = (
     Rule("kv_heads does not divide the heads",
          lambda s: any_of([a.heads % a.kv_heads != 0 for a in _mixers(s, Attention)]), _grouped),
     Rule("top_k exceeds the experts",
          lambda s: any_of([b.ffn.top_k > b.ffn.experts for b in s.model.blocks if isinstance(b.ffn, MoE)]), _chosen),
-    Rule("the indexer has no heads", lambda s: any_of([_blind(b.mixer) for b in s.model.blocks]),
+    Rule("the indexer has no heads", _blind,
          lambda s: "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
 )  # fmt: skip
 """Rules of a model's shapes, as they are before scales and prunings round them."""
@@ -224,6 +300,8 @@ SPLIT = (
 INFERENCE = (
     *SPLIT,
     *expert_rules(("tp", "dp")),
+    *ENGINE,
+    Rule("the engine keeps no such cache", _kept, _cache),
     Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch, _ranks),
     Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt, _cached),
 )
@@ -231,6 +309,9 @@ INFERENCE = (
 TRAINING = (
     *SPLIT,
     *expert_rules(("tp", "cp", "dp")),
+    *ENGINE,
+    Rule("the engine trains no adapters", lambda s: s.training.adapters and not s.engine.abilities.adapters,
+         lambda s: f"lora_rank is {shown(s.training.lora_rank)}, but engine {s.engine.name} trains no adapters"),
     Rule("pp x vp exceeds the layers", lambda s: s.mapping.pp * s.mapping.vp > s.model.layers + 2, _stages),
     Rule("dp x micro_batch does not divide the batch",
          lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0, _share),

@@ -4,25 +4,43 @@ comma lists, ranges, and PATH=VALUE."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
+from rooflm import units
 from rooflm.errors import RooflmError
-from rooflm.units import parse, quantity_of_any_unit
+from rooflm.scenario.arguments import TABLE, arguments
 
-_SIZE = r"([\d.]+(?:e[+-]?\d+)?)"
-_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])([\d.]+))?")
+_SIZE = r"([\d.]+(?:e[+-]?\d+)?(?:\s?[A-Za-z/%]+)?)"
+_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])([\d.]+[A-Za-z]?))?")
 MOST = 100_000
 """Most values that one range may have."""
 
 
-def _number(text: str) -> int | float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    whole = text.strip().lstrip("+-").isdigit()
-    return int(value) if whole else value
+@cache
+def unit_of(field: str) -> str:
+    """The unit of an argument by its name, or of the argument that fills the field at a path; "" where it has none.
+
+    >>> unit_of("prompt"), unit_of("workload.prompt"), unit_of("ttft"), unit_of("batch")
+    ('tokens', 'tokens', 's', '')
+    """
+    units = {key: a.unit for a in TABLE for key in (a.name, a.path) if key and a.unit and a.kind not in RUNS}
+    return units.get(field, "")
+
+
+RUNS = ("amount", "amounts")
+"""Kinds of arguments that count in powers of ten, whatever their unit: tokens of a run, dollars, GPU-hours."""
+
+
+def single(text: str, field: str) -> int | float:
+    """One number of an argument, in its unit.
+
+    >>> single("8k", "prompt"), single("8k", "batch"), single("120/min", "rate")
+    (8192, 8000, 2.0)
+    """
+    unit = unit_of(field)
+    return units.amount(text, unit, field)
 
 
 def expand_range(text: str, field: str) -> list[int | float]:
@@ -30,21 +48,17 @@ def expand_range(text: str, field: str) -> list[int | float]:
 
     >>> expand_range("1..8*2", "batch"), expand_range("1..4", "tp"), expand_range("16..64+16", "prompt")
     ([1, 2, 4, 8], [1, 2, 3, 4], [16, 32, 48, 64])
+    >>> expand_range("8k..32k*2", "prompt")
+    [8192, 16384, 32768]
     """
-    match = _RANGE.fullmatch(text)
+    match = _RANGE.fullmatch(text.replace(" ", ""))
     if match is None:
         raise RooflmError(f"{field} is {text!r}, but a range is written like 1..8, 16..128+16 or 1..512*2")
-    first, last = _number(match[1]), _number(match[2])
-    stride = _number(match[4]) if match[4] else 1
+    first, last = single(match[1], field), single(match[2], field)
     times = match[3] == "*"
-    if (
-        first is None
-        or last is None
-        or stride is None
-        or last < first
-        or stride <= 0
-        or (times and (stride <= 1 or first <= 0))
-    ):
+    stride = (float(match[4]) if times and match[4][-1].isdigit() else single(match[4], field)) if match[4] else 1
+    stride = int(stride) if float(stride).is_integer() else stride
+    if last < first or stride <= 0 or (times and (stride <= 1 or first <= 0)):
         raise RooflmError(f"{field} is {text!r}, but a range must go upwards, such as 1..512*2")
     values: list[int | float] = []
     value: int | float = first
@@ -57,44 +71,56 @@ def expand_range(text: str, field: str) -> list[int | float]:
 
 
 def numbers(text: str | None, field: str) -> Any:
-    """A number, or a list of them for a comma list or a range; None stays None."""
+    """A number, or a list of them for a comma list or a range; None stays None.
+
+    >>> numbers("8k,32k,128k", "prompt"), numbers("1,8..32*2", "batch")
+    ([8192, 32768, 131072], [1, 8, 16, 32])
+    """
     if text is None:
         return None
     values: list[int | float] = []
     for piece in text.split(","):
         piece = piece.strip()
-        if ".." in piece:
-            values += expand_range(piece, field)
-            continue
-        value = _number(piece)
-        if value is None:
-            raise RooflmError(
-                f"{field} is {text!r}, but it must be a number, a list such as 1,8,64 or a range such as 1..512*2"
-            )
-        values.append(value)
+        if not piece:
+            raise RooflmError(f"{field} is {text!r}, but a number is missing between its commas")
+        values += expand_range(piece, field) if ".." in piece else [single(piece, field)]
     return values if len(values) > 1 else values[0]
-
-
-_AMOUNT = re.compile(r"([\d.]+)\s*([kmbgt]?)", re.IGNORECASE)
-_SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
 def amounts(text: str | None, field: str) -> Any:
-    """Numbers that may end in k, M, B or T, such as tokens: 300B, 1.4T; a comma list makes an axis.
+    """Numbers that may end in k, M, B or T, powers of ten, such as tokens: 300B, 1.4T; a comma list makes an axis.
 
     >>> amounts("300B", "tokens"), amounts("1e12", "tokens")
-    (300000000000.0, 1000000000000.0)
+    (300000000000, 1000000000000.0)
     """
     if text is None:
         return None
-    values = []
-    for piece in text.split(","):
-        match = _AMOUNT.fullmatch(piece.strip())
-        plain_number = _number(piece.strip())
-        if plain_number is None and match is None:
-            raise RooflmError(f"{field} is {text!r}, but it must be a number such as 300B or 1.4T")
-        values.append(plain_number if match is None else float(match[1]) * _SCALE[match[2].lower()])
+    values = [units.amount(piece, RUN_UNITS.get(field, ""), field) for piece in text.split(",")]
     return values if len(values) > 1 else values[0]
+
+
+RUN_UNITS = {"gpu_hours": "h", "cost": "USD"}
+"""Units of a run's amounts, beside counts."""
+
+
+def one_number(text: str, field: str) -> int | float:
+    """One number; RooflmError for a list."""
+    value = numbers(text, field)
+    if isinstance(value, list):
+        raise RooflmError(f"{field} is {text!r}, but it must be one number")
+    return value  # type: ignore[no-any-return]
+
+
+def count(text: str, field: str) -> int:
+    """One whole number.
+
+    >>> count("10k", "requests"), count("8k", "prompt")
+    (10000, 8192)
+    """
+    value = one_number(text, field)
+    if value != int(value):
+        raise RooflmError(f"{field} is {text!r}, but it must be a whole number")
+    return int(value)
 
 
 def texts(text: str | None) -> Any:
@@ -111,19 +137,30 @@ def efficiency_text(text: str | None) -> Any:
     return [piece.strip() for piece in text.split(";") if piece.strip()]
 
 
-def _single(piece: str, path: str) -> Any:
-    """One value of --set: a number, true or false, a quantity with a unit, or a name."""
+def at_path(piece: str, path: str) -> Any:
+    """One value of --set: a number, true or false, a quantity in the unit of its field, or a name.
+
+    >>> at_path("8k", "workload.prompt"), at_path("20000 h", "training.mtbf"), at_path("1f1b", "mapping.schedule")
+    (8192, 72000000.0, '1f1b')
+    >>> at_path("400 Gb/s", "cluster.tiers.0.bandwidth")
+    50000000000.0
+    """
     low = piece.lower()
     if low in ("true", "false"):
         return low == "true"
-    value = _number(piece)
-    if value is not None:
-        return value
-    if re.match(r"[+-]?[\d.]", piece):
-        from rooflm.scenario.bounds import CHOICES
+    if not re.match(r"[+-]?[\d.]", piece):
+        return piece
+    from rooflm.scenario.bounds import CHOICES, unit_at
 
-        return piece if path in CHOICES else quantity_of_any_unit(piece, path)  # a word may begin with a digit: 1f1b
-    return piece
+    if path in CHOICES:
+        return piece  # a word may begin with a digit: 1f1b
+    unit = unit_of(path) or unit_at(path)
+    if unit is None:
+        try:
+            return units.amount(piece, "", path)
+        except RooflmError:
+            return units.quantity_of_any_unit(piece, path)
+    return units.amount(piece, unit, path)
 
 
 def assignments(pairs: list[str] | None) -> dict[str, Any]:
@@ -147,14 +184,9 @@ def assignments(pairs: list[str] | None) -> dict[str, Any]:
             if ".." in piece:
                 values += expand_range(piece.strip(), path)
             else:
-                values.append(_single(piece.strip(), path))
+                values.append(at_path(piece.strip(), path))
         sets[path] = values if len(values) > 1 else values[0]
     return sets
-
-
-def seconds(text: str, name: str) -> float:
-    """Seconds of "500ms"."""
-    return parse(text, "s", f"--{name.replace('_', '-')}")
 
 
 def amount(text: str, name: str) -> float:
@@ -165,27 +197,13 @@ def amount(text: str, name: str) -> float:
     return float(value)
 
 
-def joules(text: str, name: str) -> float:
-    """Joules of "20GWh" or "70TJ".
-
-    >>> joules("2kWh", "energy"), joules("1GJ", "energy")
-    (7200000.0, 1000000000.0)
-    """
-    if text.strip().endswith("Wh"):
-        return 3600 * parse(text.strip().removesuffix("h"), "w", f"--{name}")
-    return parse(text, "j", f"--{name}")
-
-
 def share(text: str, name: str) -> float:
     """A share written as 0.1 or 10%.
 
     >>> share("10%", "memory_margin"), share("0.1", "memory_margin")
     (0.1, 0.1)
     """
-    number = numbers(text.strip().removesuffix("%"), name)
-    if isinstance(number, list):
-        raise RooflmError(f"{name} is {text!r}, but it must be one share, such as 0.1 or 10%")
-    return float(number) / (100 if text.strip().endswith("%") else 1)
+    return float(one_number(text, name))
 
 
 def budgets(text: str, name: str) -> Any:
@@ -225,6 +243,15 @@ def stage(text: str, name: str) -> Any:
     return numbers(text, name)
 
 
+def names_in(text: str) -> list[str]:
+    """The names in a comma list.
+
+    >>> names_in("a, b,")
+    ['a', 'b']
+    """
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def as_it_is(value: Any, _: str) -> Any:
     """A value that needs no reading."""
     return value
@@ -240,14 +267,48 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     **{f"{row}s": lambda text, _: texts(text) for row in ROWS},
     "factors": lambda text, _: efficiency_text(text),
     "stage": stage,
-    "seconds": seconds,
-    "joules": joules,
+    "seconds": one_number,
+    "joules": one_number,
+    "count": count,
+    "number": one_number,
     "share": share,
     "budgets": budgets,
     "spread": spread,
     "sets": lambda pairs, _: assignments(pairs),
     "zips": lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups],
-    "listed": lambda text, _: [name.strip() for name in text.split(",")],
+    "listed": lambda text, _: names_in(text),
+    "repeated": lambda given, _: [name for text in given for name in names_in(text)],
 }
 """Kind of argument -> the reader of what a person writes for it (text and name to the value); all others are as they
 are."""
+
+
+NUMERIC = {"numbers": numbers, "amounts": amounts, "amount": amount, "seconds": one_number, "joules": one_number,
+           "count": count, "number": one_number, "share": share, "budgets": budgets}  # fmt: skip
+"""Kinds of arguments that hold numbers, with their readers."""
+
+
+def read(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a public call whose numbers may be texts, by themselves or in lists, and paths that were set.
+
+    >>> read("infer", {"prompt": ["8k", 512], "batch": "1..4*2", "sets": {"workload.output": "1k"}, "engine": "vllm"})
+    {'prompt': [8192, 512], 'batch': [1, 2, 4], 'sets': {'workload.output': 1024}, 'engine': 'vllm'}
+    """
+    known = arguments(call)
+
+    def number(a: Any, value: Any) -> Any:
+        if isinstance(value, str):
+            return NUMERIC[a.kind](value, a.name)
+        if isinstance(value, list | tuple) and any(isinstance(v, str) for v in value):
+            return [NUMERIC[a.kind](v, a.name) if isinstance(v, str) else v for v in value]
+        return value
+
+    def put(path: str, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [put(path, v) for v in value]
+        return at_path(value, path) if isinstance(value, str) else value
+
+    found = {k: number(known[k], v) if k in known and known[k].kind in NUMERIC else v for k, v in given.items()}
+    if isinstance(found.get("sets"), Mapping):
+        found["sets"] = {path: put(path, value) for path, value in found["sets"].items()}
+    return found

@@ -22,6 +22,8 @@ from rooflm.search.splits import (
     goal_of,
     limits_of,
     listed,
+    refuse_none,
+    runnable,
     split_axes,
     totals,
 )  # fmt: skip
@@ -103,9 +105,9 @@ def search_infer(
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)
-    names = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
+    bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
              "memory_margin": memory_margin}  # fmt: skip
-    limits = limits_of(names)
+    limits = limits_of(bounds)
     for name in SINGLE:
         if is_list(more.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
@@ -124,6 +126,10 @@ def search_infer(
         if axis.name not in one and "." not in axis.name and axis.name not in ("gpu",):
             one[axis.name] = axis.values[0]
     request = build_inference(model=model, gpu=first, batch=1, alone=False, **one)
+    names = [(e, q) for e in listed(engine, (None,)) for q in listed(quant, (None,))]
+    pairs = [{**one, "engine": e, "quant": q} for e, q in names]
+    able = [runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs]
+    refuse_none(any(kept for kept, _ in able), (why for _, why in able))
     for axis in free:
         if "." in axis.name:
             paths.get(request.scenario, axis.name)

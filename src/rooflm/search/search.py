@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rooflm.estimate.results import Answer as Shown
 from rooflm.estimate.results import frame, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
+from rooflm.shown.blocks import Block as Shape
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
@@ -96,6 +97,12 @@ class SearchResult(Shown):
         if self.best is not None:
             return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
+
+    def blocks(self, verbose: bool = False) -> list[Shape]:
+        """The best point, the ten best, the trade-off, and what would be better but is not legal."""
+        from rooflm.search import said
+
+        return said.blocks(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The best points and the trade-off, in plain Python values."""

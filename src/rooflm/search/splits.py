@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
-from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
+from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
+from rooflm.scenario.scenario import Scenario
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal
 from rooflm.sweep.axes import Axis, is_list
@@ -55,7 +59,7 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
     """Every legal (tp, pp, dp, ep) that uses one of the totals: tp divides the heads, pp is at most the layers, ep
     divides the experts and tp x dp. given: values allowed for a degree (all where it has none).
 
-    >>> from rooflm.catalogue.models import load_model
+    >>> from rooflm.checkpoints.load import load_model
     >>> list(degrees(load_model("llama-7b"), [2], {}))
     [(1, 1, 2, 1), (1, 2, 1, 1), (2, 1, 1, 1)]
     """
@@ -77,6 +81,29 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
                 for ep in divisors(math.gcd(experts, tp * dp)) if experts else [1]:
                     if may("ep", ep):
                         yield tp, pp, dp, ep
+
+
+Split = tuple[int, int, int, int]
+"""Degrees tp, pp, dp, ep."""
+
+
+def runnable(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
+    """The splits that the engine of a scenario can run, and the sentence on the first that it cannot."""
+    kept: list[Split] = []
+    why = ""
+    for tp, pp, dp, ep in splits:
+        one = replace(s, mapping=replace(s.mapping, tp=tp, pp=pp, dp=dp, ep=ep, gpus=0))
+        broken = next((rule for rule in ENGINE if np.any(rule.broken(one))), None)
+        if broken is None:
+            kept.append((tp, pp, dp, ep))
+        why = why or ("" if broken is None else broken.told(one))
+    return kept, why
+
+
+def refuse_none(kept: bool, reasons: Iterable[str]) -> None:
+    """Raise RooflmError where no engine that is searched can run any split, with the first reason."""
+    if not kept:
+        raise RooflmError(f"nothing of this search can run: {next((r for r in reasons if r), 'no split is left')}")
 
 
 def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:

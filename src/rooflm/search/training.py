@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import TRAIN, named
-from rooflm.catalogue.engines import usual_engine
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import find_model
+from rooflm.scenario.build_training import assumed_trainer
 from rooflm.scenario.checks import whole
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
@@ -60,7 +61,7 @@ def layer_splits(
     of keys, as Megatron-LM and torchtitan ask for; tp x cp the GPUs, 2 cp the sequence (each rank of a context group
     has two chunks of it), ep the experts and what is left of the GPUs, the micro-batch the batch.
 
-    >>> from rooflm.catalogue.models import load_model
+    >>> from rooflm.checkpoints.load import load_model
     >>> list(layer_splits(load_model("llama-7b"), 2, 2, 2048, {"cp": 1}))
     [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (2, 1, 1, 2)]
     """
@@ -78,7 +79,7 @@ def stage_splits(model: Model, gpus: int, schedule: str, given: Mapping[str, Any
     virtual stages of as many layers each, where embedding and loss may count as a layer (as in Llama 3 405B, whose 126
     layers fill 128 places: arXiv 2407.21783, section 3.3.2); the others have one.
 
-    >>> from rooflm.catalogue.models import load_model
+    >>> from rooflm.checkpoints.load import load_model
     >>> stage_splits(load_model("llama-7b"), 4, "interleaved", {})[:4]
     [(2, 2), (2, 4), (2, 8), (2, 16)]
     """
@@ -192,7 +193,12 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        assumed.append(f"engine {'ideal' if more.get('efficiency') == 'ideal' else usual_engine('training')}")
+        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16",
+                 "sets": sets}  # fmt: skip
+        own = own_row("engine", str(next(iter(listed(gpu)))))
+        usual = own or assumed_trainer(find_model(model), split)
+        more["engine"] = "ideal" if more.get("efficiency") == "ideal" else usual
+        assumed.append(f"engine {more['engine']}")
     batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)

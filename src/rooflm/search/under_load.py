@@ -25,9 +25,21 @@ from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search.limits import Limit
 from rooflm.search.search import Candidate, Goal, Grid, SearchResult, SearchTask, search
-from rooflm.search.splits import GOALS, SHOWN, SINGLE, TWIN_OUTPUTS, degrees, goal_of, limits_of, listed, totals
+from rooflm.search.splits import (
+    GOALS,
+    SHOWN,
+    SINGLE,
+    TWIN_OUTPUTS,
+    degrees,
+    goal_of,
+    limits_of,
+    listed,
+    refuse_none,
+    runnable,
+    totals,
+)
 from rooflm.serving import metrics, workload
-from rooflm.serving.deploy import Served, agrees, attention_dp, make_pool, serve, server_for
+from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool
@@ -48,8 +60,6 @@ EACH, FEWEST, MOST = 40, 400, 20_000
 least and at most in all."""
 PER_GPU = 256
 """Clients a GPU up to which loads are tried (at least 1024 in all)."""
-SPREAD = (0.8, 1.2)
-"""Lengths as shares of prompt and output: users' differ (of equal ones, the clients of a closed loop stay in step)."""
 STABLE = Limit("load_share", 1.0, "load", "share")
 """What every open loop must meet: its rate is at most what the deployment can serve."""
 LOADS = ("concurrency", "rate")
@@ -202,13 +212,17 @@ def grids_of(
 ) -> Iterator[Grid]:  # fmt: skip
     """A grid for each split and each combination of names: over replicas, token budgets and loads."""
     shares = attention_dp(model)
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for tp, pp, dp, ep in splits:
-        groups.setdefault((tp, pp, ep, dp) if shares else (tp, pp, ep), []).append(dp)
+    reasons: list[str] = []
+    any_runs = False
     for places in itertools.product(*(range(len(a.values)) for a in free)):
         names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
         arguments = nest(fixed | names)
-        request = build_inference(batch=1, **{k: v for k, v in arguments.items() if v is not None})
+        request = build_inference(batch=1, alone=False, **{k: v for k, v in arguments.items() if v is not None})
+        kept, why = runnable(request.scenario, splits)
+        reasons, any_runs = [*reasons, why], any_runs or bool(kept)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for tp, pp, dp, ep in kept:
+            groups.setdefault((tp, pp, ep, dp) if shares else (tp, pp, ep), []).append(dp)
         server = server_for(request.scenario)
         if server.scheduler == "static":
             raise RooflmError(f"engine {request.scenario.engine.name} runs static batches: leave the load out")
@@ -220,6 +234,7 @@ def grids_of(
             inner = () if shares else (Axis("dp", tuple(sorted(set(replicas)))),)
             given = {k: v for k, v in (fixed | names | split_degrees).items() if v is not None}
             yield Grid((*inner, passes, load), given, ("gpu", "engine", "quant", *names, "tp", "pp", "ep", "dp"))
+    refuse_none(any_runs, reasons)
 
 
 @named
@@ -311,7 +326,7 @@ def search_serve(
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
-    assumed = (*build_inference(batch=1, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
+    assumed = (*build_inference(batch=1, alone=False, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
     answer = search(task, on, assumed=assumed)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
@@ -353,7 +368,7 @@ def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], ki
     text = ",".join(f"{m.name}={m.seconds!r}s" for m in limits)
     given: dict[str, Any] = {"rate": float(load)}
     if kind == "concurrency":
-        given = {"concurrency": int(load), "requests": int(amount(load))}
+        given = {"concurrency": int(load), "requests": int(amount(load)), "warmup": int(load)}
     return serve(**nest(chosen), **given, options=options, spread=spread, slo=text)
 
 

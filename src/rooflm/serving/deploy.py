@@ -17,7 +17,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
-from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan
+from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan, whose_constants
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -28,6 +28,7 @@ from rooflm.serving.steady import Steady, steady
 from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+from rooflm.shown.blocks import Block
 
 if TYPE_CHECKING:
     import pandas
@@ -35,6 +36,25 @@ if TYPE_CHECKING:
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit")  # fmt: skip
 """Arguments of `serve` that describe the load."""
+
+
+SPREAD = (0.8, 1.2)
+"""Lengths as shares of prompt and output where nothing is said: users' differ (of equal ones, the clients of a closed
+loop stay in step). `search` takes the same."""
+
+
+def usual_load(given: Dict[str, Any]) -> dict[str, Any]:
+    """What is assumed of a load where nothing is said: lengths that differ, and of a closed loop the first wave, whose
+    prompts come all at once as no later ones do, as warm-up. One client has neither.
+
+    >>> usual_load({"concurrency": 50}), usual_load({"concurrency": 1}), usual_load({"rate": 2.0})
+    ({'spread': (0.8, 1.2), 'warmup': 50}, {'warmup': 0}, {'spread': (0.8, 1.2), 'warmup': 0})
+    """
+    closed = given.get("rate") is None and given.get("trace") is None
+    clients = int(given.get("concurrency") or 16) if closed else 0
+    many = clients > 1 and int(given.get("requests") or 10 * clients) >= 2 * clients
+    spread = {"spread": SPREAD} if given.get("trace") is None and clients != 1 else {}
+    return {k: v for k, v in {**spread, "warmup": clients if many else 0}.items() if given.get(k) is None}
 
 
 USUAL = {"budget": 8192, "max_sequences": 1024}
@@ -119,6 +139,7 @@ class Served(Answer):
     definitions: str
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
+    warmup: int = 0
 
     def lines(self) -> list[str]:
         """What runs on what; the load; times; rates and memory."""
@@ -132,6 +153,12 @@ class Served(Answer):
             f"KV memory {shown(100 * v['kv_occupancy'])} %",
         ]
 
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole run, what can be served first."""
+        from rooflm.serving import said
+
+        return said.blocks(self, self.values())
+
     def to_dict(self) -> dict[str, Any]:
         """The numbers of --json in plain Python values."""
         told: dict[str, Any] = plain(self.values())
@@ -144,7 +171,7 @@ class Served(Answer):
     @cached_property
     def summary(self) -> metrics.Summary:
         """All numbers; times in s. Its names are attributes of this object too (`ttft_s`, `busy`, ...)."""
-        return metrics.summarise(self.run, self.limits, self.definitions)
+        return metrics.summarise(self.run, self.limits, self.definitions, self.warmup)
 
     @cached_property
     def table(self) -> metrics.RequestTable:
@@ -159,7 +186,7 @@ class Served(Answer):
     @cached_property
     def steady(self) -> Steady | None:
         """The steady-state estimate (of one of several equal replicas); None for disaggregated pools."""
-        return steady_of(self.run.requests, self.run.pools)
+        return steady_of(self.run.requests, self.run.pools, self.warmup)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -189,8 +216,9 @@ def agrees(served: Served, within: float = 0.25) -> bool:
     return all(abs(a - b) <= within * b for a, b in pairs if math.isfinite(b))
 
 
-def steady_of(requests: Requests, pools: tuple[Pool, ...]) -> Steady | None:
-    """The steady state of a deployment of equal replicas, each with its share of the load."""
+def steady_of(requests: Requests, pools: tuple[Pool, ...], warmup: int = 0) -> Steady | None:
+    """The steady state of a deployment of equal replicas, each with its share of the load. warmup: first requests that
+    do not count, so that a closed loop's first wave has no part in the mean."""
     if len(pools) != 1:
         return None
     n = pools[0].replicas
@@ -198,7 +226,7 @@ def steady_of(requests: Requests, pools: tuple[Pool, ...]) -> Steady | None:
         share = replace(requests, concurrency=max(round(requests.concurrency / n), 1))
         keep = max(requests.count // n, share.concurrency)
         share = replace(share, prompt=share.prompt[:keep], output=share.output[:keep])
-        return steady(share, pools[0])
+        return steady(share, pools[0], waves=warmup < requests.concurrency)
     rate = requests.rate
     return steady(requests, pools[0], rate / n) if math.isfinite(rate) else None
 
@@ -299,14 +327,14 @@ def deploy(
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    return Deployment(pools, router, network, (*request.assumed, *assumed), request.warnings)
+    return Deployment(pools, router, network, (*whose_constants(s, request.assumed), *assumed), request.warnings)
 
 
 def serve(
     model: str | Model, *, replicas: int = 1, router: str = "round-robin", prefill_replicas: int = 0,
     prefill_gpu: str | None = None, transfer_bandwidth: float | None = None, prompt: int = 512, output: int = 128,
     slo: str = "", definitions: str = "vllm", horizon: float = math.inf, progress: Progress | None = None,
-    options: Dict[str, Any] | None = None, **arguments: Any,
+    options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
@@ -315,7 +343,7 @@ def serve(
     requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
     Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
     separate prefill and decode pools (prefill_gpu: another card for the first). options: fields of `Server`.
-    slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput; horizon: stop after that many simulated s.
+    warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput; horizon: stop after that many simulated s.
 
     Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
 
@@ -333,4 +361,5 @@ def serve(
     d = deploy(request, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
-    return Served(run, limits, definitions, d.assumed, d.warnings)
+    told = [f"the first {warmup} requests are warm-up"] * (warmup > 0)
+    return Served(run, limits, definitions, (*d.assumed, *told), d.warnings, warmup)

@@ -151,9 +151,11 @@ class Summary:
         return float(self.values[f"{limit.measure}_s"]["mean" if not limit.percentile else f"p{limit.percentile}"])
 
 
-def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm") -> Summary:
+def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm", warmup: int = 0) -> Summary:
     """Everything about a run, as `--json` prints it.
 
+    warmup: the first requests, which times and shares of good requests leave out (rates, memory, cost and the time
+    between tokens are of the whole run).
     goodput_per_s: finished requests a second that meet every limit by themselves. busy: share of the time with a pass
     running, mean over replicas; queue, running: means over time; kv_occupancy: mean and peak share of the KV memory.
     energy and cost: GPUs of all replicas for the whole duration; energy from the passes' FLOPs and bytes.
@@ -165,6 +167,8 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm")
     for limit in limits:
         column = t.tpot if limit.measure == "itl" else getattr(t, limit.measure)
         good &= ~(column > limit.seconds)
+    counted = np.arange(len(done)) >= warmup
+    late = done & counted
     gpus = sum(p.gpus * p.replicas for p in run.pools)
     device = run.pools[0].table.components.scenario.cluster.device
     finished = int(done.sum())
@@ -178,12 +182,13 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm")
     steps = sum(r.decoding.steps for r in run.replicas)
     values: dict[str, Any] = {
         "requests": len(t.arrival), **count, "duration_s": run.duration, "interrupted": run.interrupted,
-        "ttft_s": spread(t.ttft[done]), "tpot_s": spread(t.tpot[done]), "itl_s": gap_spread(run.records.gaps),
-        "latency_s": spread(t.latency[done]), "definitions": definitions,
+        "ttft_s": spread(t.ttft[late]), "tpot_s": spread(t.tpot[late]), "itl_s": gap_spread(run.records.gaps),
+        "latency_s": spread(t.latency[late]), "definitions": definitions,
         "requests_per_s": finished / seconds, "output_tokens_per_s": tokens / seconds,
         "output_tokens_per_s_per_gpu": tokens / seconds / gpus,
         "prompt_tokens_per_s": float(t.prompt[done].sum()) / seconds,
-        "goodput_per_s": float(good.sum()) / seconds, "good_share": float(good.sum()) / max(len(t.arrival), 1),
+        "goodput_per_s": float(good.sum()) / seconds, "warmup": warmup,
+        "good_share": float((good & counted).sum()) / max(int(counted.sum()), 1),
         "busy": active, "kv_occupancy": kv, "kv_peak": max(r.kv.peak / r.kv.capacity for r in run.replicas),
         "kv_capacity_tokens": sum(r.kv.capacity for r in run.replicas),
         "queue": sum(r.meter.queue_time for r in run.replicas) / seconds,

@@ -64,6 +64,7 @@ class Replica:
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.ranks, server.max_sequences * table.ranks
+        self.chunk = server.budget
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, lambda request: records.prefix(request, server.cache_block))

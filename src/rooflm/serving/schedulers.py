@@ -69,13 +69,17 @@ class PriorityQueue:
 
 
 class Instance(Protocol):
-    """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number."""
+    """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number.
+
+    budget: new tokens of a pass over all attention ranks; chunk: of one prompt, which is on one rank.
+    """
 
     server: Server
     kv: Kv
     decoding: Decoding
     growth: float
     budget: int
+    chunk: int
     most: int
     hold: int
     waiting: Queue | PriorityQueue
@@ -119,7 +123,7 @@ class Continuous:
         for entry in r.prefilling:
             if budget <= 0:
                 break
-            new = min(entry[2], budget)
+            new = min(entry[2], budget, r.chunk)
             chunks.append((entry, new))
             budget -= new
         waiting = r.waiting
@@ -130,7 +134,7 @@ class Continuous:
             waiting.take()
             admitted = r.admit(request)
             if admitted is not None:
-                new = min(admitted[2], budget)
+                new = min(admitted[2], budget, r.chunk)
                 chunks.append((admitted, new))
                 budget -= new
         return chunks, self.mixes
@@ -180,13 +184,13 @@ class InFlight(Continuous):
         while waiting and len(r.decoding.heap) + len(r.prefilling) < r.most:
             request = waiting.first()
             whole = r.length(request)
-            full = (budget <= 0 and chunks) or (whole > budget and (chunks or r.decoding.heap) and whole <= r.budget)
+            full = (budget <= 0 and chunks) or (whole > budget and (chunks or r.decoding.heap) and whole <= r.chunk)
             if full or not self.room(r, request):
                 break
             waiting.take()
             entry = r.admit(request)
             if entry is not None:
-                new = min(entry[2], max(budget, 1) if not chunks else budget)
+                new = min(entry[2], max(budget, 1) if not chunks else budget, r.chunk)
                 chunks.append((entry, new))
                 budget -= new
         return chunks, True
@@ -236,7 +240,7 @@ class Static(Continuous):
         for entry in r.prefilling:
             if budget <= 0:
                 break
-            new = min(entry[2], budget)
+            new = min(entry[2], budget, r.chunk)
             chunks.append((entry, new))
             budget -= new
         return chunks, False

@@ -81,14 +81,15 @@ def most_running(pool: Pool, load: Load) -> Array:
     return np.maximum(np.minimum(fit, pool.server.max_sequences * pool.table.ranks), 1.0)
 
 
-def steady(requests: Requests, pool: Pool, rate: float | None = None) -> Steady:
-    """The steady state of one replica that gets all of `requests` (or `rate` a second of them)."""
+def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: bool = True) -> Steady:
+    """The steady state of one replica that gets all of `requests` (or `rate` a second of them). waves: the first wave of
+    a closed loop counts in the means."""
     clients = requests.concurrency
     x = rate if rate is not None else (0.0 if clients else requests.rate)
     load = Load(
         float(np.mean(requests.prompt)), float(np.mean(requests.output)), float(clients),
-        x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0), pool.server.budget,
-        pool.capacity.tokens,
+        x if np.isfinite(x) else 1e9, min(clients / max(requests.count, 1), 1.0) * waves,
+        pool.server.budget, pool.capacity.tokens,
     )  # fmt: skip
     found = states(pool, load)
     ttft, tpot, latency, x, running = (

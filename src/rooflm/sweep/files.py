@@ -111,5 +111,10 @@ def write_grid(path: str, grid: Any) -> None:
         write_whole(target, lambda name: grid.dataset().to_netcdf(name, engine="h5netcdf"))
 
 
+def write_text(target: Path, text: str) -> None:
+    """A text to a file, whole or not at all."""
+    write_whole(target, lambda name: _text(name, text))
+
+
 def _text(name: str, text: str) -> None:
     Path(name).write_text(text, encoding="utf-8")

@@ -94,7 +94,8 @@ def sensitivity(estimate: Result, outputs: Sequence[str] | None = None) -> dict[
 
     >>> import rooflm
     >>> found = sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb", efficiency="ideal"))
-    >>> round(found["tpot_s"]["memory bandwidth"], 2), round(found["ttft_s"]["compute"], 2)
+    >>> tpot, ttft = found["tpot_s"], found["ttft_s"]
+    >>> round(tpot["memory bandwidth"], 2), round(ttft["compute"], 2)
     (-0.99, -0.94)
     """
     if estimate.scenario.axes:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
+from rooflm.estimate.training_bounds import CAUSES
 from rooflm.scenario import paths
 from rooflm.sweep.workers import spread
 from rooflm.technology import tco
 from rooflm.technology.build import Built, build
 from rooflm.technology.description import Technology, Wire
 from rooflm.technology.load import load_dram, load_node, load_technology, load_wire
-from rooflm.technology.tasks import CAUSES, DIES, Outcome, Task, legal_splits, make_task, on_cluster, run
+from rooflm.technology.tasks import DIES, Outcome, Task, legal_splits, make_task, on_cluster, run
 from rooflm.units import Num
 
 __all__ = [

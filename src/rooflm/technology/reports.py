@@ -13,7 +13,7 @@ from rooflm.catalogue.model import MLP, Attention
 from rooflm.errors import RooflmError
 from rooflm.graph.ops import Op, bmm, gemm
 from rooflm.kernels.rates import rates
-from rooflm.kernels.roofline import BOUNDS, level_times
+from rooflm.kernels.roofline import BOUNDS, time_ops
 from rooflm.scenario.build_inference import build_inference
 from rooflm.technology.build import build
 from rooflm.technology.description import Shares, Technology
@@ -86,27 +86,23 @@ def layer_products(model: Any, prompt: int, batch: int) -> list[Op]:
 def gemm_bounds(
     model: str, gpus: Sequence[str], prompt: int = 200, batch: int = 1, efficiency: str = "ideal"
 ) -> Columns:
-    """Every product of a prefill layer on several GPUs: time, what bounds it, its FLOP/B against the machine's."""
+    """Every product of a prefill layer on several GPUs: time, what bounds it, its FLOP/B against the machine's.
+
+    efficiency: ideal, factors, or calibrated, which takes the kernels of the usual engine as measured.
+    """
     rows: dict[str, list[Any]] = {
         k: [] for k in ("gpu", "product", "m", "n", "k", "time_s", "bound", "flop_per_byte", "balance")
     }
     for gpu in gpus:
         s = build_inference(
-            model=model,
-            gpu=gpu,
-            batch=batch,
-            prompt=prompt,
-            output=1,
-            efficiency=efficiency,
-            engine="ideal",
-            quant="bf16",
-        ).scenario
+            model=model, gpu=gpu, batch=batch, prompt=prompt, output=1, efficiency=efficiency, quant="bf16",
+            engine=None if efficiency == "calibrated" else "ideal",
+        ).scenario  # fmt: skip
         ops, r = layer_products(s.model.scaled(), prompt, batch), rates(s)
-        levels = level_times(ops, (), r)
-        for i, op in enumerate(ops):
+        for op, timed in zip(ops, time_ops(ops, s), strict=True):
             sizes = [float(x) for x in op.shape[:3]]
-            slowest, bound = float(np.max(levels[:, i])), BOUNDS[int(np.argmax(levels[:, i]))]
-            values = (gpu, op.name, *sizes, slowest, bound, float(op.flops / op.bytes), float(r.peak["half"] / r.dram))
+            values = (gpu, op.name, *sizes, float(timed.time), BOUNDS[int(timed.bound)], float(op.flops / op.bytes),
+                      float(r.peak["half"] / r.dram))  # fmt: skip
             for key, value in zip(rows, values, strict=True):
                 rows[key].append(value)
     return {k: np.array(v) for k, v in rows.items()}

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from rooflm.catalogue.hardware import Cluster
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import bound_shares, infer_scenario
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training import train_scenario
+from rooflm.estimate.training_bounds import CAUSES, training_causes
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.roofline import BOUNDS
@@ -27,8 +28,6 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device
 from rooflm.units import Num
 
-CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
-"""What takes the time: rates of the device, communication that shows, idle and uneven pipeline stages, the rest."""
 METRICS = {"train": ("step_time",), "infer": ("latency", "ttft", "tpot")}
 DIES = ("v100", "a100", "h100", "b200")
 """Dies that a study may start from (`technology_rows.load_technology` takes a user's .toml as well)."""
@@ -108,6 +107,8 @@ def make_task(
     build_request: Callable[..., Request] = build_training if phase == "train" else build_inference
     gpus = int(given.pop("gpus", 1) or 1)
     free = search and not any(given.get(k) for k in ("tp", "pp", "dp", "cp", "ep"))
+    if free and phase == "train" and given.get("sp") is None:
+        given["sp"] = True  # as `train` has it of its own for every tp above 1; alone, it changes nothing
     scenario = build_request(model=model, **given, **({} if free else {"gpus": gpus})).scenario
     chosen = metric or METRICS[phase][0]
     if chosen not in METRICS[phase]:
@@ -171,23 +172,6 @@ def by_tier(sent: Dict[str, Num], nodes: Sequence[Op | Comm], cluster: Cluster) 
         near = np.mean(share, axis=0) if np.ndim(share) > np.ndim(sent[name]) and np.ndim(share) else share
         inside, beyond = inside + near * sent[name], beyond + (1.0 - near) * sent[name]
     return inside, beyond
-
-
-def training_causes(e: TrainingEstimate) -> dict[str, Num]:
-    """Seconds of a step by cause; they sum to the step."""
-    m = e.scenario.mapping
-    causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
-    passes = [(group, e.micro_batches / m.pp) for group in e.timed.passes.values()]
-    for group, times in (*passes, (e.timed.update, 1.0)):
-        for t in group:
-            if isinstance(t.node, Op):
-                for index, name in enumerate(BOUNDS[:4]):
-                    causes[name] = causes[name] + times * np.where(t.bound == index, t.total, 0.0)
-    p = e.parts
-    causes["network"] = sum(v for k, v in p.items() if k.endswith("_comm"))
-    causes["schedule"] = p["bubble"] + p["imbalance"]
-    causes["other"] = p["host"] + p["overlap_tax"] + p["offload"]
-    return causes
 
 
 def on_cluster(task: Task, cluster: Cluster) -> tuple[Outcome, dict[str, float]]:

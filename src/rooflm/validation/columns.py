@@ -44,6 +44,10 @@ ABOUT = _many("text", (ROW,), "", {
     "metric": "what was measured: one of the metrics below",
     "value": "the measured value",
     "unit": "its unit (s, ms, us; tokens/s; B, MB, GB, MiB, GiB; TFLOP/s; h; %); blank: the metric's own",
+    "p10": "10th percentile of the samples behind `value`, in its unit",
+    "p90": "their 90th percentile",
+    "p99": "their 99th percentile",
+    "samples": "how many there were",
 })  # fmt: skip
 MACHINE = _many("text", EVERY, "", {
     "model": "name, alias, Hugging Face id or file of the model",
@@ -143,6 +147,8 @@ COLUMNS: dict[str, Column] = {
 """Every column by its name."""
 SETTING = "set:"
 """What begins the name of a column that is a path of `--set`."""
+RUN = "run:"
+"""What begins the name of a column that says how a row was measured: predictions do not read it."""
 SERVER_OPTIONS = frozenset(c.name for c in SERVER)
 MODEL_SIZES = tuple(c.name for c in SIZES)
 CARD_SIZES = tuple(c.name for c in CARD)

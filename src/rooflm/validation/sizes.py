@@ -9,7 +9,7 @@ from typing import Any
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 
 NEEDED = ("layers", "hidden", "heads", "ffn")

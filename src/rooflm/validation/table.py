@@ -28,6 +28,7 @@ from rooflm.validation.columns import (
     INFER,
     METRIC_NAMES,
     MODEL_SIZES,
+    RUN,
     SERVE,
     SETTING,
     TRAIN,
@@ -113,7 +114,7 @@ def check_header(header: list[str], label: str) -> None:
             "(see `rooflm validate --columns`)"
         )
     for name in dict.fromkeys(header):
-        if name and name not in COLUMNS and not name.startswith(SETTING):
+        if name and name not in COLUMNS and not name.startswith((SETTING, RUN)):
             near = near_matches(name, COLUMNS)
             print(f"rooflm: {label}: column {name!r} is not read" + (f": did you mean {near[0]!r}?" if near else ""),
                   file=sys.stderr)  # fmt: skip

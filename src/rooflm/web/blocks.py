@@ -94,12 +94,13 @@ class Notes:
 
 @dataclass(frozen=True)
 class Code:
-    """A command to copy."""
+    """A command to copy, and a sentence below it."""
 
     kind: ClassVar[str] = "code"
     folded: ClassVar[bool] = False
     title: str
     text: str
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.models import load_model
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 
 LARGEST = {"json": 2 * 2**20, "gguf": 48 * 2**20}
@@ -117,5 +117,5 @@ def _parsed(kind: str, title: str, data: bytes) -> tuple[Model, tuple[str, ...]]
         except RooflmError as error:
             raise RooflmError(str(error).replace(str(file), title)) from None
         notes = tuple(str(w.message).replace(str(file), title) for w in told)
-    stem = title.removesuffix(".json").removesuffix(".gguf")
-    return replace(model, name=stem if stem != "config" else "dropped model", source=title), notes
+    stem = re.sub(r"[^\w-]+", "-", title.removesuffix(".json").removesuffix(".gguf"), flags=re.ASCII)
+    return replace(model, name="dropped-model" if stem == "config" else stem, source=title), notes

@@ -12,7 +12,7 @@ from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import Argument, arguments
-from rooflm.scenario.written import READ, as_it_is, numbers
+from rooflm.scenario.written import READ, as_it_is
 from rooflm.web.dropped import dropped_model, is_dropped
 
 LONGEST = 6000
@@ -200,11 +200,6 @@ def names_of(kind: str, text: str) -> Any:
 
 def read(a: Argument, text: str) -> Any:
     """The text of an argument as its value."""
-    if a.kind in ("count", "number"):
-        value = numbers(text, a.name)
-        if isinstance(value, list) or (a.kind == "count" and value != int(value)):
-            raise RooflmError(f"{a.name} is {text!r}, but it must be one {'whole ' * (a.kind == 'count')}number")
-        return int(value) if a.kind == "count" else float(value)
     return READ.get(a.kind, as_it_is)(text, a.name)
 
 

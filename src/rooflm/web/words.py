@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflm.plots.palette import colours
-from rooflm.units import gib, text
+from rooflm.shown.palette import colours
+from rooflm.units import between, gib, said, text
 from rooflm.web.blocks import Bar, Fact, Part
 
 LEAST = 0.004
@@ -18,44 +18,22 @@ def seconds(value: Any) -> str:
     return text(float(value), "s")
 
 
-def count(value: Any) -> str:
-    """A number with thousands apart."""
-    number = float(value)
-    return f"{number:,.0f}" if number == int(number) or abs(number) >= 100 else f"{number:.3g}"
-
-
-def percent(value: Any) -> str:
-    """A share."""
-    return f"{100 * float(value):.3g} %"
-
-
 def dollars(value: Any) -> str:
-    """An amount of money: cents, thousands, millions."""
-    number = float(value)
-    for scale, word in ((1e9, " billion"), (1e6, " million")):
-        if number >= scale:
-            return f"{number / scale:.3g}{word} USD"
-    return f"{number:,.0f} USD" if number >= 100 else f"{number:.2f} USD"
+    """An amount of money."""
+    return said(value, "USD")
 
 
 def days(value: Any) -> str:
     """A number of days as people say it: minutes, hours, days or years."""
-    number = float(value)
-    for scale, least, word in ((365.25, 2.0, "years"), (1.0, 2.0, "days"), (1 / 24, 1.5, "hours")):
-        if number >= least * scale:
-            return f"{number / scale:.3g} {word}"
-    return f"{number * 1440:.3g} minutes"
+    return text(86400 * float(value), "s")
 
 
 def band(value: Any, found: Mapping[str, Any]) -> str:
     """An error band in words; where nothing was measured, that."""
     if not found["rows"]:
         return "nothing like it was measured: no error band"
-    low, high = (seconds(found[k]) for k in ("low", "high"))
-    number, unit = high.split(" ", 1)
-    if low.endswith(unit):
-        low = low.split(" ", 1)[0]
-    return f"between {low} and {number} {unit} in four of five like cases ({found['rows']} measured)"
+    ends = between(float(found["low"]), float(found["high"]), float(value))
+    return f"{ends} in four of five like cases ({found['rows']} measured)"
 
 
 def parts(amounts: Mapping[str, Any], write: Any, scale: float | None = None) -> list[Part]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import rooflm
 from rooflm.errors import RooflmError
-from rooflm.units import gib
+from rooflm.units import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Notes, Table
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import compared
 from rooflm.web.tabs import fits
-from rooflm.web.words import count, percent, seconds
+from rooflm.web.words import seconds
 
 SIDES = ("b", "c", "d")
 CHANGED = ("model", "gpu", "gpus", "quant", "engine", "batch")

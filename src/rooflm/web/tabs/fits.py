@@ -8,11 +8,11 @@ from typing import Any
 import rooflm
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
-from rooflm.units import gib
+from rooflm.units import count, gib
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Choice, Choices, Fact, Facts, Notes
 from rooflm.web.code import as_command, as_python
-from rooflm.web.words import count, memory_bar
+from rooflm.web.words import memory_bar
 
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "batch", "tp", "pp", "dp", "ep", "cached",
         "cluster", "efficiency")  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.units import count, percent
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Table
 from rooflm.web.code import as_command, as_python
@@ -17,7 +18,7 @@ from rooflm.web.fields import BY_KEY, value_of
 from rooflm.web.figures import heat
 from rooflm.web.memo import kept
 from rooflm.web.tabs import fits
-from rooflm.web.words import count, percent, seconds
+from rooflm.web.words import seconds
 
 KEYS = (*fits.KEYS, "map.x", "map.xs", "map.y", "map.ys", "map.value")
 SLIDERS = ()

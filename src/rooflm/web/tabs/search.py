@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 import rooflm
-from rooflm.search.serve_command import command_of
-from rooflm.units import gib
+from rooflm.search.serve_command import start_of
+from rooflm.units import count, gib
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Code, Fact, Facts, Notes, Table
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import front
 from rooflm.web.memo import kept
-from rooflm.web.words import count, dollars, seconds
+from rooflm.web.words import dollars, seconds
 
 KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
         "find.objective", "tp", "pp", "dp", "ep", "efficiency")  # fmt: skip
@@ -96,7 +96,12 @@ def table(found: Any, best: Any) -> Table:
     return Table("The best answers", head, rows)
 
 
+UNNAMED = "your/model"
+"""What a command calls a dropped model."""
+
+
 def start(found: Any, given: dict[str, Any]) -> list[Code]:
-    """The command that starts the engine so."""
-    text = command_of(given["model"], found, {"prompt": 512, "output": 128, **given}, given.get("spread"))
-    return [Code("To run it", text)] if text else []
+    """The command that starts the engine so, and what to do first."""
+    named = "" if isinstance(given["model"], str) else UNNAMED
+    begun = start_of(given["model"], found, {"prompt": 512, "output": 128, **given}, given.get("spread"), named)
+    return [Code("To run it", begun.text, begun.note)] if begun else []

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.units import count, percent
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Fact, Facts, Notes, Table
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import LOADS
 from rooflm.web.figures import served
 from rooflm.web.memo import kept
-from rooflm.web.words import band, count, dollars, percent, seconds
+from rooflm.web.words import band, dollars, seconds
 
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "tpot", "concurrency", "tp", "pp", "dp",
         "ep", "cluster", "efficiency")  # fmt: skip

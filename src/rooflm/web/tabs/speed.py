@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.units import count, percent
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Fact, Facts, Notes
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import roofline
 from rooflm.web.tabs.fits import KEYS
-from rooflm.web.words import banded, count, dollars, percent, seconds, time_bar
+from rooflm.web.words import banded, dollars, seconds, time_bar
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")

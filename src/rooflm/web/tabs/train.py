@@ -6,11 +6,11 @@ from typing import Any
 
 import rooflm
 from rooflm.errors import RooflmError
-from rooflm.units import gib
+from rooflm.units import count, gib, percent
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Choice, Choices, Fact, Facts, Notes
 from rooflm.web.code import as_command, as_python
-from rooflm.web.words import banded, count, days, dollars, memory_bar, percent, time_bar
+from rooflm.web.words import banded, days, dollars, memory_bar, time_bar
 
 KEYS = ("model", "gpu", "train.gpus", "train.batch", "train.seq", "train.tokens", "train.micro_batch",
         "train.recompute", "train.zero", "train.lora_rank", "train.base_bits", "train.dtype", "train.optimizer",

@@ -1,0 +1,127 @@
+"""What an engine can run at all: schemes, splits and features, as its documentation has them.
+
+A scheme's own name says too little (a hub checkpoint's is spelled by its widths), so engines list kinds of schemes:
+words of KINDS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooflm.catalogue.fields import flag, number, word
+from rooflm.catalogue.quant import FILES, PRESETS, Quant
+
+KINDS = (
+    "half", "fp8", "fp8-block", "mxfp8", "fp8-weights", "int8", "int8-weights", "int4", "w4a8", "w4a4", "mxfp4",
+    "nvfp4", "int3", "gguf", "fraction",
+)  # fmt: skip
+"""Kinds of schemes: 16 or 32 bits; 8-bit floats with one scale a tensor or row, by blocks of 128, by 32 values; 8-bit
+weights alone; 8-bit integers; the same of weights alone; 4-bit groups; these with 8-bit and with 4-bit activations;
+4-bit floats by 32 and by 16 values; 2 or 3 bits in groups; llama.cpp's own types; a number of bits between two."""
+SPREADS = ("any", "all", "none")
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What it can run, and how it splits what it was not told to split."""
+
+    schemes: str = word("", f"kinds of schemes that it runs, with commas: {', '.join(KINDS)} (none: all)")
+    caches: str = word("", "widths in bits of a cached value that it keeps, with commas (none: any)")
+    tensor_groups: bool = flag(True, "it splits a layer over several devices")
+    stage_groups: bool = flag(True, "it runs pipeline stages")
+    context_groups: bool = flag(True, "it splits a sequence over several devices")
+    mixed_groups: bool = flag(True, "tensor groups and pipeline stages go together")
+    expert_groups: str = word(
+        "any", "over how many ranks experts go: any divisor of a group, all of tp x dp or none, or never", SPREADS
+    )
+    ranks_are_groups: bool = flag(True, "ranks that share experts with others may be tensor groups")
+    layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
+    adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
+    several: bool = flag(True, "one instance spans several devices")
+    instead: int = number(
+        0,
+        "its place among the engines that are assumed where the usual one does not run a scheme (0: none)",
+        whole=True,
+    )
+    for_adapters: int = number(
+        0,
+        "its place among the engines that are assumed where adapters are trained and nothing is split (0: none)",
+        whole=True,
+    )
+
+    def runs(self, quant: Quant) -> bool:
+        """Whether it runs a scheme; one whose widths are a list of values counts as run.
+
+        >>> Abilities(schemes="half, gguf").runs(PRESETS["q4_k_m"]), Abilities(schemes="half").runs(PRESETS["nvfp4"])
+        (True, False)
+        """
+        return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
+
+    def nearest(self, quant: Quant) -> list[str]:
+        """The presets that it runs whose values are about as wide as a scheme's, the nearest first.
+
+        >>> Abilities(schemes="half, fp8, int4").nearest(PRESETS["q4_k_m"])
+        ['awq', 'gptq']
+        """
+        known = [p for p in PRESETS.values() if self.runs(p) and not p.wide]
+        other = 0.05  # bytes that another width of activations counts for
+
+        def apart(p: Quant) -> float:
+            return abs(float(p.weight_bytes - quant.weight_bytes)) + other * (p.act_bits != quant.act_bits)
+
+        near = sorted(known, key=apart)
+        return [p.name for p in near[:2]]
+
+
+def listed(text: str) -> list[str]:
+    """The words of a text with commas.
+
+    >>> listed("half, fp8")
+    ['half', 'fp8']
+    """
+    return [piece.strip() for piece in text.split(",") if piece.strip()]
+
+
+def kinds_of(q: Quant) -> frozenset[str]:
+    """The kinds that a scheme may be: one where its name or values say so, several of mere widths ("w4a16").
+
+    >>> sorted(kinds_of(PRESETS["nvfp4"])), sorted(kinds_of(PRESETS["q4_k_m"]))
+    (['nvfp4'], ['gguf'])
+    """
+    widths = (q.weight_bits, q.act_bits)
+    if not all(isinstance(w, int | float) for w in widths):
+        return frozenset(KINDS)
+    weight, act = (float(w) for w in widths)
+    if weight >= 16:
+        return frozenset({"half"})
+    if FILES.fullmatch(q.name.partition("kv")[0].rstrip("-")):
+        return frozenset({"gguf"})
+    if not weight.is_integer():
+        return frozenset({"fraction", "gguf"})
+    if q.kind == "float":
+        return frozenset({_float(weight, act, q)})
+    width = 8 if weight >= 8 else 4 if weight >= 4 else 3
+    narrow, also = _WIDTHS[width, 16 if act >= 16 else 4 if act <= 4 else 8]
+    return frozenset({narrow} if q.kind == "int" else {narrow, *also})
+
+
+_WIDTHS: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {
+    (8, 16): ("int8-weights", ("fp8-weights", "gguf")),
+    (8, 8): ("int8", ("fp8", "fp8-block", "mxfp8")),
+    (8, 4): ("int8", ()),
+    (4, 16): ("int4", ("mxfp4", "gguf")),
+    (4, 8): ("w4a8", ("mxfp4",)),
+    (4, 4): ("w4a4", ("nvfp4",)),
+    (3, 16): ("int3", ("gguf",)),
+    (3, 8): ("int3", ()),
+    (3, 4): ("int3", ()),
+}
+"""Widths of weights and activations -> the kind of integers, and what widths alone may also be."""
+
+
+def _float(weight: float, act: float, q: Quant) -> str:
+    """The kind of a scheme of narrow floats."""
+    by_32 = float(q.scale_bits) == 8 / 32
+    if weight < 8:
+        return "mxfp4" if by_32 else "nvfp4"
+    return "fp8-weights" if act > 8 else "fp8-block" if q.block else "mxfp8" if by_32 else "fp8"

@@ -1,0 +1,142 @@
+"""What a command says and where: answers on standard output, as wide as the terminal; warnings and progress on standard
+error; every encoding survives."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rooflm.estimate.results import plain
+from rooflm.shown.blocks import Block
+from rooflm.shown.terminal import lines
+
+SPELLED = {"µ": "u", "²": "2", "×": "x", "–": "-", "—": "-", "…": "...", "→": "->", "≤": "<=", "≥": ">=", "±": "+-",
+           "•": "*", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "─": "-", "│": "|"}  # fmt: skip
+"""How characters are written that an encoding does not have; all others become a question mark."""
+SLOW = 2.0
+"""Seconds after which work in progress is told."""
+EVERY = 5.0
+"""Seconds between two lines of progress where standard error is no terminal."""
+
+
+class Voice:
+    """How much is said, for the command that runs. quiet: neither warnings nor progress nor assumptions; verbose: also
+    what stands behind the figures."""
+
+    quiet = False
+    verbose = False
+
+
+def spelled(error: UnicodeError) -> tuple[str, int]:
+    """The handler of characters that an encoding does not have."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(SPELLED.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("spelled", spelled)
+
+
+def open_ended() -> None:
+    """Let standard output and error take any character, whatever their encoding (cp936, cp932, ascii)."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="spelled")
+
+
+def width() -> int:
+    """Columns of the terminal, or of COLUMNS; 80 where neither is known."""
+    return max(shutil.get_terminal_size().columns, 40)
+
+
+def coloured() -> bool:
+    """Whether standard output is a terminal that shows colours and wants them (NO_COLOR)."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    from rich.console import detect_legacy_windows
+
+    return not detect_legacy_windows()
+
+
+def show(blocks: Iterable[Block]) -> None:
+    """Print an answer."""
+    print("\n".join(lines(blocks, width(), coloured())))
+
+
+def dumps(values: dict[str, Any]) -> str:
+    """One JSON object in SI units."""
+    return json.dumps(plain(values), indent=1)
+
+
+def tell(message: str) -> None:
+    """A line on standard error, unless quiet."""
+    if not Voice.quiet:
+        print(f"rooflm: {message}", file=sys.stderr, flush=True)
+
+
+def warn(messages: Iterable[Any]) -> None:
+    """A warning each on standard error."""
+    for message in messages:
+        tell(f"warning: {message}")
+
+
+@contextmanager
+def working(what: str, total: int = 0) -> Iterator[Callable[..., None]]:
+    """Progress of work that takes over two seconds: a bar or a clock on a terminal, elsewhere a line now and then.
+
+    Gives the function that is told how much more is done, or `said=...`, what to say of it. total: of what; 0: unknown.
+    """
+    state = {"done": 0, "said": ""}
+
+    def told(more: int = 0, said: str = "") -> None:
+        state["done"] += more  # type: ignore[operator]
+        state["said"] = said or state["said"]
+
+    stop = threading.Event()
+    teller = threading.Thread(target=_telling, args=(what, total, state, stop), daemon=True)
+    if not Voice.quiet:
+        teller.start()
+    try:
+        yield told
+    finally:
+        stop.set()
+        if teller.is_alive():
+            teller.join()
+
+
+def _telling(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:
+    """Tell of work until it is done."""
+    start = time.monotonic()
+    if stop.wait(SLOW):
+        return
+    if sys.stderr.isatty():
+        _drawing(what, total, state, stop)
+        return
+    while True:
+        clock = f"{time.monotonic() - start:.0f} s"
+        done = f"{state['done']:,} of {total:,}" if total else f"{state['done']:,}, {clock}" if state["done"] else clock
+        tell(f"{what}: {state['said'] or done}")
+        if stop.wait(EVERY):
+            return
+
+
+def _drawing(what: str, total: int, state: dict[str, Any], stop: threading.Event) -> None:
+    """A bar on a terminal (a clock where nobody knows how much there is)."""
+    from rich import progress as p
+    from rich.console import Console
+
+    counted = (p.BarColumn(), p.MofNCompleteColumn(), p.TimeRemainingColumn()) if total else (p.TimeElapsedColumn(),)
+    columns = (p.TextColumn("{task.description}"), *counted, p.TextColumn("{task.fields[said]}"))
+    with p.Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total or None, said="")
+        while not stop.wait(0.2):
+            counted_ = f"{state['done']:,}" if state["done"] and not total else ""
+            progress.update(task, completed=state["done"], said=state["said"] or counted_)

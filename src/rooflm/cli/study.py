@@ -1,0 +1,165 @@
+"""`rooflm study`: published works beside our predictions, as tables, pictures, JSON and pages."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rooflm.cli.render import WIDTH, columns, count, dumps, seconds
+from rooflm.errors import RooflmError
+from rooflm.units import gib, text
+
+if TYPE_CHECKING:
+    from rooflm.works.study import Column, Study, Table
+
+MOST_ROWS = 40
+"""Rows of a table that are shown; files hold them all."""
+
+
+def study(
+    name: Annotated[str, typer.Argument(help="Name of a work, or all; without it, the list.")] = "",
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw png, svg or html.")] = None,
+    picture: Annotated[str | None, typer.Option(help="Which picture --plot draws (default: the first).")] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Write a page, tables and pictures there.")] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
+) -> None:
+    """Published works: their numbers beside ours, whether these took part in a fit, and the same on today's cards."""
+    from rooflm.works.study import WORKS
+    from rooflm.works.study import study as make
+
+    if not name:
+        listed = {"studies": WORKS} if json_ else None
+        print(dumps(listed) if listed else "\n".join([*columns(WORKS.items(), "ll", indent=0), "", MORE]))
+        return
+    if name != "all" and name not in WORKS:
+        make(name)  # refuses it
+    if plot and name == "all":
+        raise RooflmError("--plot draws one work's picture: name the work, or give --out DIR, which draws them all")
+    if picture and not plot:
+        raise RooflmError("--picture needs a file to draw it in: give --plot FILE")
+    check(plot, out)
+    found = [make(n) for n in (WORKS if name == "all" else (name,))]
+    if plot:
+        draw_one(found[0], picture, plot)
+    if out:
+        for each in found:
+            write(each, Path(out))
+    if json_:
+        print(dumps({s.name: s.to_dict() for s in found} if name == "all" else found[0].to_dict()))
+    else:
+        print("\n\n".join("\n".join(lines(s, MOST_ROWS)) for s in found))
+
+
+MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DIR writes all of it."
+
+
+def check(plot: str | None, out: str | None) -> None:
+    """Refuse what could not be written, before any work is done."""
+    if plot:
+        from rooflm.plots.picture import check_picture
+
+        check_picture(plot)
+    if out and Path(out).exists() and not Path(out).is_dir():
+        raise RooflmError(f"--out is {out!r}, but it must be a folder, and a file of that name is there")
+
+
+def draw_one(found: Study, picture: str | None, path: str) -> None:
+    """One of a study's pictures."""
+    name = picture or next(iter(found.pictures))
+    if name not in found.pictures:
+        raise RooflmError(f"--picture is {name!r}, but of {found.name} it must be {', '.join(found.pictures)}")
+    found.pictures[name]().save(path)
+
+
+def write(found: Study, folder: Path) -> None:
+    """NAME.md with every table and picture, and each table and picture as a file of its own."""
+    from rooflm.sweep.files import write_whole
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in found.tables:
+        body = io.StringIO()
+        writer = csv.DictWriter(body, [c.key for c in table.columns], lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(table.rows)
+        put(folder / f"{found.name}-{table.name}.csv", body.getvalue(), write_whole)
+    for name, make in found.pictures.items():
+        make().save(folder / f"{found.name}-{name}.png")
+    put(folder / f"{found.name}.md", page(found), write_whole)
+
+
+def put(path: Path, body: str, write_whole: Any) -> None:
+    """A text file, whole or not at all."""
+    write_whole(path, lambda name: Path(name).write_text(body, encoding="utf-8"))
+
+
+def page(found: Study) -> str:
+    """The study as Markdown."""
+    out = [f"# {found.title}", "", f"Source: {found.source}.", "", *found.conditions, ""]
+    out += [f"- {line}" for line in found.findings] + [""]
+    out += [f"![{found.title}: {name}]({found.name}-{name}.png)\n" for name in found.pictures]
+    for table in found.tables:
+        shown = [c for c in table.columns if any(v is not None for v in table.values(c.key))]
+        out += [f"## {table.title}", "", "| " + " | ".join(c.heading for c in shown) + " |"]
+        out += ["| " + " | ".join("---:" if numeric(c) else "---" for c in shown) + " |"]
+        out += ["| " + " | ".join(cell(row.get(c.key), c) for c in shown) + " |" for row in table.rows]
+        out += ["", *table.notes, ""]
+    return "\n".join(out)
+
+
+def numeric(c: Column) -> bool:
+    """Whether a column's values are numbers."""
+    return bool(c.unit)
+
+
+def cell(value: Any, c: Column) -> str:
+    """A value for people, by the unit of its column."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if c.unit == "share":
+        return f"{100 * value:.1f} %"
+    if c.unit == "change":
+        return f"{100 * value:+.1f} %"
+    if c.unit == "s":
+        return seconds(value)
+    if c.unit == "B":
+        return gib(float(value))
+    if c.unit in ("h", "USD") and abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if c.unit == "times":
+        return f"{value:.1f}x" if value >= 3 else f"{value:.2f}x"
+    return text(float(value), c.unit) if c.unit in ("B/s", "FLOP/s", "W", "J") else count(value)
+
+
+def lines(found: Study, most: int) -> list[str]:
+    """The study as lines of at most 80 columns."""
+    out = [found.title, *textwrap.wrap(f"source: {found.source}", WIDTH, subsequent_indent="  ")]
+    for line in (*found.conditions, *(f"- {f}" for f in found.findings)):
+        out += textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+    for table in found.tables:
+        out += ["", *textwrap.wrap(table.title, WIDTH), *table_lines(table, most)]
+    return out
+
+
+def table_lines(table: Table, most: int) -> list[str]:
+    """A table as aligned lines, then its notes."""
+    rows: list[Sequence[str]] = [tuple(c.heading for c in table.columns)]
+    rows += [tuple(cell(row.get(c.key), c) for c in table.columns) for row in table.rows[:most]]
+    sides = "".join("r" if numeric(c) else "l" for c in table.columns)
+    out = columns(rows, sides, indent=0)
+    if max(map(len, out)) > WIDTH:
+        out = columns(rows, sides, gap=1, indent=0)
+    left = len(table.rows) - most
+    out += [f"... {left} more rows: --out DIR writes them all"] if left > 0 else []
+    for note in table.notes:
+        out += textwrap.wrap(note, WIDTH)
+    return out

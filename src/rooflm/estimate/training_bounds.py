@@ -1,0 +1,65 @@
+"""What bounds a training step: its seconds by cause, and the cause with the largest share of a pass and of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.graph.ops import Op
+from rooflm.kernels.roofline import BOUNDS, Timed
+from rooflm.units import Num
+
+if TYPE_CHECKING:
+    from rooflm.estimate.training import TrainingEstimate
+
+CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
+"""What takes the time: rates of the device, communication that shows, idle and uneven pipeline stages, the rest."""
+
+
+def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
+    """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
+    out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
+    for t in timed:
+        if isinstance(t.node, Op):
+            for index, name in enumerate(BOUNDS[:5]):
+                out[name] = out[name] + np.where(t.bound == index, t.total, 0.0)
+        else:
+            out["network"] = out["network"] + t.total
+    return out
+
+
+def training_causes(e: TrainingEstimate) -> dict[str, Num]:
+    """Seconds of a step by cause; they sum to the step."""
+    causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
+    times = e.micro_batches / e.scenario.mapping.pp
+    for group, often in (*((g, times) for g in e.timed.passes.values()), (e.timed.update, 1.0)):
+        found = by_bound([t for t in group if isinstance(t.node, Op)])
+        for name in BOUNDS[:4]:
+            causes[name] = causes[name] + often * found[name]
+        causes["other"] = causes["other"] + often * found["overhead"]
+    p = e.parts
+    causes["network"] = sum(v for k, v in p.items() if k.endswith("_comm"))
+    causes["schedule"] = p["bubble"] + p["imbalance"]
+    causes["other"] = causes["other"] + p["host"] + p["overlap_tax"] + p["offload"]
+    return causes
+
+
+def largest(shares: Mapping[str, Num]) -> Num:
+    """The name of the largest share, at each point.
+
+    >>> str(largest({"compute": 1.0, "dram": 2.0}))
+    'dram'
+    """
+    stack = np.stack(np.broadcast_arrays(*shares.values()))
+    names: NDArray[np.str_] = np.array([*shares])[np.argmax(stack, axis=0)]
+    return names
+
+
+def bounds(e: TrainingEstimate) -> dict[str, Num]:
+    """What bounds the forward pass, the backward pass with what it runs again, and the step."""
+    backward = [*e.timed.phase("backward"), *e.timed.phase("recompute")]
+    found = {"forward": e.timed.phase("forward"), "backward": backward}
+    return {k: largest(by_bound(v)) for k, v in found.items()} | {"step": largest(training_causes(e))}

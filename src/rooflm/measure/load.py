@@ -1,0 +1,333 @@
+"""Load a running server level by level with a maintained load generator, and keep what it took as measured rows.
+
+The generators are programs of their own (rows of GENERATORS), started here and read by `foreign`; none is imported, so
+each may live in an environment of its own. The table is written after every level: an interrupt keeps what is done.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rooflm.errors import RooflmError, near_matches
+from rooflm.measure import profile, server
+from rooflm.measure.foreign import Cells, read_foreign
+from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.validation.columns import COLUMNS
+
+GRACE = 180.0
+"""s beyond the length of a level after which its generator is ended: start, tokenizer, the last answers."""
+Tell = Callable[[int, int, str, str], None]
+
+
+class Generator(NamedTuple):
+    """A load generator: its program, the words of its command line, those of each kind of load, and its report.
+
+    In braces: url, name, tokenizer, prompt, output, requests, seconds, clients, rate, trace, seed, folder.
+    """
+
+    program: str
+    words: tuple[str, ...]
+    loads: dict[str, tuple[str, ...]]
+    report: str
+
+
+_GUIDE = ("--backend", "kind=openai_http,target={url},model={name},request_format=/v1/completions",
+          "--constraint", "kind=max_requests,count={requests}", "--constraint", "kind=max_duration,seconds={seconds}",
+          "--tokenizer", "kind=huggingface_auto,model={tokenizer}", "--seed", "kind=static,value={seed}",
+          "--output", "kind=json,path={folder}/report.json", "--disable-console")  # fmt: skip
+_TEXT = ("--data", "kind=synthetic_text,prompt_tokens={prompt},output_tokens={output}")
+_AI = ("--url", "{url}", "--model", "{name}", "--endpoint-type", "completions", "--streaming", "--tokenizer",
+       "{tokenizer}", "--extra-inputs", "ignore_eos:true", "--random-seed", "{seed}", "--artifact-dir", "{folder}",
+       "--ui", "none")  # fmt: skip
+_SIZES = ("--synthetic-input-tokens-mean", "{prompt}", "--output-tokens-mean", "{output}", "--request-count",
+          "{requests}", "--benchmark-duration", "{seconds}")  # fmt: skip
+_VLLM = ("--backend", "openai", "--base-url", "{url}", "--model", "{name}", "--tokenizer", "{tokenizer}",
+         "--num-prompts", "{requests}", "--ignore-eos", "--seed", "{seed}", "--save-result", "--result-dir",
+         "{folder}", "--result-filename", "report.json", "--dataset-name", "random", "--random-input-len", "{prompt}",
+         "--random-output-len", "{output}", "--percentile-metrics", "ttft,tpot,itl,e2el")  # fmt: skip
+GENERATORS = {
+    "guidellm": Generator("guidellm", ("run", *_GUIDE), {
+        "clients": (*_TEXT, "--profile", "kind=concurrent,streams={clients}"),
+        "rate": (*_TEXT, "--profile", "kind=poisson,rate={rate}"),
+        "trace": ("--data", '{{"kind":"trace_synthetic","source":{{"kind":"json_file","path":"{trace}"}}}}',
+                  "--profile", "kind=replay,schedule_turn=timestamp"),
+    }, "report.json"),
+    "aiperf": Generator("aiperf", ("profile", *_AI), {
+        "clients": (*_SIZES, "--concurrency", "{clients}"),
+        "rate": (*_SIZES, "--request-rate", "{rate}"),
+        "trace": ("--input-file", "{trace}", "--custom-dataset-type", "mooncake_trace", "--fixed-schedule"),
+    }, "profile_export_aiperf.json"),
+    "vllm": Generator("vllm", ("bench", "serve", *_VLLM), {
+        "clients": ("--max-concurrency", "{clients}"), "rate": ("--request-rate", "{rate}"),
+    }, "report.json"),
+}  # fmt: skip
+"""Load generators by name. Command lines of guidellm 0.8, aiperf 0.13 (both tried) and vLLM 0.11 (as documented)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to load a server with. url: its address; model: as predictions know it ("": as the server names it); cells:
+    columns of the table that the caller states; clients, rates, trace: levels of load; prompt, output: tokens a
+    request; requests: of a level (0: six a client, at least twelve); seconds: longest level; tokenizer: of the model,
+    for the generator; interval: s between two samples of the profile (0: none)."""
+
+    url: str
+    model: str = ""
+    cells: Cells = field(default_factory=dict)
+    clients: tuple[int, ...] = ()
+    rates: tuple[float, ...] = ()
+    trace: str = ""
+    prompt: int = 128
+    output: int = 64
+    requests: int = 0
+    seconds: float = 300.0
+    tokenizer: str = ""
+    generator: str = "guidellm"
+    interval: float = 0.5
+
+
+@dataclass
+class Run:
+    """What a plan gave: rows, what the server told, counters of each level, samples over time, levels that failed with
+    their reasons; interrupted: the user ended it early."""
+
+    rows: list[Cells]
+    told: dict[str, Any]
+    levels: dict[str, dict[str, float]] = field(default_factory=dict)
+    samples: list[profile.Sample] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+class Level(NamedTuple):
+    """One level of load: the kind of load, the words for it, its name and requests."""
+
+    kind: str
+    values: dict[str, Any]
+    label: str
+    requests: int
+
+
+def levels(plan: Plan) -> list[Level]:
+    """The levels of a plan, in order.
+
+    >>> [(x.label, x.requests) for x in levels(Plan("x", clients=(1, 8)))]
+    [('1 client, 128+64', 12), ('8 clients, 128+64', 48)]
+    """
+    size = f"{plan.prompt}+{plan.output}"
+    found = [Level("clients", {"clients": n}, f"{n} client{'s' * (n > 1)}, {size}", plan.requests or max(12, 6 * n))
+             for n in plan.clients]  # fmt: skip
+    found += [Level("rate", {"rate": r}, f"{r:g} requests/s, {size}", plan.requests or max(12, round(30 * r)))
+              for r in plan.rates]  # fmt: skip
+    if plan.trace:
+        found.append(Level("trace", {"trace": plan.trace}, f"trace {plan.trace}", plan.requests or 100_000))
+    return found
+
+
+def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
+    """A generator and where its program is; RooflmError that says what to install."""
+    if name not in GENERATORS:
+        near = near_matches(name, GENERATORS) or list(GENERATORS)
+        raise RooflmError(f"load is {name!r}: did you mean {' or '.join(map(repr, near))}?")
+    found = GENERATORS[name]
+    if kind not in found.loads:
+        raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(GENERATORS))}")
+    beside = Path(sys.executable).parent / found.program
+    where = str(beside) if beside.is_file() else shutil.which(found.program)
+    if where is None:
+        raise RooflmError(f"the program {found.program} was not found: pip install 'rooflm[load]', or put it on PATH "
+                          "from an environment of its own (uv tool install, pipx)")  # fmt: skip
+    return found, where
+
+
+def check(plan: Plan) -> None:
+    """RooflmError for what cannot be run, before anything is."""
+    whole = {"prompt": plan.prompt, "output": plan.output, **{"concurrency": c for c in plan.clients}}
+    for name, value in whole.items():
+        if not (isinstance(value, int) and 1 <= value <= 10**7):
+            raise RooflmError(f"{name} is {value!r}, but it must be a whole number from 1 to 10,000,000")
+    for name, number, high in (("rate", r, 1e6) for r in plan.rates):
+        if not 0 < number <= high:
+            raise RooflmError(f"{name} is {number!r}, but it must be above 0 and at most {high:g}")
+    if not 0 <= plan.requests <= 10**6 or not 1 <= plan.seconds <= 86400 or not 0 <= plan.interval <= 3600:
+        raise RooflmError("requests must be 0 to 1,000,000, duration 1 to 86,400 s and interval 0 to 3,600 s")
+    if not (plan.clients or plan.rates or plan.trace):
+        raise RooflmError("there is no load: give --concurrency 1,2,4, --rate or --trace")
+    if plan.trace and not Path(plan.trace).is_file():
+        raise RooflmError(f"trace is {plan.trace!r}, but there is no such file")
+    for level in levels(plan):
+        program(plan.generator, level.kind)
+
+
+def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
+    """Load the server at every level that `out` does not hold yet. RooflmError only before any level."""
+    check(plan)
+    kept = kept_rows(out) if out else []
+    told = server.ask(plan.url)
+    base = server.base_of(plan.url)
+    found = Run(kept, {"url": base, "columns": told.columns, "model": told.name, "answers": told.raw})
+    todo, common = levels(plan), stated(plan, told)
+    watch = profile.Profiler(profile.listening(base), plan.interval) if plan.interval else None
+    with tempfile.TemporaryDirectory(prefix="rooflm-") as folder:
+        tokenizer = tokenizer_of(plan.tokenizer or told.root, folder)
+        try:
+            wake(base, told.name)
+            if watch:
+                watch.__enter__()
+            for number, level in enumerate(todo, start=1):
+                name = f"{common['source']} {level.label}"
+                status = "kept"
+                if not any(r.get("id") == name for r in kept):
+                    if watch:
+                        watch.label = level.label
+                    status = one_level(plan, level, name, common, base, told.name, tokenizer, found)
+                    save(out, found)
+                if tell:
+                    tell(number, len(todo), level.label, status)
+        except KeyboardInterrupt:
+            found.interrupted = True
+        finally:
+            if watch:
+                watch.__exit__()
+                found.samples = watch.samples
+    save(out, found)
+    return found
+
+
+def one_level(
+    plan: Plan, level: Level, name: str, common: Cells, base: str, model: str, tokenizer: str, found: Run
+) -> str:
+    """Run one level and add its rows; what became of it."""
+    generator, where = program(plan.generator, level.kind)
+    with tempfile.TemporaryDirectory(prefix="rooflm-level-") as folder:
+        values = {"url": base, "name": model, "tokenizer": tokenizer, "prompt": plan.prompt, "output": plan.output,
+                  "requests": level.requests, "seconds": f"{plan.seconds:g}", "folder": folder, "rate": "", "clients": "",
+                  "trace": "", "seed": seed_of(level.label)} | level.values  # fmt: skip
+        words = [w.format(**values) for w in (*generator.words, *generator.loads[level.kind])]
+        before, start = server.counters(base), time.perf_counter()
+        why = ended([where, *words], plan.seconds + GRACE)
+        report = Path(folder) / generator.report
+        if not report.is_file():
+            found.failed[level.label] = why or "it left no report"
+            return f"failed: {found.failed[level.label]}"
+        try:
+            rows = read_foreign(str(report))
+        except RooflmError as error:
+            found.failed[level.label] = str(error).replace(str(report), "its report")
+            return f"failed: {found.failed[level.label]}"
+        taken = time.perf_counter() - start
+        after = server.counters(base)
+        found.levels[level.label] = {"wall_s": taken, **{k: v - before[k] for k, v in after.items()
+                                                         if k in before and v != before[k]}}  # fmt: skip
+        load = {"trace": plan.trace} if level.kind == "trace" else {}
+        found.rows += [{**row, **load, **common, "id": name} for row in rows]
+        return "ok"
+
+
+def seed_of(label: str) -> int:
+    """A seed for a level, the same in every run, so that no two levels share prompts."""
+    return sum(label.encode()) % 10_000 + 1
+
+
+def ended(command: list[str], limit: float) -> str:
+    """Run a program to its end, or end it and all that it started; why it failed ("": it did not)."""
+    quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "GUIDELLM__LOGGING__DISABLED": "true"}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               start_new_session=True, env={**os.environ, **quiet})  # fmt: skip
+    try:
+        _, said = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {limit:g} s"
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    return "" if process.returncode == 0 else f"exit status {process.returncode}: {' '.join(lines[-1:])[:300]}"
+
+
+def stated(plan: Plan, told: server.Told) -> Cells:
+    """Columns that hold for every row: what the caller states, else what the server told."""
+    model = {"model": plan.model or told.root}
+    when = {"date": datetime.now(UTC).strftime("%Y-%m-%d")}
+    return {"source": server.base_of(plan.url), **when, **told.columns, **model, **plan.cells}
+
+
+def wake(base: str, name: str) -> None:
+    """One short request, so that the first level does not pay for what a server does once."""
+    body = json.dumps({"model": name, "prompt": "hello", "max_tokens": 2}).encode()
+    with suppress(OSError, ValueError):
+        request = urllib.request.Request(f"{base}/v1/completions", body, {"Content-Type": "application/json"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310 (base_of allows http and https alone)
+            reply.read(4096)
+
+
+def tokenizer_of(name: str, folder: str) -> str:
+    """A folder or hub id as it is; of a .gguf file (or gguf:PACKAGE) the tokenizer inside it, written to a folder."""
+    if not (name.endswith(".gguf") or name.startswith("gguf:")):
+        return name
+    from rooflm.measure.runs.load import gguf_file
+
+    file = Path(gguf_file(name))
+    try:
+        from transformers import AutoTokenizer
+
+        made = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+    except ImportError as error:
+        raise RooflmError("a tokenizer inside a .gguf needs transformers: pip install 'rooflm[measure]'") from error
+    except (OSError, ValueError) as error:
+        raise RooflmError(f"cannot read a tokenizer from {str(file)!r}: {error}; give --tokenizer") from None
+    made.save_pretrained(folder)
+    return folder
+
+
+def kept_rows(out: str) -> list[Cells]:
+    """The rows of a table that is there already; RooflmError for a file that is no such table."""
+    target = check_target(out, ("csv",))
+    if not target.exists():
+        return []
+    try:
+        with target.open(encoding="utf-8", newline="") as file:
+            rows = [{k: v for k, v in row.items() if k and isinstance(v, str) and v} for row in csv.DictReader(file)]
+    except (OSError, ValueError, csv.Error) as error:
+        raise RooflmError(f"cannot read {out!r}: {error}") from None
+    if any("metric" not in r or "value" not in r for r in rows):
+        raise RooflmError(f"{out} is there, but it is no table of measured runs: name another file")
+    return rows
+
+
+def save(out: str | None, found: Run) -> None:
+    """The rows, and beside them what the server and the machine told, each whole or not at all."""
+    if not out or not found.rows:
+        return
+    from rooflm.measure.results import environment, environment_file
+
+    used = [c for c in (*COLUMNS, *sorted({k for r in found.rows for k in r} - COLUMNS.keys()))
+            if any(c in r for r in found.rows)]  # fmt: skip
+    columns: dict[str, list[Any]] = {c: [r.get(c, "") for r in found.rows] for c in used}
+    write_whole(Path(out), lambda name: Path(name).write_text(table(columns), encoding="utf-8") and None)
+    notes = {**environment(), "server": found.told, "levels": found.levels, "failed": found.failed}
+    text = json.dumps(notes, indent=1, default=str) + "\n"
+    write_whole(environment_file(out), lambda name: Path(name).write_text(text, encoding="utf-8") and None)
+
+
+def listed(values: Sequence[Any] | Any) -> tuple[Any, ...]:
+    """A value, several or none, as a tuple."""
+    if values is None:
+        return ()
+    return tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else (values,)

@@ -1,0 +1,118 @@
+"""Scenarios written in a file: a table of arguments (TOML, YAML), or a table with a row a scenario (CSV).
+
+```toml
+model = "llama-3.1-70b"
+gpu = ["h100", "b200"]      # a list makes an axis
+gpus = 4
+prompt = "8k"               # as on the command line
+[set]
+"engine.memory_fraction" = 0.95
+```
+"""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import Argument, refuse_unknown
+from rooflm.scenario.written import READ, as_it_is, assignments
+
+ENDS = (".toml", ".yaml", ".yml", ".csv")
+LARGEST = 16 * 2**20
+"""Bytes of the largest scenario file that is read."""
+ASIDE = ("question", "note", "task", "title")
+"""Keys of a file that say something of the scenario and are no argument of it."""
+
+
+def read_table(path: str) -> dict[str, Any] | None:
+    """What a scenario file holds: argument -> value, a column of a CSV file as a list; None where the file is not one
+    (it names no model: it is a row of one's own).
+
+    Raises RooflmError where it cannot be read.
+    """
+    file = Path(path).expanduser()
+    if file.suffix.lower() not in ENDS or not file.is_file():
+        return None
+    if file.stat().st_size > LARGEST:
+        raise RooflmError(f"{path!r} has {file.stat().st_size} bytes, but a scenario file may have {LARGEST} at most")
+    try:
+        found = PARSERS[file.suffix.lower()](file.read_text(encoding="utf-8-sig"), path)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
+        raise RooflmError(f"cannot read {path!r}: {error}") from None
+    return found if isinstance(found, dict) and isinstance(found.get("model"), str | list) else None
+
+
+def _yaml(text: str, path: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise RooflmError(f"{path!r} is YAML, which needs PyYAML: pip install 'rooflm[yaml]', or write TOML") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RooflmError(f"cannot read {path!r}: {' '.join(str(error).split())}") from None
+
+
+def _columns(text: str, path: str) -> dict[str, Any]:
+    """The columns of a CSV file, each a list; a column whose cells are alike is one value, an empty one is left out."""
+    rows = list(csv.DictReader(text.splitlines()))
+    if not rows:
+        raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
+    if any(None in row or None in row.values() for row in rows):
+        raise RooflmError(f"{path!r} has a row with more or fewer cells than its first line")
+    found: dict[str, Any] = {}
+    for name in rows[0]:
+        cells = [row[name].strip() for row in rows]
+        if any(cells) and not all(cells):
+            raise RooflmError(f"{path!r}: column {name!r} is empty in some rows: fill it in, or leave it out")
+        if all(cells):
+            found[name.strip()] = cells if len(set(cells)) > 1 else cells[0]
+    lists = [name for name, value in found.items() if isinstance(value, list)]
+    return found | ({"zip": [",".join(lists)]} if len(lists) > 1 else {})
+
+
+PARSERS = {".toml": lambda text, _: tomllib.loads(text), ".yaml": _yaml, ".yml": _yaml, ".csv": _columns}
+
+
+def value_of(a: Argument, value: Any) -> Any:
+    """The value of an argument as a file has it: text is read as on the command line, a list member by member.
+
+    >>> value_of(Argument("prompt", "numbers", "", ()), ["1..4*2", 16])
+    [1, 2, 4, 16]
+    """
+    read = READ.get(a.kind, as_it_is)
+    if a.kind == "sets":
+        return assignments([f"{path}={written(v)}" for path, v in value.items()])
+    if a.kind in ("zips", "spread", "listed"):
+        text = value if isinstance(value, str) else ",".join(map(str, value))
+        return read(value if a.kind == "zips" else text, a.name)
+    if isinstance(value, list):
+        flat: list[Any] = []
+        for member in value:
+            one = value_of(a, member)
+            flat += one if isinstance(one, list) else [one]
+        return flat
+    return read(value, a.name) if isinstance(value, str) else value
+
+
+def written(value: Any) -> str:
+    """A value of a `[set]` table as after --set PATH=."""
+    if isinstance(value, list):
+        return ",".join(map(written, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def arguments_of(path: str, table: Mapping[str, Any], known: Mapping[str, Argument]) -> dict[str, Any]:
+    """The arguments of a scenario file, each by its name in Python. known: option -> argument of the call.
+
+    Raises RooflmError where it names what is no argument, with what is most like it.
+    """
+    options = {(a.option.lstrip("-") or name).replace("-", "_"): a for name, a in known.items()} | dict(known)
+    given = {k.replace("-", "_"): v for k, v in table.items() if k not in ASIDE and k != "model"}
+    refuse_unknown(f"{path}:", given, options)
+    return {options[k].name: value_of(options[k], v) for k, v in given.items()}

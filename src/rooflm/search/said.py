@@ -1,0 +1,169 @@
+"""What a search found in words: the best and how to run it, the ten best, the trade-off, and what would be better but
+is not legal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rooflm.search.search import thinned
+from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
+from rooflm.units import count, gib, percent, text, watt_hours
+
+Column = tuple[str, str, Callable[[Any], str]]
+"""Key of an output, heading, how it is written."""
+
+
+def seconds(value: Any) -> str:
+    """A time for people."""
+    return text(float(value), "s")
+
+
+SERVING: tuple[Column, ...] = (
+    ("ttft_s", "TTFT", seconds),
+    ("tpot_s", "TPOT", seconds),
+    ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
+    ("cost_usd_per_million_tokens", "USD/M", count),
+    ("gpus", "GPUs", count),
+    ("memory_bytes", "memory", lambda v: gib(float(v))),
+)
+"""Columns of a search of how to serve."""
+STEP: tuple[Column, ...] = (
+    ("step_time_s", "step", seconds),
+    ("mfu", "MFU", percent),
+    ("tokens_per_s_per_gpu", "tok/s/GPU", count),
+    ("memory_bytes", "memory", lambda v: gib(float(v))),
+)
+"""Of how to split a training step."""
+RUN: tuple[Column, ...] = (
+    *STEP[:2],
+    ("days", "time", lambda v: text(86400 * float(v), "s")),
+    ("cost_usd", "USD", lambda v: text(float(v), "")),
+    ("gpu_hours", "GPU-h", lambda v: text(float(v), "")),
+    ("energy_j", "energy", watt_hours),
+    STEP[3],
+)
+"""And of a run of so many tokens."""
+
+
+def columns_of(outputs: dict[str, Any]) -> tuple[Column, ...]:
+    """The columns for these outputs."""
+    columns = SERVING if "tpot_s" in outputs else RUN if outputs.get("days") else STEP
+    return tuple(c for c in columns if c[0] in outputs)
+
+
+DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
+"""Inputs that need no word where they are one."""
+
+
+def named(inputs: dict[str, Any]) -> str:
+    """A point in words: names, degrees above one, sizes; of training, splits in their usual order.
+
+    >>> named({"schedule": "interleaved", "recompute": "none", "pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2})
+    'tp 4 pp 8 vp 12 zero 1 mb 2'
+    """
+    words = []
+    for key in sorted(inputs, key=lambda k: SPLIT.index(k) if k in SPLIT and "zero" in inputs else -1):
+        value = inputs[key]
+        if (key in DEGREES and value == 1) or (key, value) in PLAIN:
+            continue
+        if value == math.inf:
+            words.append("whole prompts" if key.endswith("token_budget") else f"no {key.rsplit('.', 1)[-1]}")
+            continue
+        name = SHORT.get(key, key.rsplit(".", 1)[-1])
+        spelled = str(value) if key != "recompute" else f"recompute {value}"
+        words.append(spelled if isinstance(value, str) else f"{name} {count(value)}")
+    return " ".join(words) or "one GPU"
+
+
+SHORT = {"micro_batch": "mb", "token_budget": "budget", "engine.token_budget": "budget", "concurrency": "clients"}
+"""Inputs with a shorter name in the tables."""
+SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
+"""Order of a training split in the tables."""
+PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
+"""Values that need no word: virtual stages say that a schedule is interleaved."""
+SLOW = 3.0
+"""Trade-offs are shown up to so many times the time of the fastest step."""
+
+
+def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> list[Block]:
+    """The answer. command: what runs the best point; note: what its figures are of; before: what to do first."""
+    legal = f"{found.feasible:,} of {found.points:,} points are legal"
+    if found.best is None:
+        out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.alone)]
+        if found.nearest is not None:
+            out += [Say(f"The nearest: {named(found.nearest.candidate.inputs)}"),
+                    *(Say(f"  {w}") for w in found.nearest.why)]  # fmt: skip
+        return [*out, Say(f"{legal}.", "faint")]
+    first, columns = best_of(found), columns_of(found.best.outputs)
+    figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
+    out = [Say(f"Best {found.goal.name}: {named(first.inputs)}", "good"), Say(figures), Say(f"{legal}.", "faint")]
+    run: list[Block] = [Code(command), *([Say(f"# {before}")] if before else []), BLANK] if command else []
+    out += [BLANK, *run, *tables(found, columns)]
+    if getattr(found, "confirmed", ()):
+        out += [*simulated(found), BLANK]
+    for b in found.blocked:
+        out += [Say(f"Better, but not legal: {named(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
+    out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
+    return [*out, *listed("without effect", found.same)]
+
+
+def best_of(found: Any) -> Any:
+    """The best point: of a search under load, the best of those simulated."""
+    confirmed = getattr(found, "chosen", None)
+    return confirmed.candidate if confirmed else found.best
+
+
+def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
+    """The ten best and the trade-off: what all of them share stands above."""
+    fastest = min((c.outputs.get("step_time_s", 0.0) for c in found.front), default=0.0)
+    near = [c for c in found.front if c.outputs.get("step_time_s", 0.0) <= SLOW * fastest]
+    edge = [near[i] for i in thinned(range(len(near)), 10)]
+    points = [c.inputs for c in (*found.top, *edge)]
+    same = {k: v for k, v in points[0].items() if all(p.get(k) == v for p in points) and len(points) > 1}
+    told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
+    out: list[Block] = listed("all of them", [named({k: v}) for k, v in told.items()])
+    for title, candidates in (("Ten best", found.top), ("Trade-off", edge)):
+        rows = [(named({k: v for k, v in c.inputs.items() if k not in same}),
+                 *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
+        head = (title, *(h for _, h, _ in columns))
+        spare = tuple(reversed(head[3:]))
+        out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
+    return [*out, BLANK]
+
+
+def simulated(found: Any) -> list[Block]:
+    """The best answers simulated, the estimate's figures beside, and what to know of each."""
+    of = "clients" if found.kind == "concurrency" else "rate"
+    percentiles = [m for m in found.confirmed[0].served.limits if m.percentile]
+    rows, notes = [], []
+    first = found.confirmed[0].candidate.inputs
+    same = {
+        k for k, x in first.items() if isinstance(x, str) and all(c.candidate.inputs[k] == x for c in found.confirmed)
+    }
+    for c in found.confirmed:
+        v, s = c.served.summary.values, c.served.steady
+        asked = c.candidate.inputs[found.kind]
+        name = named({k: x for k, x in c.candidate.inputs.items() if k != found.kind and k not in same})
+        pairs = [beside(v["ttft_s"]["mean"], s.ttft), beside(v["tpot_s"]["mean"], s.tpot)]
+        measured = [seconds(c.served.summary.measure(m)) for m in percentiles]
+        rows.append((name, count(c.load), *pairs, *measured, count(v["output_tokens_per_s_per_gpu"])))
+        told = [] if c.held else ["the limits hold at no load that was searched: " + "; ".join(c.broken)]
+        if c.held and c.load != asked:
+            told = [f"by the estimate {count(asked)} {of}; just above {count(c.load)}, {'; '.join(c.broken)}"]
+        told += [] if c.agrees else ["estimate and simulation PART by more than a quarter"]
+        notes += [Say(t, label=name) for t in told]
+    head = ("Simulated (estimate)", of, "TTFT", "TPOT", *(m.name for m in percentiles), "tok/s/GPU")
+    return [Table([head, *rows], "l" + "r" * (len(head) - 1), head=True, spare=head[-1:], indent=0), *notes]
+
+
+def beside(measured: float, estimate: float) -> str:
+    """A simulated time and the estimate in the same unit.
+
+    >>> beside(0.05, 0.0425), beside(0.05, math.inf)
+    ('50.0 (42.5) ms', '50.0 ms')
+    """
+    told = seconds(measured)
+    number, _, unit = told.partition(" ")
+    return f"{number} ({estimate * float(number) / measured:.3g}) {unit}" if math.isfinite(estimate) else told

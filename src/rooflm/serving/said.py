@@ -1,0 +1,114 @@
+"""What a simulated deployment shows its users, in words: what can be served first, then times, rates and memory."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rooflm.estimate.results import headline
+from rooflm.estimate.said import banded
+from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
+from rooflm.units import count, percent, text
+
+if TYPE_CHECKING:
+    from rooflm.serving.deploy import Served
+
+
+def seconds(value: float) -> str:
+    """A time for people."""
+    return text(float(value), "s")
+
+
+def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
+    """A run in words: what can be served first. values: its numbers, and where a load was sought what was found."""
+    s = served.run.pools[-1].table.components.scenario
+    out: list[Block] = [
+        Say(f"{headline(s, values['gpus'])}, replicas {values['replicas']}", "title"),
+        Say(f"{values['load']}: {values['requests']} requests, {seconds(values['duration_s'])} simulated"),
+        BLANK,
+        *verdicts(values, served),
+        BLANK,
+    ]
+    head = ("", "mean", "p50", "p90", "p95", "p99", "max")
+    names = {
+        "ttft_s": "time to first token",
+        "tpot_s": "time per output token",
+        "itl_s": "between tokens",
+        "latency_s": "latency",
+    }
+    rows = [(name, *(_cell(values[key][k]) for k in head[1:])) for key, name in names.items()]
+    out += [Table([head, *rows], "lrrrrrr", head=True, spare=("max", "p90")), *band_lines(values), BLANK]
+    left = [
+        ("requests/s", count(values["requests_per_s"])),
+        ("output tokens/s", count(values["output_tokens_per_s"])),
+        ("  per GPU", count(values["output_tokens_per_s_per_gpu"])),
+        ("goodput (requests/s)", count(values["goodput_per_s"])),
+        ("USD per million tokens", f"{values['cost_usd_per_million_tokens']:.2f}"),
+        ("energy per token", text(values["energy_j_per_token"], "J")),
+    ]
+    right = [
+        ("running (mean)", count(values["running_mean"])),
+        ("waiting (mean)", count(values["queue"])),
+        ("engine busy", percent(values["busy"])),
+        ("KV memory, mean", percent(values["kv_occupancy"])),
+        ("KV memory, peak", percent(values["kv_peak"])),
+        ("preemptions", str(values["preemptions"])),
+    ]
+    if values["cached_share"] > 0:
+        right.append(("prompt tokens cached", percent(values["cached_share"])))
+    return [*out, Beside([Table(left, "lr"), Table(right, "lr")])]
+
+
+def band_lines(values: dict[str, Any]) -> list[Block]:
+    """The error band of the mean times, where measured runs under load say how far off such predictions are."""
+    found = [(name, banded(values[key]["mean"], values["error_band"][key])) for key, name in BANDED.items()]
+    told = [f"mean time {name} {band}" for name, band in found if band]
+    return [Say(f"In four of five like cases: {'; '.join(told)}.")] if told else []
+
+
+BANDED = {"ttft_s": "to first token", "tpot_s": "per output token"}
+"""Times with an error band."""
+
+
+def _cell(value: float) -> str:
+    return seconds(value) if math.isfinite(value) else "-"
+
+
+def verdicts(values: dict[str, Any], served: Served) -> list[Block]:
+    """Sentences: whether the queue grows, limits, what did not finish, and the steady state."""
+    out: list[Block] = []
+    if values["interrupted"]:
+        out.append(Say("INTERRUPTED: the numbers are of what was done until then.", "bad"))
+    if values["queue_grows"]:
+        out.append(Say(
+            f"THE QUEUE GROWS WITHOUT BOUND from {seconds(values['queue_grows_from_s'])} on, by "
+            f"{values['queue_growth_per_s']:.3g} requests/s: this load cannot be served.", "bad"
+        ))  # fmt: skip
+    if "found" in values:
+        what, load = next(iter(values["found"].items()))
+        why = "; ".join(values["found"]["broken_above"])
+        best = "fewest" if what == "replicas" else "highest"
+        beyond = "with one less" if what == "replicas" else "just above it"
+        out.append(Say(f"{best.capitalize()} {what} within the limits: {load:.4g}"
+                       + (f" ({beyond}, {why})" if why else "") + ".", "good"))  # fmt: skip
+    if served.limits:
+        share = values["good_share"]
+        out.append(Say(f"{100 * share:.1f} % of the requests meet all limits.", "good" if share > 0.95 else "bad"))
+    dropped = f", {values['rejected']} rejected (longer than the KV memory or the context)" * bool(values["rejected"])
+    left = f", {values['running']} running and {values['waiting']} waiting at the end"
+    left = left if values["running"] or values["waiting"] else ""
+    fine = "" if values["queue_grows"] or values["interrupted"] or values["rejected"] else "good"
+    out.append(Say(f"{values['finished']} of {values['requests']} requests finished{dropped}{left}.", fine))
+    return [*out, *steady_line(values)]
+
+
+def steady_line(values: dict[str, Any]) -> list[Block]:
+    """The steady-state estimate, and whether it agrees."""
+    steady = values.get("steady")
+    if not steady or not steady["stable"]:
+        return []
+    same = "agrees" if steady["agrees"] else "PARTS FROM THE SIMULATION (waves in step, bursts or a full cache)"
+    return [Say(
+        f"Steady-state estimate: TTFT {seconds(steady['ttft_s'])}, TPOT {seconds(steady['tpot_s'])}, "
+        f"{steady['requests_per_s']:.3g} requests/s; it {same}.", "faint"
+    )]  # fmt: skip

@@ -1,0 +1,136 @@
+"""What an answer is made of, whoever draws it: sentences, tables, parts of a whole, and blocks beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rooflm.units import Num, percent, text
+
+GAP = 2
+"""Blanks between two columns of a table."""
+LEAST = 24
+"""Characters that a column of words keeps."""
+
+
+class Say(NamedTuple):
+    """A sentence or a line. mood: "title", "good", "bad", "faint", or "" for plain; label: "LABEL: " before it, below
+    whose first two characters further lines are indented."""
+
+    text: str
+    mood: str = ""
+    label: str = ""
+
+
+class Table(NamedTuple):
+    """Rows of cells. sides: a letter a column: "l" names, "r" numbers, "w" words that may take several lines; title: a
+    line above; head: whether the first row holds headings; spare: headings of columns that go first where there is no
+    room; stub: columns that stand again where a table is continued below itself; indent: blanks before each line."""
+
+    rows: Sequence[Sequence[str]]
+    sides: str
+    title: str = ""
+    head: bool = False
+    spare: tuple[str, ...] = ()
+    stub: int = 1
+    indent: int = 2
+
+
+class Parts(NamedTuple):
+    """A whole and its parts (name -> amount in `unit`), the largest first."""
+
+    title: str
+    parts: Mapping[str, Num]
+    unit: str = "s"
+    limit: int = 9
+
+
+class Beside(NamedTuple):
+    """Blocks beside each other as far as there is room; each item is a block or a pile of them."""
+
+    items: Sequence[Any]
+
+
+class Code(NamedTuple):
+    """A command, broken at blanks by a backslash."""
+
+    text: str
+
+
+BLANK = Say("")
+Block = Say | Table | Parts | Beside | Code
+
+
+def listed(label: str, items: Sequence[str]) -> list[Block]:
+    """A label and its items in one paragraph; nothing without items."""
+    return [Say("; ".join(items), label=label)] if items else []
+
+
+def shares(p: Parts) -> Table:
+    """The parts above a thousandth of the whole as a table: amount and share.
+
+    >>> shares(Parts("A step, 3 s", {"a_b": 2.0, "c": 1.0, "d": 0.0})).rows
+    [('a b', '2.00 s', '66.7 %'), ('c', '1.00 s', '33.3 %')]
+    """
+    kept, total = largest(p)
+    return Table([(k, text(v, p.unit), percent(v / total)) for k, v in kept], "lrr", p.title)
+
+
+def largest(p: Parts) -> tuple[list[tuple[str, float]], float]:
+    """The parts above a thousandth of the whole, largest first, at most `limit`; and the whole."""
+    total = sum(float(v) for v in p.parts.values()) or 1.0
+    kept = [(k.replace("_", " "), float(v)) for k, v in p.parts.items() if float(v) > 1e-3 * total]
+    return sorted(kept, key=lambda kv: -kv[1])[: p.limit], total
+
+
+def widths(t: Table) -> list[int]:
+    """Characters that each column needs."""
+    cells = zip(*t.rows, strict=True) if t.rows else ()
+    return [min(max(map(len, column)), LEAST) if side == "w" else max(map(len, column))
+            for column, side in zip(cells, t.sides, strict=True)]  # fmt: skip
+
+
+def width(t: Table) -> int:
+    """Characters of its longest line."""
+    own = widths(t)
+    return t.indent + sum(own) + GAP * (len(own) - 1)
+
+
+def only(t: Table, kept: Iterable[int]) -> Table:
+    """Some of its columns."""
+    kept = list(kept)
+    return t._replace(rows=[[r[i] for i in kept] for r in t.rows], sides="".join(t.sides[i] for i in kept))
+
+
+def fitted(t: Table, room: int) -> list[Block]:
+    """A table as it fits into so many columns: without its spare columns, which is said, else in several tables.
+
+    >>> t = Table([("name", "long one", "other"), ("a", "1", "2")], "lrr", head=True, spare=("other",), indent=0)
+    >>> [b.text if isinstance(b, Say) else b.rows[0] for b in fitted(t, 16)]
+    [['name', 'long one'], '(no room for other: a wider terminal, --json and --out have it)']
+    """
+    dropped = []
+    for name in t.spare:
+        if width(t) <= room:
+            break
+        if t.rows and name in t.rows[0]:
+            at = list(t.rows[0]).index(name)
+            t = only(t, (i for i in range(len(t.sides)) if i != at))
+            dropped.append(name)
+    told = (
+        f"(no room for {', '.join(dropped)}: a wider terminal, --json and --out have {'them' if dropped[1:] else 'it'})"
+        if dropped
+        else ""
+    )
+    return [*_cut(t, room), *([Say(told, "faint")] if told else [])]
+
+
+def _cut(t: Table, room: int) -> list[Block]:
+    """A table in pieces that fit, its first columns in each of them."""
+    if width(t) <= room or len(t.sides) <= t.stub + 1:
+        return [t]
+    most = len(t.sides) - 1
+    while most > t.stub + 1 and width(only(t, range(most))) > room:
+        most -= 1
+    rest = only(t, (*range(t.stub), *range(most, len(t.sides))))._replace(title="")
+    return [only(t, range(most)), BLANK, *_cut(rest, room)]

@@ -1,0 +1,79 @@
+"""Blocks as a fragment of HTML for a notebook: sentences, tables, parts as bars (inline SVG); light or dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from rooflm.shown.blocks import Beside, Block, Code, Parts, Say, Table, largest
+from rooflm.shown.palette import colours
+from rooflm.units import percent, text
+
+BAR = 320
+"""Width of a bar (px)."""
+MOODS = {"title": "font-weight:bold", "good": "font-weight:bold;color:#228833", "bad": "font-weight:bold;color:#cc3311",
+         "faint": "opacity:0.7", "": ""}  # fmt: skip
+CELLS = {"r": "right", "l": "left", "w": "left"}
+
+
+def html(blocks: Iterable[Block], rows: Mapping[str, str]) -> str:
+    """Blocks, and folded below them a table of every number. rows: name -> value."""
+    body = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in rows.items())
+    every = f"<details><summary>all outputs</summary><table>{body}</table></details>"
+    return f"<div>{''.join(map(drawn, blocks))}{every}</div>"
+
+
+def drawn(block: Any) -> str:
+    """One block.
+
+    >>> drawn(Say("it fits", "good"))
+    '<div style="font-weight:bold;color:#228833">it fits</div>'
+    """
+    if isinstance(block, Say):
+        label = f"<b>{escape(block.label)}:</b> " if block.label else ""
+        return f'<div style="{MOODS[block.mood]}">{label}{escape(block.text) or "&nbsp;"}</div>'
+    if isinstance(block, Code):
+        return f"<pre>{escape(block.text)}</pre>"
+    if isinstance(block, Parts):
+        return bar(block)
+    if isinstance(block, Beside):
+        piles = ["".join(map(drawn, [i] if isinstance(i, Block) else i)) for i in block.items if i]
+        inner = "".join(f"<div>{pile}</div>" for pile in piles)
+        return f'<div style="display:flex;flex-wrap:wrap;gap:1em 3em">{inner}</div>'
+    return tabled(block)
+
+
+def tabled(t: Table) -> str:
+    """A table; leading blanks of a name stay."""
+    lines = []
+    for number, row in enumerate(t.rows):
+        tag = "th" if t.head and number == 0 else "td"
+        cells = (f'<{tag} style="text-align:{CELLS[side]}">{escape(cell).replace("  ", "&emsp;")}</{tag}>'
+                 for cell, side in zip(row, t.sides, strict=True))  # fmt: skip
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    caption = f"<div><b>{escape(t.title)}</b></div>" if t.title else ""
+    return f"{caption}<table>{''.join(lines)}</table>"
+
+
+def bar(p: Parts) -> str:
+    """The parts as one bar, and below it what each is.
+
+    >>> bar(Parts("A step", {"forward": 1.0, "backward": 2.0})).count("<rect")
+    4
+    """
+    kept, total = largest(p)
+    left, boxes, lines = 0.0, [], []
+    hues = colours(name.replace(" ", "_") for name, _ in kept)
+    for name, value in kept:
+        colour, wide = hues[name.replace(" ", "_")], BAR * value / total
+        said = f"{name}: {text(value, p.unit)}, {percent(value / total)}"
+        boxes.append(f'<rect x="{left:.1f}" width="{wide:.1f}" height="18" fill="{colour}">'
+                     f"<title>{escape(said)}</title></rect>")  # fmt: skip
+        lines.append(f'<tr><td style="text-align:left"><svg width="10" height="10" aria-hidden="true">'
+                     f'<rect width="10" height="10" fill="{colour}"/></svg> {escape(name)}</td>'
+                     f"<td>{text(value, p.unit)}</td><td>{percent(value / total)}</td></tr>")  # fmt: skip
+        left += wide
+    label = escape("; ".join(f"{name} {percent(v / total)}" for name, v in kept), quote=True)
+    picture = f'<svg width="{BAR}" height="18" role="img" aria-label="{label}">{"".join(boxes)}</svg>'
+    return f"<div><b>{escape(p.title)}</b></div>{picture}<table>{''.join(lines)}</table>"

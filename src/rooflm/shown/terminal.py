@@ -1,0 +1,136 @@
+"""Blocks as lines of text, laid out by rich: for a terminal with colours, for files and pipes without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from rooflm.shown.blocks import GAP, Beside, Block, Code, Parts, Say, Table, fitted, shares
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+USUAL = 80
+"""Columns where nothing says how wide a terminal is."""
+APART = 4
+"""Blanks between two blocks beside each other."""
+MOODS = {"title": "bold", "good": "bold green", "bad": "bold red", "faint": "dim", "": ""}
+
+
+def lines(blocks: Iterable[Block], width: int = USUAL, colour: bool = False) -> list[str]:
+    """Blocks as lines of at most `width` characters.
+
+    >>> lines([Say("Speed", "title"), Table([("first", "1 ms"), ("all", "22 ms")], "lr")])
+    ['Speed', '  first   1 ms', '  all    22 ms']
+    """
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False,
+                      markup=False, emoji=False, legacy_windows=False)  # fmt: skip
+    with console.capture() as captured:
+        for block in blocks:
+            console.print(renderable(block, width))
+    return [line.rstrip() for line in captured.get().split("\n")[:-1]]
+
+
+def plain(blocks: Iterable[Block], width: int = USUAL) -> str:
+    """Blocks as text."""
+    return "\n".join(lines(blocks, width))
+
+
+def renderable(block: Block, width: int) -> RenderableType:
+    """A block as rich draws it in so many columns."""
+    from rich.console import Group
+    from rich.text import Text
+
+    if isinstance(block, Say):
+        return said(block)
+    if isinstance(block, Code):
+        return Text("\n".join(command(block.text, width)), overflow="ignore", no_wrap=True)
+    if isinstance(block, Parts):
+        return renderable(shares(block), width)
+    if isinstance(block, Beside):
+        return beside(block, width)
+    pieces = fitted(block, width)
+    drawn = [tabled(p) if isinstance(p, Table) else renderable(p, width) for p in pieces]
+    return Group(*([Text(block.title, "bold")] if block.title else []), *drawn)
+
+
+def said(s: Say) -> RenderableType:
+    """A sentence; of a labelled one, further lines are indented."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not s.label:
+        return Text(s.text, MOODS[s.mood], overflow="fold")
+    first = Text(f"{s.label}: {s.text}", MOODS[s.mood], overflow="fold")
+    return Padding(_Hanging(first), (0, 0, 0, 0))
+
+
+class _Hanging:
+    """A paragraph whose lines after the first are indented by two."""
+
+    def __init__(self, text: Any) -> None:
+        self.text = text
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.text import Text
+
+        for number, line in enumerate(self.text.wrap(console, options.max_width - 2, overflow="fold")):
+            line.rstrip()
+            yield Text("  ") + line if number else line
+
+
+def tabled(t: Table) -> RenderableType:
+    """A table that fits, its columns aligned."""
+    from rich.padding import Padding
+    from rich.table import Table as Rich
+    from rich.text import Text
+
+    made = Rich(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0))
+    for side in t.sides:
+        made.add_column(justify="right" if side == "r" else "left", no_wrap=side != "w", overflow="fold")
+    for number, row in enumerate(t.rows):
+        style = "bold" if t.head and number == 0 else ""
+        made.add_row(*(Text(cell, style, overflow="fold") for cell in row))
+    return Padding(made, (0, 0, 0, t.indent), expand=False)
+
+
+def beside(block: Beside, width: int) -> RenderableType:
+    """Blocks from left to right, as many in a row as there is room for; the first keeps to half of 80 columns."""
+    from rich.console import Group
+    from rich.table import Table as Rich
+    from rich.text import Text
+
+    piles = [[item] if isinstance(item, Block) else list(item) for item in block.items if item]
+    sized = [(pile, max(map(len, lines(pile, width)), default=0)) for pile in piles]
+    rows: list[Any] = []
+    while sized:
+        room, taken = width, 0
+        while taken < len(sized) and (taken == 0 or sized[taken][1] <= room):
+            room -= max(sized[taken][1] + APART, USUAL // 2)
+            taken += 1
+        grid = Rich.grid(padding=(0, APART, 0, 0))
+        for number in range(taken):
+            grid.add_column(no_wrap=True, min_width=USUAL // 2 - APART if number < taken - 1 else None)
+        grid.add_row(*(Group(*(renderable(b, width) for b in pile)) for pile, _ in sized[:taken]))
+        rows += [*([Text("")] if rows else []), grid]
+        sized = sized[taken:]
+    return Group(*rows)
+
+
+def command(text: str, width: int) -> list[str]:
+    """A command in lines that a shell takes, each but the last ended by a backslash; quoted text stays whole.
+
+    >>> command("echo 'a  b' > file", 80), command("one two three", 12)
+    (["echo 'a  b' > file"], ['one two \\\\', '    three'])
+    """
+    wrapped = [""]
+    for word in re.findall(r"(?:'[^']*'|\S)+", text):
+        if wrapped[-1] and len(wrapped[-1]) + 1 + len(word) > width - 2:
+            wrapped.append("    " + word)
+        else:
+            wrapped[-1] = f"{wrapped[-1]} {word}" if wrapped[-1] else word
+    return [*(f"{line} \\" for line in wrapped[:-1]), wrapped[-1]]

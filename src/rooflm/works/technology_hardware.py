@@ -1,0 +1,268 @@
+"""The hardware half of Optimus' study: products by what bounds them, memories, networks, nodes, and the bottleneck."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.explore import Columns, Space, gemm_bounds, grid, make_task, shares, stops_helping
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.lines import Curve, lines
+from rooflm.plots.picture import Picture
+from rooflm.plots.scale import Scale, Side
+from rooflm.works.study import Column, Table
+
+GPUS = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb")
+DRAMS = ("gddr6", "gddr6x", "gddr7", "lpddr5x", "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4")
+NETWORKS = ("nvlink3+hdr", "nvlink3+ndr", "nvlink4+ndr", "nvlink5+ndr", "nvlink5+xdr", "nvlink5+gdr")
+UNIFORM = tuple(f"uniform-{n}" for n in (14, 10, 7, 5, 3, 2, 1))
+FOUNDRY = ("n12", "n10", "n7", "n5", "n3", "n2", "a14", "a10")
+CHOICES = (("hbm2e", "nvlink3+hdr"), ("hbm4", "nvlink3+hdr"), ("hbm4", "nvlink5+gdr"))
+"""Memory and links of the lines over nodes."""
+SPLIT = {"tp": 8, "pp": 8}
+"""Megatron's split of this model; {}: the best legal one at each point."""
+SHOWN = ("compute", "dram", "network", "schedule", "other")
+
+
+def training(**split: Any) -> Any:
+    """GPT-3 175B on 1024 devices."""
+    return make_task("train", "gpt3-175b", gpus=1024, batch=1024, seq=2048, recompute="selective", **split)
+
+
+def decoding(gpus: int = 1, quant: str = "w16a16kv16") -> Any:
+    """Llama-2 13B, one sequence, time a token."""
+    return make_task("infer", "llama-2-13b", gpus=gpus, tp=gpus, prompt=200, output=200, metric="tpot", quant=quant)
+
+
+def gemms() -> Table:
+    """Its table III: what bounds each product of a prefill layer."""
+    rows = []
+    for efficiency in ("ideal", "0.7,0.9", "calibrated"):
+        t = gemm_bounds("llama-2-13b", GPUS, 200, 1, efficiency)
+        products = list(dict.fromkeys(t["product"].tolist()))
+        for gpu in GPUS:
+            bound = {str(p): str(b) for g, p, b in zip(t["gpu"], t["product"], t["bound"], strict=True) if g == gpu}
+            rows.append({"efficiency": efficiency, "gpu": gpu.split("-")[0], **{p: bound[p] for p in products}})
+    columns = (Column("efficiency", "efficiency"), Column("gpu", "GPU"), *(Column(p, p) for p in products))
+    notes = (
+        "FLOP/B of the wide products: 186 to 191; of the machines 139, 153, 295, 206, 292: as the paper found, A100 is"
+        " bound by compute but for a head's own products, later GPUs by memory. overhead: a kernel that takes more than"
+        " twice its roofline (waves of tiles, launch).",
+    )
+    return Table("gemms", "Table III: what bounds the products of a prefill, Llama-2 13B, 200 tokens", columns,
+                 tuple(rows), notes)  # fmt: skip
+
+
+@lru_cache
+def by_memory() -> Columns:
+    """Time per token with each memory on H100's die in N5; weights in 4 bits, so that the small memories hold them."""
+    space = Space("h100", ("n5",), DRAMS, ("nvlink4+ndr",), (("technology.budget.sites", (8,)),))
+    return grid(decoding(quant="w4a16kv16"), space)
+
+
+@lru_cache
+def by_rate(gpus: int) -> Columns:
+    """Time per token over the memory's rate, scaled freely (with energy a bit to match), on one or more devices."""
+    rates = tuple(float(x) for x in np.geomspace(0.1e12, 6.4e12, 25))
+    more = (("technology.dram.bandwidth", rates), ("technology.dram.energy", (2e-13,)))
+    return grid(decoding(gpus), Space("h100", ("n5",), ("hbm3",), ("nvlink4+ndr",), more))
+
+
+def dram() -> Table:
+    """Inference over memory technology, and where faster memory stops helping."""
+    t = by_memory()
+    rows: list[dict[str, Any]] = []
+    for i in np.argsort(t["dram_bandwidth"]):
+        fits = bool(t["fits"][i])
+        rows.append({"memory": str(t["dram"][i]), "devices": 1, "bandwidth": float(t["dram_bandwidth"][i]),
+                     "tpot": float(t["time_s"][i]) if fits else None, "bound": str(t["bottleneck"][i])})  # fmt: skip
+    for gpus in (1, 2, 4, 8):
+        t = by_rate(gpus)
+        stop = stops_helping(t["dram_bandwidth"], t["time_s"])
+        rows.append({"memory": "scaled freely: stops helping", "devices": gpus,
+                     "bandwidth": float(t["dram_bandwidth"][stop]), "tpot": float(t["time_s"][stop]),
+                     "bound": str(t["bottleneck"][-1])})  # fmt: skip
+    columns = (Column("memory", "memory"), Column("devices", "devices", "1"),
+               Column("bandwidth", "B/s a device", "B/s"), Column("tpot", "a token", "s"),
+               Column("bound", "bound by"))  # fmt: skip
+    notes = ("Generations: weights in 4 bits; scaled: in 16. A step stops helping where it returns less than half of"
+             " what it promises; then the rate in the last column bounds.",)  # fmt: skip
+    return Table("dram", "Decoding of Llama-2 13B on H100's die in N5 by memory", columns, tuple(rows), notes)
+
+
+@lru_cache
+def by_network(node: str, best: bool) -> Columns:
+    """A training step with each network on A100's die in a node."""
+    return grid(training(**({} if best else SPLIT)), Space("a100", (node,), ("hbm3",), NETWORKS))
+
+
+def network() -> Table:
+    """Training over network technology."""
+    rows = []
+    for node in ("n7", "n3"):
+        for best in (False, True):
+            t = by_network(node, best)
+            part = shares(t)
+            for i, name in enumerate(NETWORKS):
+                rows.append({"node": node, "split": "best" if best else "tp 8, pp 8", "network": name,
+                             "step": float(t["time_s"][i]), "network_share": float(part["network"][i]),
+                             "bound": str(t["bottleneck"][i])})  # fmt: skip
+    columns = (Column("node", "node"), Column("split", "split"), Column("network", "inside + between nodes"),
+               Column("step", "step", "s"), Column("network_share", "network", "share"),
+               Column("bound", "bound by"))  # fmt: skip
+    return Table("network", "GPT-3 175B training on 1024 devices of A100's die, HBM3, by network", columns, tuple(rows))
+
+
+@lru_cache
+def by_node(track: tuple[str, ...], dram_: str, links: str, best: bool = False) -> Columns:
+    """A training step in each node of a track."""
+    return grid(training(**({} if best else SPLIT)), Space("a100", track, (dram_,), (links,)))
+
+
+def nodes() -> Table:
+    """Training over logic nodes, with the memory and the links kept or following."""
+    rows = []
+    for track in (UNIFORM, FOUNDRY):
+        for memory, links in CHOICES:
+            t = by_node(track, memory, links)
+            for i, node in enumerate(track):
+                rows.append({"node": node, "memory": memory, "network": links,
+                             "peak": float(t["peak_flops"][i]), "step": float(t["time_s"][i]),
+                             "times": float(t["time_s"][0] / t["time_s"][i]),
+                             "bound": str(t["bottleneck"][i])})  # fmt: skip
+    columns = (Column("node", "node"), Column("memory", "memory"), Column("network", "network"),
+               Column("peak", "16-bit compute", "FLOP/s"), Column("step", "step", "s"),
+               Column("times", "times faster", "times"), Column("bound", "bound by"))  # fmt: skip
+    notes = (
+        "uniform: DeepFlow's scaling, each step area 0.67 and energy 0.54; the others are foundries' own figures.",
+    )
+    return Table("nodes", "GPT-3 175B training on 1024 devices of A100's die, tp 8, pp 8, by node", columns,
+                 tuple(rows), notes)  # fmt: skip
+
+
+class Way(NamedTuple):
+    """A series of hardware, point by point: its name, the points' names, and their columns."""
+
+    name: str
+    points: tuple[str, ...]
+    tables: tuple[Columns, ...]
+
+
+def ways() -> tuple[Way, ...]:
+    """Series in which the bottleneck may move."""
+
+    def of(name: str, track: Sequence[str], memory: str, best: bool, *then: tuple[str, str]) -> Way:
+        ends = tuple(by_node((track[-1],), m, n, best) for m, n in then)
+        points = (*track, *(f"then {m}, {n}" for m, n in then))
+        return Way(name, points, (by_node(tuple(track), memory, "nvlink3+hdr", best), *ends))
+
+    lifted = (("hbm4", "nvlink3+hdr"), ("hbm4", "nvlink5+gdr"))
+    return (
+        of("uniform, HBM2, tp 8 pp 8", UNIFORM, "hbm2", False, *lifted),
+        of("uniform, HBM2E, tp 8 pp 8", UNIFORM, "hbm2e", False, *lifted),
+        of("uniform, HBM2E, best splits", UNIFORM, "hbm2e", True, *lifted),
+        of("foundry, HBM2E, tp 8 pp 8", FOUNDRY, "hbm2e", False),
+        of("foundry, HBM2, best splits", FOUNDRY, "hbm2", True),
+        Way("decoding, memory scaled, tp 1", ("0.8 to 51 TB/s",), (by_rate(1),)),
+        Way("decoding, memory scaled, tp 8", ("0.8 to 51 TB/s",), (by_rate(8),)),
+    )
+
+
+def path(tables: Sequence[Columns]) -> list[tuple[str, int]]:
+    """What bounds, point after point, and at how many in a row.
+
+    >>> path(({"bottleneck": np.array(["compute", "compute", "dram"])},))
+    [('compute', 2), ('dram', 1)]
+    """
+    found = itertools.chain.from_iterable(t["bottleneck"].tolist() for t in tables)
+    return [(str(k), len(list(g))) for k, g in itertools.groupby(found)]
+
+
+ORDER = ["compute", "dram", "network"]
+"""The order in which the paper sees the bottleneck move."""
+
+
+def bottleneck() -> Table:
+    """In which series the bottleneck moves from compute to memory to the network, and in which it does not."""
+    rows = []
+    for way in ways():
+        steps = path(way.tables)
+        order = [name for name, _ in steps]
+        whole = any(order[i : i + 3] == ORDER for i in range(len(order)))
+        last = shares(way.tables[-1])
+        rows.append({"series": way.name, "path": ", ".join(f"{k} {n}" for k, n in steps),
+                     **{c: float(last[c][-1]) for c in ("compute", "dram", "network")}, "order": whole})  # fmt: skip
+    columns = (Column("series", "series"), Column("path", "what bounds, at how many points"),
+               Column("order", "all three"))  # fmt: skip
+    notes = (
+        "GPT-3 175B training with HDR over uniform nodes (14 to 1 nm; then at 1 nm HBM4, then also NVLink 5 and GDR) or"
+        " foundry nodes (n12 to a10); decoding: Llama-2 13B on H100's die in N5, 0.8 to 51 TB/s.",
+    )
+    title = "Does the bottleneck move from compute to memory to the network?"
+    return Table("bottleneck", title, columns, tuple(rows), notes)
+
+
+def told(series: Table) -> list[str]:
+    """Which series go compute, memory, network, and which do not."""
+    yes = [r["series"] for r in series.rows if r["order"]]
+    no = [f"{r['series']} ({r['path']})" for r in series.rows if not r["order"]]
+    return [f"The bottleneck moves compute, memory, network in: {'; '.join(yes) or 'no series'}.",
+            f"It does not in: {'; '.join(no)}."]  # fmt: skip
+
+
+def nodes_picture() -> Picture:
+    """Step time by node, a line for each memory and network."""
+    curves = [Curve(f"{m}, {n}", by_node(UNIFORM, m, n)["time_s"]) for m, n in CHOICES]
+    best = by_node(UNIFORM, *CHOICES[-1])
+    ideal = best["time_s"][0] * best["peak_flops"][0] / best["peak_flops"]
+    x = Side("logic node (uniform scaling)", tuple(n.removeprefix("uniform-") + " nm" for n in UNIFORM))
+    return lines("What the next logic node buys GPT-3 175B training", x, Scale("seconds a step", log=True),
+                 [*curves, Curve("if compute were all", ideal, dash=True)],
+                 "1024 devices of A100's die, tp 8, pp 8, by memory and network")  # fmt: skip
+
+
+def caused(table: Columns, i: int, names: Sequence[str], factor: float = 1.0) -> dict[str, float]:
+    """Seconds (times a factor) of a row by cause, without those that are nothing."""
+    return {c: factor * float(table[f"{c}_s"][i]) for c in names if table[f"{c}_s"][i] > 0}
+
+
+def dram_picture() -> Picture:
+    """Time a token by memory, slowest first."""
+    t = by_memory()
+    order = [i for i in np.argsort(t["dram_bandwidth"]) if t["fits"][i]]
+    made = [
+        Bar(f"{str(t['dram'][i]).upper()}, {t['dram_bandwidth'][i] / 1e12:.2g} TB/s",
+            caused(t, i, ("compute", "dram", "l2", "network", "other"), 1e3))
+        for i in order
+    ]  # fmt: skip
+    return bars("What faster memory buys a token of Llama-2 13B", Scale("time per token (ms)"), made,
+                "H100's die in N5, 4-bit weights")  # fmt: skip
+
+
+def bottleneck_picture() -> Picture:
+    """Share of the step by cause along the first series."""
+    way = ways()[0]
+    table = {k: np.concatenate([t[k] for t in way.tables]) for k in way.tables[0]}
+    part = shares(table)
+    kept = [c for c in SHOWN if np.any(part[c] > 1e-3)]
+    made = [Bar(name.removeprefix("uniform-") + " nm" * name.startswith("uniform"),
+                {c: 100 * float(part[c][i]) for c in kept}) for i, name in enumerate(way.points)]  # fmt: skip
+    return bars("Where the step of GPT-3 175B training goes as the logic node shrinks",
+                Scale("share of the step (%)", percent=True), made, "HBM2 and HDR unless said")  # fmt: skip
+
+
+def network_picture() -> Picture:
+    """Step by cause and network, in N7 with Megatron's split."""
+    t = by_network("n7", False)
+    made = [Bar(name.replace("+", " + "), caused(t, i, SHOWN)) for i, name in enumerate(NETWORKS)]
+    return bars("What a faster network buys GPT-3 175B training", Scale("seconds a step"), made,
+                "1024 devices of A100's die in N7, tp 8, pp 8, by links inside + between nodes")  # fmt: skip
+
+
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "nodes": nodes_picture, "dram": dram_picture, "network": network_picture, "bottleneck": bottleneck_picture,
+}  # fmt: skip

@@ -1,0 +1,61 @@
+"""The pages: every command's output is that of today, the site builds without a warning, nothing on it is missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rooflm_fit.shown import ROOT, Shown, output, pages, same, shown
+
+SITE = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+COMMANDS = [block for page in pages() for block in shown(page)]
+IMAGE = re.compile(r"!\[[^\]]*\]\((?P<path>[^)\s]+)\)")
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=lambda b: f"{b.page.stem}: {b.command[:60]}")
+def test_output_is_of_today(block: Shown) -> None:
+    assert same(output(block.command), block.body), "run scripts/docs"
+
+
+def test_forty_questions() -> None:
+    text = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+    numbers = [int(n) for n in re.findall(r"^### (\d+)\.", text, re.MULTILINE)]
+    assert numbers == [*range(1, 41)]
+    assert len([*shown(ROOT / "docs" / "questions.md")]) == 40
+
+
+def named(nav: Any) -> Iterator[str]:
+    """The pages that the site's menu names."""
+    for entry in nav:
+        for below in entry.values():
+            yield from [below] if isinstance(below, str) else named(below)
+
+
+def test_the_menu_names_every_page() -> None:
+    assert sorted(named(SITE["nav"])) == sorted(p.name for p in (ROOT / "docs").glob("*.md"))
+
+
+def test_every_picture_is_there() -> None:
+    shown_on = [(page, found["path"]) for page in pages() for found in IMAGE.finditer(page.read_text(encoding="utf-8"))]
+    assert shown_on
+    assert not [f"{page.name}: {path}" for page, path in shown_on if not (page.parent / path).is_file()]
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    text = (
+        (ROOT / "zensical.toml").read_text(encoding="utf-8").replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    )
+    (tmp_path / "zensical.toml").write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    build = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "questions" / "index.html").is_file()
