@@ -52,7 +52,7 @@ def test_a_tab_at_every_width_dark_and_light_is_accessible(tab: str, page: Any, 
         "return [document.querySelectorAll('.plot').length, document.querySelectorAll('.plot svg').length]"
     )
     assert pictures[0] == pictures[1] and (pictures[0] > 0 or tab in ("fits", "train"))
-    for width, scheme in ((2560, "light"), (1280, "dark"), (360, "light")):
+    for width, scheme in ((1280, "dark"), (2560, "light"), (360, "light")):
         page.size(width, scheme)
         page.js("document.body.dataset.state = 'sized'; dispatchEvent(new Event('resize'))")
         page.wait()
@@ -61,9 +61,9 @@ def test_a_tab_at_every_width_dark_and_light_is_accessible(tab: str, page: Any, 
         time.sleep(0.05)
         wide = page.js("return [document.documentElement.scrollWidth, innerWidth]")
         assert wide[0] <= width and wide[1] <= width
-        if width == 2560:
+        if width == 1280:
             page.js(axe())
-        else:
+        if width != 2560:
             assert page.js(AXE) == []
     assert hosts(page) == {page.address.removeprefix("http://")}
     quiet(page, log)
@@ -185,7 +185,7 @@ def test_twenty_random_walks_leave_no_fault(page: Any, log: Any) -> None:
     walk = random.Random(47)
     for _ in range(20):
         page.open(f"/{walk.choice([t for t in TABS if f'/{t}' not in HEAVY])}?output=16&map.xs=1,8&map.ys=256,512")
-        for _ in range(5):
+        for _ in range(4):
             page.js(STEP, walk.choice(KINDS), walk.random())
             time.sleep(0.03)
             if any(path in page.driver.current_url for path in HEAVY) and walk.random() < 0.7:
@@ -198,5 +198,8 @@ def test_twenty_random_walks_leave_no_fault(page: Any, log: Any) -> None:
 
 def test_the_page_is_painted_soon(page: Any) -> None:
     page.open("/fits?batch=3")
-    paint = page.js("return performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    assert paint < 10_000  # benchmarks/bench_web.py has the figure; here only that nothing blocks it
+    until, paint = time.monotonic() + 10, 0
+    while not paint and time.monotonic() < until:
+        time.sleep(0.05)
+        paint = page.js("return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
+    assert 0 < paint < 10_000  # benchmarks/bench_web.py has the figure; here only that nothing blocks it

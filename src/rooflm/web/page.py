@@ -130,7 +130,7 @@ def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
         for stop in BY_KEY[key].stops:
             at = Asked(tab.name, asked.keys, {**asked.texts, key: str(stop)})
             one = Shown(tab, at)
-            found.append({"value": str(stop), "html": one.html(), "rest": one.rest(), "errors": one.errors})
+            found.append({"value": str(stop), "html": one.html(), "errors": one.errors})
         return found
 
     rest = Asked(tab.name, asked.keys, {**asked.texts, key: ""}).query()

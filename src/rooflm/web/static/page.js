@@ -25,7 +25,7 @@ function mark(errors) {
   }
 }
 
-/** The answer in its place; what was unfolded stays so. */
+/** The answer in its place, and what is folded below it; what was unfolded stays so. */
 function put(html, below = "") {
   const open = [...rest.querySelectorAll("details[open] > summary")].map((s) => s.textContent);
   answer.innerHTML = html;
@@ -155,7 +155,7 @@ function said(s, text) {
 function read(s, found, text) {
   const frame = found.get(text);
   if (!frame || form.elements[s.dataset.key].value !== text) return;
-  put(frame.html, frame.rest);
+  answer.innerHTML = frame.html;
   mark(frame.errors);
 }
 

@@ -20,7 +20,7 @@ SIDES = ("b", "c", "d")
 CHANGED = ("model", "gpu", "gpus", "quant", "engine", "batch")
 KEYS = (*fits.KEYS, *(f"{side}.{k}" for side in SIDES for k in CHANGED))
 SLIDERS = ()
-METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool], ...] = (
+METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool | None], ...] = (
     ("ttft_s", "First token", lambda e: e.ttft, seconds, True),
     ("tpot_s", "Each token", lambda e: e.tpot, seconds, True),
     ("latency_s", "Whole request", lambda e: e.latency, seconds, True),
@@ -30,9 +30,9 @@ METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool]
      lambda v: f"{v:.2f}", True),
     ("memory_bytes", "Memory of the fullest card", lambda e: e.memory.total, lambda v: gib(float(v)), True),
     ("max_batch", "Largest batch that fits", lambda e: e.max_batch, count, False),
-    ("decode_mbu", "Use of bandwidth, decoding", lambda e: e.decode_mbu, percent, False),
+    ("decode_mbu", "Use of bandwidth, decoding", lambda e: e.decode_mbu, percent, None),
 )  # fmt: skip
-"""Key, name, how to read it, how to write it, and whether less is better."""
+"""Key, name, how to read it, how to write it, and whether less is better (None: neither)."""
 
 
 def answer(asked: Asked) -> Answer:
@@ -44,7 +44,7 @@ def answer(asked: Asked) -> Answer:
         values = [float(value(e)) for *_, e in made]
         rows.append((name, *map(write, values)))
         able = [i for i, (*_, e) in enumerate(made) if e.fits]
-        if len(able) > 1:
+        if len(able) > 1 and less is not None:
             top = min(able, key=lambda i: values[i] if less else -values[i])
             best |= {(at, top + 1)} if sum(values[i] == values[top] for i in able) == 1 else set()
     verdict, tone, said = told(names, made)

@@ -37,7 +37,7 @@ def answer(asked: Asked) -> Answer:
         tone, verdict = "bad", f"No, it does not fit: {gib(-e.memory.margin)} too much on {cards}."
         most = float(e.max_batch)
         said = [f"At most {count(most)} requests of this length fit." if most else "Not even one request fits."]
-        blocks.append(Choices("What would make it fit", remedies(asked, given, most)))
+        blocks.append(Choices("What would make it fit", remedies(asked, given, most, float(e.memory.total))))
     else:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     kv = float(e.memory.parts["kv_cache"]) / max(float(given.get("batch", 1)), 1)
@@ -51,8 +51,8 @@ def answer(asked: Asked) -> Answer:
     return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
 
 
-def remedies(asked: Asked, given: dict[str, Any], most: float) -> list[Choice]:
-    """Changes, each of which makes it fit by itself."""
+def remedies(asked: Asked, given: dict[str, Any], most: float, total: float) -> list[Choice]:
+    """Changes, each of which makes it fit by itself. most: requests that fit; total: bytes that a card needs."""
     found: list[Choice] = []
     if most >= 1:
         found.append(Choice(f"{count(most)} requests at once", asked.query(batch=int(most)), "a smaller batch"))
@@ -61,7 +61,7 @@ def remedies(asked: Asked, given: dict[str, Any], most: float) -> list[Choice]:
     found += _first(free, "gpus", [n for n in MORE_GPUS if n > now], "{} cards", asked, 1)
     found += _first(given, "quant", list(NARROWER), "scheme {}", asked, 2)
     if isinstance(given.get("gpu"), str):
-        found += _first(given, "gpu", larger(given["gpu"]), "{}", asked, 2)
+        found += _first(given, "gpu", larger(given["gpu"], total), "{}", asked, 2)
     return found
 
 
@@ -81,11 +81,11 @@ def _first(given: dict[str, Any], name: str, values: list[Any], told: str, asked
     ][:most]  # fmt: skip
 
 
-def larger(gpu: str) -> list[str]:
-    """Cards of the same maker with more memory, the smallest first."""
+def larger(gpu: str, total: float) -> list[str]:
+    """Cards of the same maker with more memory than that, the smallest first."""
     size = {name: (vendor, room) for name, vendor, room in _sizes()}
     vendor, room = size[resolve("gpu", gpu)]
-    ranked = sorted((r, name) for name, v, r in _sizes() if v == vendor and r > room)
+    ranked = sorted((r, name) for name, v, r in _sizes() if v == vendor and r > max(room, total))
     return [name for _, name in ranked][:8]
 
 
