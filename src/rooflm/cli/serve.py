@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rooflm.cli.console import Voice, dumps, show, warn, working
+import typer
+
+from rooflm.cli.console import Voice, dumps, show, tell, warn, working
 from rooflm.cli.deliver import deliver_grid
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
