@@ -243,7 +243,8 @@ def nodes_picture() -> Picture:
 
 def caused(table: Columns, i: int, factor: float) -> dict[str, float]:
     """Time of a point by what bounds it, times a factor."""
-    return {c: factor * float(table[f"{c}_s"][i]) for c in (*SHOWN, "l2") if float(table[f"{c}_s"][i]) > 0}
+    found = {c: float(table[f"{c}_s"][i]) for c in (*SHOWN, "l2")}
+    return {c: factor * s for c, s in found.items() if s > 1e-3 * float(table["time_s"][i])}
 
 
 def dram_picture() -> Picture:
@@ -264,7 +265,8 @@ def bottleneck_picture() -> Picture:
     names = [n.removeprefix("uniform-") + " nm" if n.startswith("uniform") else n for n in way.points]
     made = [Bar(n, caused(table, i, 100 / float(table["time_s"][i]))) for i, n in enumerate(names)]
     return bars("GPT-3 175B training: share of the step by cause, 14 to 1 nm",
-                Scale("share of the step (%)", percent=True), made, "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
+                Scale("share of the step (%)", percent=True), made,
+                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
 
 
 def network_picture() -> Picture:
