@@ -39,10 +39,12 @@ _HOMES = {
     "load_engine": "catalogue.engines",
     "load_model": "checkpoints.load",
     "measure": "tools",
+    "measure_server": "tools",
     "plot": "",
     "predict_attention": "estimate.kernel",
     "predict_collective": "estimate.kernel",
     "predict_gemm": "estimate.kernel",
+    "report": "reporting.report",
     "scenario": "api",
     "search_infer": "search.inference",
     "search_serve": "search.under_load",
@@ -85,10 +87,12 @@ __all__ = [
     "load_engine",
     "load_model",
     "measure",
+    "measure_server",
     "plot",
     "predict_attention",
     "predict_collective",
     "predict_gemm",
+    "report",
     "scenario",
     "search_infer",
     "search_serve",
@@ -117,6 +121,7 @@ if TYPE_CHECKING:
     from rooflm.estimate.inference import InferenceEstimate
     from rooflm.estimate.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.estimate.training import TrainingEstimate
+    from rooflm.reporting.report import report
     from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload
     from rooflm.scenario.training import Training
@@ -127,7 +132,7 @@ if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
     from rooflm.serving.server import Server
     from rooflm.sweep.sensitivity import sensitivity
-    from rooflm.tools import calibrate, compare, measure, validate
+    from rooflm.tools import calibrate, compare, measure, measure_server, validate
 
 
 def __getattr__(name: str) -> Any:

@@ -42,7 +42,7 @@ _TIMES = {
 """Units of time and their seconds: m is a minute."""
 _SAME = {
     "s": {k: (k, v) for k, v in _TIMES.items()},
-    "bytes/s": {unit: ("B/s", 1 / 8) for unit in ("b/s", "bit/s", "bits/s", "bps")},
+    "bytes/s": dict.fromkeys(("b/s", "bit/s", "bits/s", "bps"), ("B/s", 1 / 8)),
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
@@ -200,6 +200,16 @@ def between(low: float, high: float, value: float, unit: str = "s") -> str:
     scale, name = _scale(value, unit)
     low_, high_ = (_digits(end / scale, 2 if scale >= 60 and unit == "s" else 3) for end in (low, high))
     return f"between {low_} and {high_} {name}".strip()
+
+
+def several(value: Num, unit: str) -> str:
+    """A number with its unit, and of an array its ends.
+
+    >>> several(3e12, "B/s"), several(np.array([1e12, 3e12]), "B/s")
+    ('3.00 TB/s', '1.00 TB/s to 3.00 TB/s')
+    """
+    low, high = float(np.min(value)), float(np.max(value))
+    return text(low, unit) if low == high else f"{text(low, unit)} to {text(high, unit)}"
 
 
 def gib(value: float) -> str:

@@ -62,7 +62,7 @@ def test_tables_keep_to_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = _run(capsys, "infer", "llama-2-13b", "--gpu", "rtx-3060-12gb")
     assert "DOES NOT FIT" in out
-    assert "Would fit: 3 GPUs (tp 1, pp 3)" in out
+    assert "Would fit: quant awq; 3 GPUs (pp 3)." in out
     assert out.index("DOES NOT FIT") < out.index("Would fit") < out.index("Speed, if it did") and "Prefill" not in out
     _, full, _ = _run(capsys, "infer", "llama-2-13b", "--gpu", "rtx-3060-12gb", "--verbose")
     assert "Prefill" in full and "published runs" in full

@@ -235,7 +235,7 @@ def test_commands_of_engines():
 def test_command_line(capsys):
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "20ms"]) == 0
     text = capsys.readouterr().out
-    assert "Ten best" in text and "Better, but not legal" in text and "vllm serve llama-7b" in text
+    assert "Ten best" in text and "Better, but not legal" in text and "vllm serve huggyllama/llama-7b" in text
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "1us", "--json"]) == 1
     import json
 

@@ -1,6 +1,7 @@
 """What an engine can run at all: schemes, splits and features, as its documentation has them.
 
-A scheme's own name says too little (a hub checkpoint's is spelled by its widths), so engines list kinds: words of KINDS.
+A scheme's own name says too little (a hub checkpoint's is spelled by its widths), so engines list kinds of schemes:
+words of KINDS.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from rooflm.catalogue.fields import flag, number, word
 from rooflm.catalogue.quant import FILES, PRESETS, Quant
 
 KINDS = (
-    "half", "fp8", "fp8-block", "mxfp8", "fp8-weights", "int8", "int8-weights", "int4", "w4a8", "w4a4", "mxfp4", "nvfp4",
-    "int3", "gguf", "fraction",
+    "half", "fp8", "fp8-block", "mxfp8", "fp8-weights", "int8", "int8-weights", "int4", "w4a8", "w4a4", "mxfp4",
+    "nvfp4", "int3", "gguf", "fraction",
 )  # fmt: skip
 """Kinds of schemes: 16 or 32 bits; 8-bit floats with one scale a tensor or row, by blocks of 128, by 32 values; 8-bit
 weights alone; 8-bit integers; the same of weights alone; 4-bit groups; these with 8-bit and with 4-bit activations;
@@ -33,6 +34,7 @@ class Abilities:
     expert_groups: str = word(
         "any", "over how many ranks experts go: any divisor of a group, all of tp x dp or none, or never", SPREADS
     )
+    ranks_are_groups: bool = flag(True, "ranks that share experts with others may be tensor groups")
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
     several: bool = flag(True, "one instance spans several devices")

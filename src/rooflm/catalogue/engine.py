@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import About, abouts, flag, number, share, word
 from rooflm.units import Num
 
@@ -159,7 +160,7 @@ class Host:
         "s",
     )
     request: Num = number(
-        0.0, "time once a request that others' do not wait for (tokenise, schedule, first response)", "s"
+        0.0, "time once a request until its client sees the first token that was made (others' do not wait for it)", "s"
     )
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     overlap: bool = flag(
@@ -297,40 +298,6 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Command:
-    """How it is started: what each part of a search's answer is in words of its command line.
-
-    In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `budget`,
-    `memory_fraction`, `free_fraction`; of attention data parallelism `group` (its ranks in all), `group_budget`.
-    """
-
-    start: str = word("", "the program that serves (none: no command is known)")
-    train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
-    tp: str = word("", "a tensor group above 1")
-    pp: str = word("", "pipeline stages above 1")
-    dp: str = word("", "data-parallel ranks above 1")
-    ep: str = word("", "expert ranks above 1")
-    attention_dp: str = word("", "ranks that share experts and have sequences of their own")
-    attention_dp_file: str = word("", "the same as a line of the file of options")
-    attention_tp: bool = flag(True, "such ranks may be tensor groups")
-    batch: str = word("", "most sequences at a time")
-    batch_env: str = word("", "the same in its environment")
-    length_env: str = word("", "longest sequence, in its environment")
-    kv8_env: str = word("", "an 8-bit cache, in its environment")
-    length: str = word("", "longest sequence")
-    whole: str = word("", "prompts go in whole")
-    budget: str = word("", "tokens of a pass")
-    chunked: str = word("", "prompts longer than that go in by chunks")
-    memory: str = word("", "share of memory, where it is not all")
-    free: str = word("", "share of what is left for the cache, where it is not all")
-    fp8: str = word("", "8-bit weights and activations")
-    kv8: str = word("", "an 8-bit cache")
-    kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
-    file: str = word("", "the file of options")
-    after: str = word("", "what loads the model once the server runs")
-
-
-@dataclass(frozen=True)
 class Engine:
     """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
     (`engine.step` is engine.host.step), in `but`."""
@@ -354,9 +321,9 @@ class Engine:
     habits: Habits = Habits()
     overlaps: Overlaps = Overlaps()
     factors: Factors = Factors()
-    abilities: Abilities = Abilities()
+    abilities: Abilities = Abilities()  # noqa: RUF009  frozen, so one for all is right
     server: ServerOptions = ServerOptions()
-    command: Command = Command()
+    command: Command = Command()  # noqa: RUF009  frozen, so one for all is right
     residuals: Residuals | None = None
     """One's own measurements over the predictions, from the engine's own file."""
 

@@ -79,3 +79,14 @@ def find(name: str) -> Checkpoint | None:
         if base in _last_pieces():
             return Checkpoint(_last_pieces()[base], quant)
     return None
+
+
+def published(model: str, scheme: str) -> str:
+    """The hub id of a listed checkpoint of a model in a scheme, whatever its cache's width ("": none is listed).
+
+    >>> published("deepseek-v3", "nvfp4-ffn"), published("llama-7b", "nvfp4")
+    ('nvidia/DeepSeek-V3-0324-FP4', '')
+    """
+    rows = _table().checkpoints.items()
+    same = (name for name, row in rows if row.model == model and row.quant.partition("kv")[0].rstrip("-") == scheme)
+    return next(same, "")

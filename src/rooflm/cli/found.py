@@ -15,13 +15,14 @@ NOTHING = 1
 """Exit status of a search that finds nothing."""
 
 
-def found_shown(found: Any, command: str, seconds: float, json_: bool, note: str = "") -> None:
-    """Print a search's answer. command: runs it; note: what its figures are of. Exits 1 where nothing was found."""
+def found_shown(found: Any, command: str, seconds: float, json_: bool, note: str = "", first: str = "") -> None:
+    """Print a search's answer. command: runs it; note: what its figures are of; first: what to do before it runs. Exits
+    1 where nothing was found."""
     if json_:
-        print(dumps(found_json(found, command, seconds)))
+        print(dumps({**found_json(found, command, seconds), "first": first}))
     else:
         took = [Say(f"searched in {seconds:.2f} s", "faint")] if Voice.verbose else []
-        show([*blocks(found, command, "" if Voice.quiet else note), *took,
+        show([*blocks(found, command, "" if Voice.quiet else note, first), *took,
               *([] if Voice.quiet else assumptions(found))])  # fmt: skip
     if found.best is None:
         raise typer.Exit(NOTHING)

@@ -83,6 +83,7 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
 
         least = fewest_gpus(e.scenario)
         out["fewest_gpus"] = least._asdict() if least else None
+    out["would_fit"] = [{**r.change, "margin_bytes": r.margin} for r in e.would_fit]
     if ops:
         out["ops"] = {phase: op_rows(e, phase) for phase in ("prefill", "decode")}
     return out
@@ -105,6 +106,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     return {
         **values,
         "convention": e.convention,
+        "would_fit": [{**r.change, "margin_bytes": r.margin} for r in e.would_fit],
         "scenario": asked,
         "assumed": list(e.assumed),
         "warnings": list(e.warnings),
@@ -149,7 +151,7 @@ def grid_table(grid: Any) -> list[Block]:
     rows = []
     for place in places:
         at = [m.values[i] for a, i in zip(grid.axes, place, strict=True) for m in a.members]
-        cells = [str(v) if isinstance(v, str | bool) else count(v) for v in at]
+        cells = [str(v) if isinstance(v, str | bool) else f"{v:.15g}" for v in at]  # as they were asked for
         rows.append((*cells, *([judgement(grid, place)] if judged else []),
                      *(write(grid.arrays[key][place]) for key, _, write in shown)))  # fmt: skip
     sides = "".join("l" if isinstance(m.values[0], str) else "r" for m in members) + "w" * bool(judged)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rooflm.cli.console import working
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import arguments
+
+if TYPE_CHECKING:
+    from rooflm.search.serve_command import Start
 
 BATCH_NOTE = "of one batch that comes at once: TTFT is that of all its prompts (--under-load: users who come and go)"
 LOAD_NOTE = (
@@ -24,6 +27,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.search.under_load import search_serve
 
     start = time.perf_counter()
+    check_deploy(shown["deploy"])
     under_load = shown["under_load"] or any(name in asked for name in LOAD_ALONE)
     alone = BATCH_ALONE if under_load else LOAD_ALONE
     if under_load and "batch" in asked:
@@ -31,9 +35,12 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     search = search_serve if under_load else search_infer
     with working("searching"):
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
-    command = served(model, found, asked, asked.get("spread"))
+    begun = served(model, found, asked, asked.get("spread"))
+    if shown["deploy"]:
+        deployed(shown["deploy"], begun, found, model, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE
-    found_shown(found, command, time.perf_counter() - start, shown["json"], note)
+    command, first = (begun.text, begun.note) if begun else ("", "")
+    found_shown(found, command, time.perf_counter() - start, shown["json"], note, first)
 
 
 LOAD_ALONE = tuple(arguments("search_serve").keys() - arguments("search_infer").keys())
@@ -49,24 +56,50 @@ infer_command = command(
 )  # fmt: skip
 
 
-def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> str:
-    """The command that starts the best answer's engine: of a search under load, the best of those simulated."""
-    from rooflm.catalogue.engines import load_engine, usual_engine
-    from rooflm.checkpoints.load import load_model
-    from rooflm.scenario.build_inference import quant_for
-    from rooflm.search.serve_command import serve_command
+def check_deploy(path: str | None) -> None:
+    """A target that can be written, asked before any work is done."""
+    if path:
+        from rooflm.search.deploy_file import yaml_library
+        from rooflm.sweep.files import check_target
+
+        yaml_library()
+        check_target(path, ("yaml", "yml"), "--deploy")
+
+
+def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict[str, Any]) -> None:
+    """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
+    from rooflm.scenario.build_inference import find_cluster, node_size
+    from rooflm.search.deploy_file import deployment_text
+    from rooflm.sweep.files import check_target, write_text
+
+    if begun is None:
+        raise RooflmError("there is nothing to deploy: no point meets every constraint, or its engine has no command")
+    gpu = found.best.inputs.get("gpu", asked.get("gpu"))
+    machine, _ = find_cluster(gpu[0] if isinstance(gpu, list) else gpu, asked.get("cluster"))
+    text = deployment_text(path, begun, machine.device.vendor, node_size(machine))
+    write_text(check_target(path, ("yaml", "yml"), "--deploy"), text)
+
+
+def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> Start | None:
+    """How the best answer's engine starts: of a search under load, the best of those simulated."""
+    from rooflm.scenario.build_inference import build_inference
+    from rooflm.search.serve_command import start
+    from rooflm.sweep.axes import nest
 
     if found.best is None:
-        return ""
+        return None
     confirmed = getattr(found, "chosen", None)
     chosen = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
-    if hasattr(found, "confirmed"):
+    under_load = hasattr(found, "confirmed")
+    if under_load:
         chosen["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else chosen.get("concurrency", 0)
     if "engine.token_budget" in chosen:
         chosen["token_budget"] = chosen["engine.token_budget"]
-    one = {k: (chosen[k] if k in chosen else given.get(k)) for k in ("engine", "quant")}
-    quant = quant_for(load_model(model), one["quant"], [])
+    rest = {k: given[k] for k in ("gpu", "engine", "quant", "cluster") if k in given}
+    one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
+    s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
+                        alone=False).scenario  # fmt: skip
     longest = given["prompt"] + given["output"]
-    if hasattr(found, "confirmed"):
+    if under_load:
         longest = math.floor(longest * (spread or (0.8, 1.2))[1])
-    return serve_command(model, load_engine(one["engine"] or usual_engine("inference")), quant, chosen, int(longest))
+    return start(model, s.model, s.engine, s.quant, chosen, int(longest))

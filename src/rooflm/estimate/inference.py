@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import Block
 from rooflm.units import Num
+
+if TYPE_CHECKING:
+    from rooflm.estimate.remedies import Remedy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,6 +94,15 @@ class InferenceEstimate(Result):
     def reason(self) -> Num:
         """Why it cannot run: the first rule that a point breaks, or an empty text."""
         return self.limits.reason
+
+    @cached_property
+    def would_fit(self) -> tuple[Remedy, ...]:
+        """Of a single point that does not fit in memory: changes with which it would."""
+        if np.ndim(self.fits) or not self.memory.margin < 0:
+            return ()
+        from rooflm.estimate.remedies import serving_remedies
+
+        return serving_remedies(self.scenario)
 
     @cached_property
     def lighter(self) -> Step:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rooflm.estimate.capacity import fewest_gpus, running_limit
+from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.results import Memory, headline
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
 from rooflm.units import between, count, gib, percent, text
@@ -89,12 +89,10 @@ def verdict(e: InferenceEstimate) -> list[Block]:
     return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
 
 
-def would_fit(e: InferenceEstimate) -> list[Block]:
-    """What would make it fit."""
-    least = fewest_gpus(e.scenario)
-    if least is None:
-        return [Say("No split of it would fit either.")]
-    return [Say(f"Would fit: {least.devices} GPUs (tp {least.tp}, pp {least.pp}).")]
+def would_fit(e: Any) -> list[Block]:
+    """What would make it fit, of an estimate of either kind."""
+    words = "; ".join(r.words for r in e.would_fit)
+    return [Say(f"Would fit: {words}." if words else "No change that was tried makes it fit.")]
 
 
 def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:

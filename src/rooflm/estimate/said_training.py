@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rooflm.estimate.results import headline
-from rooflm.estimate.said import LIKELY, banded, in_use, noted, remembered, sure
+from rooflm.estimate.said import LIKELY, banded, in_use, noted, remembered, sure, would_fit
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
 from rooflm.units import count, gib, percent, said, text, watt_hours
 
@@ -78,8 +78,3 @@ def verdict(e: TrainingEstimate) -> list[Block]:
         fits = most if float(e.max_micro_batch) else "no micro-batch fits"
         return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {fits}.", "bad"), *would_fit(e)]
     return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
-
-
-def would_fit(e: TrainingEstimate) -> list[Block]:
-    """What would make it fit."""
-    return []

@@ -15,6 +15,7 @@ import numpy as np
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
+from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
 from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_bounds import bounds
@@ -123,6 +124,17 @@ class TrainingEstimate(Result):
             state,
         )
         return Job(*map(self.plainly, found))
+
+    @cached_property
+    def would_fit(self) -> tuple[Remedy, ...]:
+        """Of a single point that does not fit in memory: changes with which it would."""
+        if np.ndim(self.fits) or not self.memory.margin < 0:
+            return ()
+
+        def left(s: Scenario) -> float:
+            return float(memory_use(s, tm.stages(setup_of(s, context(s)))).margin)
+
+        return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
 
     @figure
     def energy(self) -> Num:
@@ -236,14 +248,14 @@ def flops_time(step: TrainingStep) -> Num:
 
 
 def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
-    """The largest micro-batch that fits on every stage: activations and logits grow with it, all else stays (with as
-    many micro-batches in flight as now)."""
+    """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
+    grow with it, all else stays (with as many micro-batches in flight as now)."""
     room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
     most: Num = np.inf
     for stage in stages:
         growing = stage.parts["activations"] + stage.parts["logits"]
         most = np.minimum(most, (room - (stage.total - growing)) / np.maximum(growing, 1.0))
-    return np.maximum(np.floor(most * s.mapping.micro_batch), 0)
+    return accepted_micro_batch(s, np.maximum(np.floor(most * s.mapping.micro_batch), 0))
 
 
 def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:

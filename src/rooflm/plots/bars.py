@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rooflm.plots.palette import LIMIT, colours
 from rooflm.plots.picture import INK, QUIET, Picture, Spec, finished, rows, text_width
 from rooflm.plots.scale import Scale, cell
+from rooflm.shown.palette import LIMIT, colours
 
 WIDTH, STEP = 470, 24
 """Pixels: length of the axis, and height of a bar with its gap."""
@@ -56,7 +56,7 @@ def bars(
     top = max([v for b in what for v in (b.total, b.limit, b.high) if math.isfinite(v)], default=1.0) or 1.0
     ends = [_end(b, scale) for b in what]
     room = max(map(text_width, ends), default=0.0) + 10
-    domain = [0, 100] if scale.percent and top <= 100.5 else [0, top * WIDTH / (WIDTH - room)]
+    domain: list[float] = [0, 100] if scale.percent and top <= 100.5 else [0, top * WIDTH / (WIDTH - room)]
     layers = [_parts(what, scale, colour, domain), *_limits(what), *_bands(what), *_ends(what, ends)]
     told = list(notes)
     if limit and any(math.isfinite(b.limit) for b in what):
@@ -95,7 +95,7 @@ def _only(kind: str) -> list[Spec]:
     return [{"filter": f"datum.kind === '{kind}'"}]
 
 
-def _parts(what: Sequence[Bar], scale: Scale, colour: Mapping[str, str], domain: list[float]) -> Spec:
+def _parts(what: Sequence[Bar], scale: Scale, colour: Mapping[str, str], domain: Sequence[float]) -> Spec:
     """The segments."""
     flat = [(b, p, b.parts[p], i) for b in what for i, p in enumerate(colour) if p in b.parts]
     shown = [p.replace("_", " ") for p in colour]

@@ -15,14 +15,14 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.plots.bars import Bar, bars
+from rooflm.plots.front import Cloud
+from rooflm.plots.front import front as draw_front
 from rooflm.plots.lines import Curve, Panel, panels
 from rooflm.plots.maps import Map
 from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
-from rooflm.plots.scatter import Cloud
-from rooflm.plots.scatter import front as draw_front
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
 
@@ -262,13 +262,20 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
     marks = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")[1].reshape(-1)
     limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else np.full(total, np.nan)
     outer = _outer(axes)
+    ends = [f"error_band.{BANDED.get(group, '')}.{end}" for end in ("low", "high")]
+    low, high = (full[k].astype(float) * scale.factor if k in full else np.full(total, np.nan) for k in ends)
     made = []
     for i, place in enumerate(np.ndindex(*shape)):
         told = {a.name: words(a, p) for a, p in zip(axes, place, strict=True)}
         head = told.pop(outer.name) if outer else ""
-        made.append(Bar(", ".join(told.values()), held[i], head, float(limits[i]), str(marks[i])))
+        band = (float(low[i]), float(high[i]))
+        made.append(Bar(", ".join(told.values()), held[i], head, float(limits[i]), str(marks[i]), *band))
     title = "Memory of the fullest GPU by part" if kind == "memory" else scale.heading
     return bars(title, scale, made, subject(grid), "usable memory")
+
+
+BANDED = {"prefill_parts_s": "ttft_s", "decode_parts_s": "tpot_s", "parts_s": "step_time_s"}
+"""Group of parts -> the output that they sum to, whose error band goes with them."""
 
 
 def _outer(axes: Sequence[Axis]) -> Axis | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.plots.picture import text_width
+from rooflm.plots.picture import INK, Spec, rows, text_width
 
 Array = NDArray[Any]
 SIZE = 10.0
@@ -64,23 +64,23 @@ def along(frame: Frame, x: Any, y: Any) -> Array:
 
 def placed(
     frame: Frame, labels: Sequence[tuple[float, float, str]], busy: Sequence[Array], radii: Sequence[float] = ()
-) -> list[tuple[float, float, str]]:
-    """Labels (x, y, text in data units) as (x, y, text) of their middles, beside their points: where their boxes cover
-    nothing of `busy` (arrays of pixels), no label before them and nothing outside of the frame. Those that find no
-    such place are left out.
+) -> list[tuple[float, float, int]]:
+    """Labels (x, y, text in data units) as (x, y, number of the label) of their middles, beside their points: where
+    their boxes cover nothing of `busy` (arrays of pixels), no label before them and nothing outside of the frame. Those
+    that find no such place are left out.
 
     radii: pixels from each point that its own mark takes (default: 5).
     """
     taken = np.concatenate([np.empty((0, 2)), *busy])
     boxes: list[tuple[float, float, float, float]] = []
     out = []
-    for (x, y, text), radius in zip(labels, radii or [5.0] * len(labels), strict=True):
+    for i, ((x, y, text), radius) in enumerate(zip(labels, radii or [5.0] * len(labels), strict=True)):
         spot = frame.at([x], [y])[0]
         for box in _boxes(spot, text_width(text, SIZE), radius):
             if _free(box, taken, boxes, frame):
                 boxes.append(box)
                 middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-                out.append((*frame.back(middle), text))
+                out.append((*frame.back(middle), i))
                 break
     return out
 
@@ -109,3 +109,11 @@ def _free(
         return False
     inside = (taken[:, 0] > left - 2) & (taken[:, 0] < right + 2) & (taken[:, 1] > top - 1) & (taken[:, 1] < bottom + 1)
     return not bool(np.any(inside))
+
+
+def words(found: Sequence[tuple[float, float, str, str]], place: Mapping[str, Any]) -> Spec:
+    """A layer of labels (x, y in data units, text, name of what they belong to)."""
+    x, y, text, name = ([v[i] for v in found] for i in range(4))
+    values = rows(x=x, y=y, text=text, name=name)
+    mark = {"type": "text", "fontSize": SIZE, "color": INK, "baseline": "middle"}
+    return {"data": {"values": values}, "encoding": {**place, "text": {"field": "text"}}, "mark": mark}

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.plots.palette import SHAPES, series
 from rooflm.plots.picture import (
-    PANEL,
     QUIET,
     SIZE,
     Picture,
@@ -20,11 +18,13 @@ from rooflm.plots.picture import (
     across_of,
     arranged,
     finished,
+    heading,
     rows,
     text_width,
     wrapped,
 )
 from rooflm.plots.scale import Array, Scale, Side, round_ticks, thinned
+from rooflm.shown.palette import SHAPES, series
 
 WIDTH, HEIGHT = 460, 280
 MOST_MARKED = 60
@@ -163,12 +163,12 @@ def x_of(side: Side, pixels: float, field: str = "x") -> Spec:
     low, high = float(min(side.values)), float(max(side.values))
     if side.log:
         at = side.values if len(set(side.values)) <= 12 else round_ticks(low, high)
-        axis = {"values": thinned([v for v in at if low <= v <= high], pixels), "labelExpr": NUMBER}
-        return base | {"type": "quantitative", "axis": axis,
+        seen = thinned([v for v in at if low <= v <= high], pixels)
+        return base | {"type": "quantitative", "axis": {"values": seen, "labelExpr": NUMBER},
                        "scale": {"type": "log", "domain": [low, high], "nice": False, "padding": 8}}  # fmt: skip
     at = sorted(set(side.values))
     low = min(low, 0.0) if side.time else low
-    axis = {"labelExpr": NUMBER, "tickCount": 8}
+    axis: Spec = {"labelExpr": NUMBER, "tickCount": 8}
     if len(at) <= 12 and len({round(b - a, 9) for a, b in pairwise(at)}) == 1:
         axis |= {"values": [float(v) for v in at]}
     scale = {"domain": [low, high], "nice": False, "zero": False, "padding": 0 if side.time else 8}
@@ -222,11 +222,14 @@ def _panel(
     hue = {"field": "name", "type": "nominal", "legend": legend,
            "scale": {"domain": names, "range": [colour[n] for n in names]}}  # fmt: skip
     layers = _marks(x, panel.marks, place, size[0])
-    layers += [layer for c in panel.curves for layer in _layers(x, c, place, hue, names)]
+    layers += [layer for c in panel.curves for layer in _band(x, c, place, hue)]
+    for i, c in enumerate(panel.curves):
+        hidden = any(_alike(c, other) for other in panel.curves[i + 1 :])
+        layers += _layers(x, c, place, hue, names, hidden)
     layers += [layer for c in panel.curves for layer in _lost(x, c, place, hue)]
     out: Spec = {"width": size[0], "height": size[1], "layer": layers}
     if panel.title:
-        out["title"] = {"text": panel.title, "fontSize": PANEL, "anchor": "middle", "offset": 6, "frame": "group"}
+        out["title"] = heading(panel.title, size[0])
     return out
 
 
@@ -259,24 +262,39 @@ def _layer(mark: Spec, values: list[Spec], place: Spec, hue: Spec, **more: Any) 
     return {"data": {"values": values}, "mark": mark, "encoding": place | {"color": hue, "tooltip": told} | more}
 
 
-def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str]) -> list[Spec]:
-    """A curve's band, line and markers."""
+def _alike(a: Curve, b: Curve) -> bool:
+    """Whether one curve would hide the other: three hundredths of their values apart at most."""
+    if a.dots or b.dots or a.x != b.x or np.shape(a.y) != np.shape(b.y):
+        return False
+    one, other = np.asarray(a.y, float), np.asarray(b.y, float)
+    both = np.isfinite(one) & np.isfinite(other)
+    return bool(both.any() and np.allclose(one[both], other[both], rtol=0.03, atol=0.0))
+
+
+def _band(x: Side, curve: Curve, place: Spec, hue: Spec) -> list[Spec]:
+    """A curve's error band, where it has one."""
+    if curve.low is None or curve.high is None:
+        return []
+    xs = _xs(x, curve.x or x.values)
+    band = rows(x=xs, y=list(map(float, curve.low)), y2=list(map(float, curve.high)), name=[curve.name] * len(xs))
+    kept = [row for row in band if row["y"] is not None and row["y2"] is not None]
+    return [_layer({"type": "area", "opacity": 0.14, "line": False}, kept, place, hue, y2={"field": "y2"})]
+
+
+def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hidden: bool) -> list[Spec]:
+    """A curve's line and markers; hidden: another lies on it, beneath which it is drawn wider."""
     xs = _xs(x, curve.x or x.values)
     values = rows(x=xs, y=list(map(float, curve.y)), name=[curve.name] * len(xs))
     out = []
-    if curve.low is not None and curve.high is not None:
-        band = rows(x=xs, y=list(map(float, curve.low)), y2=list(map(float, curve.high)), name=[curve.name] * len(xs))
-        kept = [row for row in band if row["y"] is not None and row["y2"] is not None]
-        area = {"type": "area", "opacity": 0.16, "line": False}
-        out.append(_layer(area, kept, place, hue, y2={"field": "y2"}))
     if not curve.dots:
-        line: Spec = {"type": "line", "strokeWidth": 1.2 if x.time else 2, "clip": True}
+        line: Spec = {"type": "line", "strokeWidth": 6 if hidden else 1.2 if x.time else 2, "clip": True}
         line |= {"interpolate": "step-after"} if curve.steps else {}
         line |= {"strokeDash": [5, 4]} if curve.dash else {}
         out.append(_layer(line, values, place, hue))
     if curve.dots or (len(xs) <= MOST_MARKED and not x.time):
         shown = [row for row in values if row["y"] is not None]
-        mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 34, "opacity": 1}
+        mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 110 if hidden else 34}
+        mark["opacity"] = 1
         shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
         shape = {**{k: hue[k] for k in ("field", "type", "legend")}, "scale": {"domain": names, "range": shapes}}
         out.append(_layer(mark, shown, place, hue, shape=shape))

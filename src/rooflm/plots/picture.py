@@ -156,7 +156,9 @@ def text_width(text: str, size: float = SIZE) -> float:
 def wrapped(text: str, pixels: float, size: float = SIZE) -> list[str]:
     """A text as lines that are at most so many pixels wide."""
     mean = text_width(text, size) / max(len(text), 1)
-    return textwrap.wrap(text, max(int(pixels / max(mean, 1e-9)), 12), break_long_words=False) or [""]
+    return textwrap.wrap(
+        text, max(int(pixels / max(mean, 1e-9)), 12), break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def plain_number(value: Any) -> float | None:
@@ -174,9 +176,15 @@ def rows(**columns: Sequence[Any]) -> list[Spec]:
     ]  # fmt: skip
 
 
+def heading(text: str, width: float) -> Spec:
+    """The heading of a panel so many pixels wide."""
+    return {"text": wrapped(text, 0.95 * width, PANEL), "fontSize": PANEL, "anchor": "middle", "offset": 6,
+            "frame": "group"}  # fmt: skip
+
+
 def arranged(panels: Sequence[Spec], across: int) -> Spec:
-    """Panels side by side, so many in a row; a single one as it is."""
-    if len(panels) == 1:
+    """Panels side by side, so many in a row; a single one without a heading as it is."""
+    if len(panels) == 1 and "title" not in panels[0]:
         return dict(panels[0])
     return {"concat": list(panels), "columns": across, "spacing": 26}
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.labels import Frame, along, placed
-from rooflm.plots.palette import SHAPES, series
+from rooflm.plots.labels import Frame, along, placed, words
 from rooflm.plots.picture import Picture, Spec, finished, rows
 from rooflm.plots.scale import Array
-from rooflm.plots.scatter import words
+from rooflm.shown.palette import SHAPES, series
 
 WIDE, TALL = 560, 380
 DASHES = ([1, 0], [7, 4], [2, 3], [9, 3, 2, 3])
@@ -113,7 +112,7 @@ def _radius(share: float) -> float:
     return float(np.sqrt((25 + 875 * share) / np.pi)) + 1.5
 
 
-def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tuple[float, float, str]]:
+def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tuple[float, float, str, str]]:
     """Names of the operations, one label for those that lie on one spot, the largest first."""
     spots: list[tuple[float, float, float, list[str]]] = []
     every = [(float(s), float(x), float(y), label) for o in ops
@@ -133,4 +132,5 @@ def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tup
         keep = (roof.x >= frame.x[0]) & (roof.x <= frame.x[1]) & (roof.y >= frame.y[0])
         busy.append(along(frame, roof.x[keep], roof.y[keep]))
     told = [(x, y, ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")) for x, y, _, names in spots]
-    return placed(frame, told, busy, [_radius(share) for _, _, share, _ in spots])
+    found = placed(frame, told, busy, [_radius(share) for _, _, share, _ in spots])
+    return [(x, y, told[i][2], "") for x, y, i in found]

@@ -144,6 +144,7 @@ def scale_of(key: str, values: Array, outputs: Outputs = INFER_OUTPUTS) -> Scale
     top = float(np.max(real, initial=0.0))
     positive = real[real > 0]
     log = positive.size > 0 and len(positive) == len(real) and top >= 20 * float(positive.min())
+    top = math.sqrt(top * float(positive.min())) if log else top  # of a wide range the unit of its middle
     if unit == "s":
         factor, word = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
         if top >= 2 * 3600:

@@ -142,13 +142,13 @@ def adapter_of(model: Model, given: dict[str, Any]) -> list[str]:
 
 
 def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
-    """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp nor
-    pp nor cp nor 8-bit products are asked for, one for adapters.
+    """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp,
+    pp, cp nor 8-bit products are asked for, one for adapters.
 
     >>> assumed_trainer(find_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(find_model("llama-7b"), {})
     ('peft', 'megatron')
     """
-    rank = given.get("lora_rank")
+    rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
     adapters = bool(model.lora_rank) or bool(np.any(np.asarray(0 if rank is None else rank) > 0))
     degrees = [given.get(k) for k in ("tp", "pp", "cp", "ep", "vp")]
     split = any(np.any(np.asarray(d) > 1) for d in degrees if d is not None)

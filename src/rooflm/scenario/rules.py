@@ -237,9 +237,10 @@ def _mixed(s: Scenario) -> str:
 def _spread(s: Scenario) -> Num:
     """True where experts are spread over another number of ranks than the engine does."""
     m, over = s.mapping, s.engine.abilities.expert_groups
-    if over == "any":
-        return False
     ep = np.asarray(m.ep)
+    if over == "any":
+        groups = not s.engine.abilities.ranks_are_groups
+        return groups & (ep > np.asarray(m.tp)) & (np.asarray(m.tp) > 1)
     return (ep > 1) & (np.asarray(over == "none") | (ep != np.asarray(m.tp) * np.asarray(m.dp)))
 
 
@@ -247,6 +248,8 @@ def _spread_told(s: Scenario) -> str:
     m, name = s.mapping, s.engine.name
     if s.engine.abilities.expert_groups == "none":
         return f"ep is {shown(m.ep)}, but engine {name} does not spread experts over devices: leave ep at 1"
+    if s.engine.abilities.expert_groups == "any":
+        return f"ep is {shown(m.ep)} and tp {shown(m.tp)}, but ranks of engine {name} that share experts have tp 1"
     ranks = shown(m.tp * m.dp)
     return f"ep is {shown(m.ep)}, but engine {name} spreads experts over all of tp x dp = {ranks}: try 1 or {ranks}"
 

@@ -1,5 +1,5 @@
-"""What a search found in words: the best and how to run it, the ten best, the trade-off, and what would be better but is
-not legal."""
+"""What a search found in words: the best and how to run it, the ten best, the trade-off, and what would be better but
+is not legal."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ SLOW = 3.0
 """Trade-offs are shown up to so many times the time of the fastest step."""
 
 
-def blocks(found: Any, command: str = "", note: str = "") -> list[Block]:
-    """The answer. command: what runs the best point; note: what its figures are of."""
+def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> list[Block]:
+    """The answer. command: what runs the best point; note: what its figures are of; before: what to do first."""
     legal = f"{found.feasible:,} of {found.points:,} points are legal"
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.alone)]
@@ -99,7 +99,7 @@ def blocks(found: Any, command: str = "", note: str = "") -> list[Block]:
     first, columns = best_of(found), columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
     out = [Say(f"Best {found.goal.name}: {named(first.inputs)}", "good"), Say(figures), Say(f"{legal}.", "faint")]
-    run: list[Block] = [Code(command), BLANK] if command else []
+    run: list[Block] = [Code(command), *([Say(f"# {before}")] if before else []), BLANK] if command else []
     out += [BLANK, *run, *tables(found, columns)]
     if getattr(found, "confirmed", ()):
         out += [*simulated(found), BLANK]

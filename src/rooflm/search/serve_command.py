@@ -1,34 +1,97 @@
 """The command that starts a serving engine as a search's answer says, in the words of the engine's row
-(`Engine.command`); of training: `train_command`."""
+(`catalogue.command`), from the checkpoint of the scheme that was chosen; of training: `train_command`."""
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
+from rooflm.search.checkpoint import weights_for
+
+OPTIONS = "extra.yaml"
+"""The file of options of engines that take some by a file alone."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a deployment starts. server: words of its command line; environment: before them; options: lines of its file
+    of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers."""
+
+    engine: Engine
+    server: str
+    environment: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    after: str = ""
+    note: str = ""
+    gpus: int = 1
+    replicas: int = 1
+
+    @property
+    def text(self) -> str:
+        """The command as one line of a shell."""
+        lines = "".join(f"{line}\\n" for line in self.options)
+        first = [f"printf '{lines}' > {OPTIONS} &&"] if lines else []
+        return " ".join([*first, *self.environment, self.server, *([f"& {self.after}"] if self.after else [])])
+
+    @property
+    def words(self) -> list[str]:
+        """The server's command line cut into words, as a container takes it."""
+        return shlex.split(self.server)
+
+
+def start(
+    named: str, model: Model, engine: Engine, quant: Quant, chosen: Mapping[str, Any], length: int
+) -> Start | None:  # fmt: skip
+    """How the engine's family starts, or None for one of which no command is known. named: the model as it was asked
+    for; chosen, length: as of `serve_command`."""
+    if not engine.command.start:
+        return None
+    weights = weights_for(named, model, quant, engine)
+    return _started(weights.name, engine, quant, chosen, length, weights.online, weights.note)
 
 
 def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str, Any], length: int) -> str:
-    """The command of the engine's family, or an empty text for one that has none.
+    """The command of the engine's family for files of weights that are there, or an empty text for one that has none.
 
-    chosen: tp, pp, dp, ep, batch (0: the engine's own limit), and a token_budget where one was chosen (infinity:
-    prompts go in whole). length: longest sequence (prompt and output).
+    chosen: tp, pp, dp, ep, batch (0: the engine's own limit), and where they were chosen a token_budget (infinity:
+    prompts go in whole), draft, guesses, layers. length: longest sequence (prompt and output).
 
     >>> from rooflm.catalogue.quant import PRESETS
     >>> from rooflm.catalogue.engines import load_engine
     >>> serve_command("m", load_engine("vllm"), PRESETS["bf16"], {"tp": 8, "batch": 64}, 640)[:76]
     'vllm serve m --tensor-parallel-size 8 --max-num-seqs 64 --max-model-len 640 '
     """
-    if not engine.command.start:
-        return ""
+    return _started(model, engine, quant, chosen, length, True).text if engine.command.start else ""
+
+
+def _started(
+    model: str, engine: Engine, quant: Quant, chosen: Mapping[str, Any], length: int, online: bool, note: str = ""
+) -> Start:  # fmt: skip
+    """A start from these weights; online: the engine may narrow them as it loads."""
     v = {k: int(chosen.get(k, 1)) for k in ("tp", "pp", "dp", "ep", "batch")}
     v["budget"], v["whole"] = token_budget(engine, chosen, length)
-    return " ".join(_words(engine, quant, v, length)).format(
-        model=model, **_numbers(engine, v, length), memory_fraction=float(engine.room.memory_fraction),
-        free_fraction=float(engine.room.free_fraction),
+    c, shared = engine.command, _shared(engine, v)
+    alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
+    numbers = {
+        **_numbers(engine, v, length), "model": model, "memory_fraction": float(engine.room.memory_fraction),
+        "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
+        "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
+        "layers": int(chosen.get("layers", 999)), "port": c.port, "rank": 16, "adapters": 1,
+    }  # fmt: skip
+    cache = quant.kv_bits == 8
+    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache
+    options = [line.format(**numbers) for text in file if text for line in text.split("\n")]
+    environment = [c.batch_env] * (v["batch"] > 0) + [c.length_env] + [c.kv8_env] * cache
+    words = _words(engine, quant, v, length, online, chosen, bool(options))
+    return Start(
+        engine, " ".join(words).format(**numbers), tuple(e.format(**numbers) for e in environment if e),
+        tuple(options), c.after.format(**numbers), note, v["tp"] * v["pp"] * v["dp"] // alone, alone,
     )  # fmt: skip
 
 
@@ -54,30 +117,32 @@ def _shared(engine: Engine, v: Mapping[str, int]) -> bool:
     return known and v["ep"] > 1 and v["dp"] > 1
 
 
-def _numbers(engine: Engine, v: Mapping[str, int], length: int) -> dict[str, int]:
+def _numbers(engine: Engine, v: Mapping[str, int], length: int) -> dict[str, Any]:
     """What a command's words may ask for."""
-    ranks = v["dp"] if _shared(engine, v) else 1
-    more = {"group": v["tp"] * ranks, "group_budget": v["budget"] * ranks, "each": -(-v["batch"] // v["dp"])}
-    return {**v, **more, "length": length}
+    ranks, each = v["dp"] if _shared(engine, v) else 1, -(-v["batch"] // v["dp"])
+    more = {"group": v["tp"] * ranks, "group_budget": v["budget"] * ranks, "each": each}
+    return {**v, **more, "length": length, "context": length * max(each, 1)}
 
 
-def _words(engine: Engine, quant: Quant, v: Mapping[str, int], length: int) -> list[str]:
-    """The command's parts that the answer asks for, those of the file of options first."""
+def _words(
+    engine: Engine, quant: Quant, v: Mapping[str, int], length: int, online: bool, chosen: Mapping[str, Any],
+    options: bool,
+) -> list[str]:  # fmt: skip
+    """The parts of the command line that the answer asks for."""
     c, shared = engine.command, _shared(engine, v)
     group = v["tp"] * v["dp"] if shared else v["tp"]
     narrow = quant.weight_bits == 8 and quant.act_bits == 8 and quant.kind != "int" and not quant.block
-    cache = quant.kv_bits == 8
-    room = engine.room
-    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache
-    lines = "".join(f"{line}\\n" for text in file if text for line in text.split("\n"))
+    cache, room = quant.kv_bits == 8, engine.room
     whole = c.whole if v["whole"] else ""
+    guessed = int(chosen.get("guesses", 0)) > 0
     asked = {
+        c.layers_gpu: True, c.experts_cpu: int(chosen.get("experts_cpu", 0)) > 0,
         c.tp: group > 1, c.pp: v["pp"] > 1, c.dp: v["dp"] > 1, c.ep: v["ep"] > 1, c.attention_dp: shared,
         c.batch: v["batch"] > 0, c.length: True, whole: True,
         c.budget: v["budget"] > 0 and (not whole or c.budget.split()[0] not in whole),
         c.chunked: 0 < v["budget"] < length, c.memory: room.memory_fraction != 1,
         c.free: room.free_fraction != 1 and not (cache and c.kv8_file),
-        c.fp8: narrow, c.kv8: cache, c.file: bool(lines),
+        c.fp8: narrow and online, c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
+        c.heads: guessed and not chosen.get("draft"), c.file: options,
     }  # fmt: skip
-    words = [text for text, wanted in asked.items() if text and wanted]
-    return [*([f"printf '{lines}' > extra.yaml &&"] if lines else []), c.start, *words]
+    return [c.start, *(text for text, wanted in asked.items() if text and wanted)]

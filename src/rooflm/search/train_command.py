@@ -25,6 +25,8 @@ from typing import Any
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import MLA, Model, MoE
+from rooflm.search.finetune_command import axolotl, trl, unsloth
+from rooflm.search.model_arguments import megatron_model
 
 SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe", "dualpipe": "DualPipeV"}
 """Schedule -> the name that torchtitan (torch.distributed.pipelining) knows it by."""
@@ -55,7 +57,8 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     """The command of the engine's family, or an empty text for one that has none (or no such schedule).
 
     chosen: tp, pp, vp, cp, ep, dp, micro_batch, zero, recompute, schedule; fixed: batch, seq, and where known gpus,
-    node (GPUs of a node), dtype, optimizer. Size and data of the model are the caller's own arguments.
+    node (GPUs of a node), dtype, optimizer, lora_rank, lora_modules, base_bits, tokens, home (hub id or folder of the
+    model). Data are the caller's own: Megatron-LM starts with mock data.
 
     >>> from rooflm.catalogue.engines import load_engine; from rooflm.checkpoints.load import load_model
     >>> where = {"tp": 4, "pp": 8, "vp": 12, "micro_batch": 2, "zero": 1}
@@ -64,7 +67,10 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     """
     v = {**fixed, **chosen}
     sizes = {k: int(v.get(k) or 1) for k in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch")}
+    v["home"] = v.get("home") or model.name
     make = PROGRAMS.get(engine.command.train)
+    if engine.command.train in PRETRAIN and int(v.get("lora_rank") or 0):
+        return ""  # these programs train whole models
     return "" if make is None else " ".join(make(model, engine, sizes, v))
 
 
@@ -91,6 +97,11 @@ def _megatron(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[str
     optimizer = OPTIMIZERS.get(str(v.get("optimizer") or "adam"))
     words += [f"--optimizer {optimizer}"] if optimizer else []
     words += [] if engine.kernels.flash else ["--attention-backend unfused"]
+    shape = megatron_model(model, v["home"])
+    tokens, batch, seq = (float(v.get(k) or 0) for k in ("tokens", "batch", "seq"))
+    run = max(round(tokens / (batch * seq)), 1) if tokens and batch and seq else 100
+    context = f"--max-position-embeddings {int(max(seq, 1))}"
+    words += [*shape, context, f"--mock-data --train-iters {run} --lr 3e-4"] if shape else []
     return [w for w in words if w]
 
 
@@ -202,5 +213,10 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
 PROGRAMS: dict[str, Callable[[Model, Engine, Mapping[str, int], Mapping[str, Any]], list[str]]] = {
     "pretrain_gpt.py": _megatron,
     "run_train.sh": _torchtitan,
+    "trl": lambda model, engine, n, v: trl(n, v),
+    "unsloth": lambda model, engine, n, v: unsloth(n, v),
+    "axolotl": lambda model, engine, n, v: axolotl(n, v),
 }
 """Program (`Engine.command.train`) -> its words. Megatron-Bridge and NeMo have Megatron-LM's fields by its names."""
+PRETRAIN = ("pretrain_gpt.py", "run_train.sh")
+"""Programs that train no adapters."""

@@ -24,7 +24,7 @@ from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import goal_of, listed
-from rooflm.sweep.axes import Axis, find_axes, is_list
+from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers
@@ -121,6 +121,7 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 
 
 @named
+@from_columns
 def search_train(
     model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
@@ -193,7 +194,8 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16"}
+        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16",
+                 "sets": sets}  # fmt: skip
         own = own_row("engine", str(next(iter(listed(gpu)))))
         usual = own or assumed_trainer(find_model(model), split)
         more["engine"] = "ideal" if more.get("efficiency") == "ideal" else usual

@@ -7,10 +7,9 @@ from html import escape
 from typing import Any
 
 from rooflm.shown.blocks import Beside, Block, Code, Parts, Say, Table, largest
+from rooflm.shown.palette import colours
 from rooflm.units import percent, text
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-"""One a part, told apart by colour-blind people too; further parts take the last."""
 BAR = 320
 """Width of a bar (px)."""
 MOODS = {"title": "font-weight:bold", "good": "font-weight:bold;color:#228833", "bad": "font-weight:bold;color:#cc3311",
@@ -65,8 +64,9 @@ def bar(p: Parts) -> str:
     """
     kept, total = largest(p)
     left, boxes, lines = 0.0, [], []
-    for number, (name, value) in enumerate(kept):
-        colour, wide = COLOURS[min(number, len(COLOURS) - 1)], BAR * value / total
+    hues = colours(name.replace(" ", "_") for name, _ in kept)
+    for name, value in kept:
+        colour, wide = hues[name.replace(" ", "_")], BAR * value / total
         said = f"{name}: {text(value, p.unit)}, {percent(value / total)}"
         boxes.append(f'<rect x="{left:.1f}" width="{wide:.1f}" height="18" fill="{colour}">'
                      f"<title>{escape(said)}</title></rect>")  # fmt: skip

@@ -83,11 +83,13 @@ def colours(parts: Iterable[str]) -> dict[str, str]:
     """Colour by part, in the order in which they are stacked: the known ones as PARTS has them, then the rest, which
     take the colours of SERIES that are left.
 
-    >>> colours(["zeal", "mlp", "attention"])
-    {'attention': '#0072B2', 'mlp': '#E69F00', 'zeal': '#009E73'}
+    >>> colours(["zeal", "tp comm", "attention"])
+    {'attention': '#0072B2', 'tp comm': '#CC79A7', 'zeal': '#E69F00'}
     """
     asked = dict.fromkeys(parts)
-    known = {p: PARTS[p] for p in PARTS if p in asked}
+    place = {part: i for i, part in enumerate(PARTS)}
+    named = {p: p.replace(" ", "_") for p in asked}
+    known = {p: PARTS[named[p]] for p in sorted((p for p in asked if named[p] in place), key=lambda p: place[named[p]])}
     last = {"other": known.pop("other")} if "other" in known else {}
     left = [c for c in SERIES if c not in known.values()] or list(SERIES)
     rest = [p for p in asked if p not in known and p not in last]

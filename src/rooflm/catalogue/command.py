@@ -1,0 +1,52 @@
+"""How an engine is started: words of its command line, of its environment and of its container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rooflm.catalogue.fields import flag, number, word
+
+
+@dataclass(frozen=True)
+class Command:
+    """How it is started: what each part of a search's answer is in words of its command line.
+
+    In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `context` (of all
+    sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers`, `draft`, `guesses`, `guesses1`
+    (one more); of attention data parallelism `group` (its ranks in all), `group_budget`.
+    """
+
+    start: str = word("", "the program that serves (none: no command is known)")
+    train: str = word("", "the program that trains: a key of `search.train_command.PROGRAMS`")
+    tp: str = word("", "a tensor group above 1")
+    pp: str = word("", "pipeline stages above 1")
+    dp: str = word("", "data-parallel ranks above 1")
+    ep: str = word("", "expert ranks above 1")
+    attention_dp: str = word("", "ranks that share experts and have sequences of their own")
+    attention_dp_file: str = word("", "the same as a line of the file of options")
+    attention_tp: bool = flag(True, "such ranks may be tensor groups")
+    batch: str = word("", "most sequences at a time")
+    batch_env: str = word("", "the same in its environment")
+    length_env: str = word("", "longest sequence, in its environment")
+    kv8_env: str = word("", "an 8-bit cache, in its environment")
+    length: str = word("", "longest sequence")
+    whole: str = word("", "prompts go in whole")
+    budget: str = word("", "tokens of a pass")
+    chunked: str = word("", "prompts longer than that go in by chunks")
+    memory: str = word("", "share of memory, where it is not all")
+    free: str = word("", "share of what is left for the cache, where it is not all")
+    fp8: str = word("", "8-bit weights and activations")
+    kv8: str = word("", "an 8-bit cache")
+    kv8_file: str = word("", "the same as lines of the file of options (in place of `free`)")
+    experts_cpu: str = word("", "layers whose experts stay in the host's memory")
+    layers_gpu: str = word("", "layers that the device holds, where it is not all")
+    draft: str = word("", "a draft model that guesses tokens: its name, and how many a step")
+    heads: str = word("", "the model's own layers that guess tokens: how many a step")
+    lora: str = word("", "adapters served beside the model: how many at a time, of which rank")
+    file: str = word("", "the file of options")
+    weights: str = word("", "kind of files that it loads", ("", "gguf"))
+    image: str = word("", "container image that it is published in (none: no deployment file is written)")
+    host: str = word("", "that it listens to other machines, and its port")
+    port: int = number(8000, "port of its server", low=1, whole=True)
+    health: str = word("/health", "path that answers once it is ready")
+    after: str = word("", "what loads the model once the server runs")

@@ -1,0 +1,200 @@
+"""One page for whoever pays: the question, the answer first, alternatives, what bounds it, how sure, how to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rooflm import api
+from rooflm.errors import RooflmError, near_matches
+from rooflm.estimate.inference import InferenceEstimate
+from rooflm.estimate.results import timespan
+from rooflm.estimate.training import TrainingEstimate
+from rooflm.plots.bars import Bar, bars
+from rooflm.plots.choose import point_picture
+from rooflm.plots.picture import Picture
+from rooflm.plots.point import Estimate
+from rooflm.plots.scale import Scale
+from rooflm.reporting.alternatives import alternatives
+from rooflm.reporting.commands import serving_command, training_command
+from rooflm.reporting.page import page, write
+from rooflm.scenario.arguments import arguments as table_of
+from rooflm.scenario.files import arguments_of, read_table
+from rooflm.search import said
+from rooflm.search.inference import search_infer
+from rooflm.search.said import columns_of, named
+from rooflm.search.search import SearchResult
+from rooflm.search.training import search_train
+from rooflm.search.under_load import search_serve
+from rooflm.shown.blocks import Block, Code, Say, Table, listed
+from rooflm.sweep.sensitivity import lines as sensitivity_rows
+from rooflm.sweep.sensitivity import sensitivity
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: blocks of words and tables, then pictures."""
+
+    title: str
+    blocks: Sequence[Block] = ()
+    pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The page before it is written. question: as its heading; answer: what stands first; sections: all else."""
+
+    question: str
+    answer: Sequence[Block]
+    sections: Sequence[Section] = field(default_factory=tuple)
+
+    def html(self) -> str:
+        """The page: one file that needs no other. RooflmError where what draws is not installed."""
+        return page(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page, whole or not at all."""
+        return write(self, path)
+
+    def __repr__(self) -> str:
+        return f"Report({self.question!r}, {len(self.sections)} sections)"
+
+
+def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) -> Report:
+    """The report on a scenario: a file (see docs/files.md) or a table of the same keys; `task` says what is asked of it
+    (infer, train, serve, search infer, search serve or search train; default: infer), `question` is its heading.
+
+    path: write it there, as one .html file. Raises RooflmError for bad input.
+    """
+    label = scenario if isinstance(scenario, str) else "the scenario"
+    table = read_table(scenario) if isinstance(scenario, str) else dict(scenario)
+    if table is None or "model" not in table:
+        raise RooflmError(
+            f"{label!r} is no scenario: it must be a .toml, .yaml or .csv file with a model and arguments"
+        )
+    task = str(table.get("task", "infer"))
+    if task not in MAKERS:
+        near = near_matches(task, MAKERS) or list(MAKERS)
+        raise RooflmError(f"task is {task!r}, but it must be one of {', '.join(MAKERS)}: did you mean {near[0]!r}?")
+    call, make = MAKERS[task]
+    given = arguments_of(str(label), table, table_of(call))
+    if isinstance(table["model"], list) or "zip" in given:
+        raise RooflmError(f"{label}: a report is of one model and one scenario, not of a list: name one")
+    answer, sections = make(str(table["model"]), given)
+    question = str(table.get("question") or table.get("title") or f"{table['model']}: {TOLD[task]}")
+    made = Report(question, answer, sections)
+    if path is not None:
+        made.save(path)
+    return made
+
+
+def of_inference(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
+    """What one prediction of inference says."""
+    made = single(api.infer(model, **given), "infer")
+    other, drawn = alternatives(api.infer, model, given, INFERENCE)
+    return made.blocks(), [
+        Section("Memory and time", pictures=[point_picture(made, "memory"), point_picture(made, "parts")]),
+        Section(
+            "Alternatives", [other], [tradeoff(drawn, "tpot_s", "Time per output token by alternative", "ms", 1e3)]
+        ),
+        Section("What bounds it", [moved(made)], [point_picture(made, "roofline")]),
+        *sure(made),
+        Section("To run it", [Code(serving_command(model, made, given))]),
+    ]
+
+
+def of_training(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
+    """What one prediction of training says."""
+    made = single(api.train(model, **given), "train")
+    other, drawn = alternatives(api.train, model, given, TRAINING)
+    return made.blocks(), [
+        Section("Memory and time", pictures=[point_picture(made, "memory"), point_picture(made, "parts")]),
+        Section("Alternatives", [other], [tradeoff(drawn, "step_time_s", "Time of a step by alternative", "s", 1.0)]),
+        Section("What bounds it", [moved(made)]),
+        *sure(made),
+        Section("To run it", [Code(training_command(model, made))]),
+    ]
+
+
+def of_serving(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
+    """What users feel at a load."""
+    made = api.serve(model, **given)
+    return made.blocks(), [*sure(made), Section("To run it", [Code(serving_command(model, made, given))])]
+
+
+def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]], tuple[list[Block], list[Section]]]:
+    """What a search of this kind says: the best, the ten best, the trade-off, what is better but not legal."""
+
+    def make(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
+        found = run(model, **given)
+        pictures = [front_of(found)] if found.best is not None else []
+        return said.blocks(found), [Section("The trade-off", pictures=pictures), *sure(found)]
+
+    return make
+
+
+def single(made: Any, call: str) -> Estimate:
+    """The estimate, where it is one: a report answers one question."""
+    if not isinstance(made, InferenceEstimate | TrainingEstimate):
+        raise RooflmError(f"a report on {call} is of one scenario, not of a list: name one of each, or use a search")
+    return made
+
+
+def moved(made: Estimate) -> Table:
+    """What one per cent more of each rate and overhead gives, the strongest first."""
+    rows = sensitivity_rows(sensitivity(made))
+    return Table(rows, "l" + "r" * (len(rows[0]) - 1), "Per cent of change for one per cent more", head=True)
+
+
+def sure(made: Any) -> list[Section]:
+    """How sure it is and why, and what was taken for granted."""
+    blocks: list[Block] = []
+    for key, band in getattr(made, "error_band", {}).items():
+        name = key.removesuffix("_s").replace("_", " ").replace("ttft", "time to first token").replace(
+            "tpot", "time per output token")  # fmt: skip
+        low, high, rows = (band[k] for k in ("low", "high", "rows"))
+        known = f"between {timespan(low)} and {timespan(high)} in four of five like cases ({rows} measured rows)"
+        blocks.append(Say(known if rows else "nothing like it was measured: no band", label=name))
+    blocks += listed("assumed", getattr(made, "assumed", ()))
+    blocks += [Say(text, "bad", "warning") for text in getattr(made, "warnings", ())]
+    return [Section("How sure, and what is assumed", blocks)] if blocks else []
+
+
+def tradeoff(drawn: Mapping[str, Mapping[str, Any]], key: str, title: str, unit: str, factor: float) -> Picture:
+    """A bar an alternative; what does not fit is marked, not drawn."""
+    made = [Bar(name, {"time": factor * float(v[key])} if v["fits"] else {}, mark="" if v["fits"] else "does not fit")
+            for name, v in drawn.items()]  # fmt: skip
+    return bars(title, Scale(f"{title.split(' by ')[0].lower()} ({unit})"), made)
+
+
+def front_of(found: SearchResult) -> Picture:
+    """The points of the trade-off as bars of what is sought, in their order."""
+    key, heading, _ = columns_of(found.best.outputs)[0] if found.best else ("", "", str)
+    made = [Bar(named(c.inputs), {"time": float(c.outputs[key])}) for c in found.front[:MOST]]
+    return bars(f"{heading} along the trade-off", Scale(f"{heading} (s)"), made)
+
+
+MOST = 12
+"""Points of a trade-off that are drawn."""
+INFERENCE = (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("output_tokens_per_s_per_gpu", "tokens/s a GPU"),
+             ("cost_usd_per_million_tokens", "USD a million tokens"), ("memory_bytes", "memory"))  # fmt: skip
+"""Outputs of an alternative of inference, with their headings."""
+TRAINING = (("step_time_s", "step"), ("mfu", "MFU"), ("tokens_per_s_per_gpu", "tokens/s a GPU"),
+            ("memory_bytes", "memory"))  # fmt: skip
+"""The same of training."""
+Maker = Callable[[str, dict[str, Any]], tuple[list[Block], list[Section]]]
+MAKERS: dict[str, tuple[str, Maker]] = {
+    "infer": ("infer", of_inference),
+    "train": ("train", of_training),
+    "serve": ("serve", of_serving),
+    "search infer": ("search_infer", of_search(search_infer)),
+    "search serve": ("search_serve", of_search(search_serve)),
+    "search train": ("search_train", of_search(search_train)),
+}
+"""Task of a scenario file -> the call whose arguments it holds, and what makes its report."""
+TOLD = {"infer": "how fast, does it fit, what does it cost?", "train": "how long, does it fit, what does it cost?",
+        "serve": "what do users feel?", "search infer": "how is it served best?",
+        "search serve": "how is it served best under load?", "search train": "how is it trained best?"}  # fmt: skip
+"""Task -> the question where a scenario has none."""

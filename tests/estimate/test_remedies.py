@@ -1,0 +1,58 @@
+"""What would make it fit is tried by the same memory, and does when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rooflm
+from rooflm.cli.app import main
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "names"),
+    [
+        ("llama-2-13b", {"gpu": "rtx-3060-12gb"}, {"quant", "gpus"}),
+        ("llama-3.1-8b", {"gpu": "rtx-3070", "engine": "llama.cpp", "quant": "q8_0"}, {"quant", "gpus"}),
+        ("llama-3.1-70b", {"gpu": "h100", "tp": 4, "batch": 512, "prompt": 8192}, {"batch", "gpus"}),
+        ("deepseek-v3", {"gpu": "h200", "gpus": 4}, {"gpus"}),
+    ],
+)
+def test_changes_of_serving_do_fit(model: str, given: dict[str, Any], names: set[str]) -> None:
+    e = rooflm.infer(model, **given)
+    assert not e.fits and {next(iter(r.change)) for r in e.would_fit} >= names
+    for remedy in e.would_fit:
+        rest = {k: v for k, v in given.items() if k not in ("gpus",) or "tp" not in remedy.change}
+        other = rooflm.infer(model, **{**rest, **remedy.change})
+        assert other.fits, remedy.words
+        assert float(other.memory.margin) == pytest.approx(remedy.margin, abs=2.0)
+    assert rooflm.infer("llama-3.1-8b", gpu="h100").would_fit == ()
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "first"),
+    [
+        ("llama-3.1-8b", {"gpu": "rtx-4090", "lora_rank": 16, "batch": 16}, "base-bits 4"),
+        ("llama-3.1-8b", {"gpu": "h100", "gpus": 64, "batch": 1024, "seq": 8192}, "recompute full"),
+        ("llama-3.1-8b", {"gpu": "h100", "gpus": 8, "batch": 64, "micro_batch": 8}, "micro-batch 2"),
+    ],
+)
+def test_changes_of_training_do_fit(model: str, given: dict[str, Any], first: str) -> None:
+    t = rooflm.train(model, **given)
+    assert not t.fits and first in [r.words for r in t.would_fit]
+    for remedy in t.would_fit:
+        assert rooflm.train(model, **{**given, **remedy.change}).fits, remedy.words
+
+
+def test_the_largest_micro_batch_is_accepted() -> None:
+    given = {"gpu": "h100", "gpus": 8, "batch": 96, "seq": 4096, "zero": 3, "recompute": "full"}
+    most = int(rooflm.train("llama-3.1-8b", **given).max_micro_batch)
+    assert most > 1 and rooflm.train("llama-3.1-8b", **given, micro_batch=most).fits
+
+
+def test_both_commands_say_it(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["infer", "llama-2-13b", "--gpu", "rtx-3060-12gb"])
+    assert "Would fit: quant " in capsys.readouterr().out
+    main(["train", "llama-3.1-8b", "--gpu", "rtx-4090", "--lora-rank", "16", "--batch", "16"])
+    assert "Would fit: base-bits 4; recompute full; 2 GPUs (dp 2) and zero 3" in capsys.readouterr().out
