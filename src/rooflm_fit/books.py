@@ -13,17 +13,17 @@ LONGEST = 240
 
 def executed(path: Path) -> Any:
     """The notebook with every cell run in a kernel of its own; an error in a cell is raised."""
-    import nbformat
     from nbclient import NotebookClient
+    from nbformat import v4
 
-    book = nbformat.read(path, 4)
+    book = v4.reads(path.read_text(encoding="utf-8"))
     where = {"metadata": {"path": str(path.parent)}}
     return NotebookClient(book, timeout=LONGEST, kernel_name="python3", resources=where, record_timing=False).execute()
 
 
 if __name__ == "__main__":
-    import nbformat
+    from nbformat import v4
 
     for book in BOOKS:
-        nbformat.write(executed(book), book)
+        book.write_text(v4.writes(executed(book)) + "\n", encoding="utf-8")
         print(f"executed {book.name}")
