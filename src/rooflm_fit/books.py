@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ LONGEST = 240
 def executed(path: Path) -> Any:
     """The notebook with every cell run in a kernel of its own; an error in a cell is raised."""
     from nbclient import NotebookClient
-    from nbformat import v4
+
+    v4: Any = import_module("nbformat.v4")
 
     book = v4.reads(path.read_text(encoding="utf-8"))
     where = {"metadata": {"path": str(path.parent)}}
@@ -22,7 +24,7 @@ def executed(path: Path) -> Any:
 
 
 if __name__ == "__main__":
-    from nbformat import v4
+    v4: Any = import_module("nbformat.v4")
 
     for book in BOOKS:
         book.write_text(v4.writes(executed(book)) + "\n", encoding="utf-8")
