@@ -27,7 +27,8 @@ from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
-from rooflm.sweep.axes import Axis, Point, find_axes, grids, is_list, nest
+from rooflm.shown.progress import noticed
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
 
@@ -138,7 +139,8 @@ class Task:
     def grid(self, arguments: Point) -> Grid:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
-        arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+        with noticed("working out points"):
+            arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
@@ -161,7 +163,7 @@ class Task:
             names = {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
             scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario
             with np.printoptions(threshold=2**40, precision=17):
-                told.update(repr(scenario).encode())
+                told.update(repr(asdict(scenario)).encode())
         return told.hexdigest()
 
     def answer(self, given: Point) -> Any:
@@ -179,11 +181,6 @@ class Task:
         if "outputs" in given:
             self.request(given)
         return self.point(given)
-
-
-def columns(value: Any) -> Any:
-    """A column of a table (pandas, polars) as a list; anything else as it is."""
-    return value.to_list() if hasattr(value, "to_list") else value
 
 
 def has_lists(given: Point) -> bool:
@@ -515,7 +512,8 @@ def serve(
     given |= chosen
     if isinstance(server, Server):
         given["server"] = asdict(server)
-    served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+    with noticed("simulating"):
+        served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {chosen['spread'][0]:g} to {chosen['spread'][1]:g} of these"] if "spread" in chosen else []
     return replace(served, assumed=(*served.assumed, *told))
 

@@ -70,14 +70,14 @@ def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict
     """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
     from rooflm.scenario.build_inference import find_cluster, node_size
     from rooflm.search.deploy_file import deployment_text
-    from rooflm.sweep.files import check_target, write_text
+    from rooflm.sweep.files import check_target, save_text
 
     if begun is None:
         raise RooflmError("there is nothing to deploy: no point meets every constraint, or its engine has no command")
     gpu = found.best.inputs.get("gpu", asked.get("gpu"))
     machine, _ = find_cluster(gpu[0] if isinstance(gpu, list) else gpu, asked.get("cluster"))
     text = deployment_text(path, begun, machine.device.vendor, node_size(machine))
-    write_text(check_target(path, ("yaml", "yml"), "--deploy"), text)
+    save_text(check_target(path, ("yaml", "yml"), "--deploy"), text)
 
 
 def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> Start | None:

@@ -110,7 +110,7 @@ def check_files(out: str | None, plot: str | None) -> None:
 
 def write_table(path: str, served: Served) -> None:
     """The per-request table to a file."""
-    from rooflm.sweep.files import check_target, table, write_text, write_whole
+    from rooflm.sweep.files import check_target, save_text, table, write_whole
 
     target = check_target(path, ("csv", "parquet", "json"))
     columns = {k: v.tolist() for k, v in served.table._asdict().items()}
@@ -120,7 +120,7 @@ def write_table(path: str, served: Served) -> None:
     }
     kind = target.suffix.lower()
     if kind != ".parquet":
-        write_text(target, table(columns) if kind == ".csv" else dumps(clean(columns)))
+        save_text(target, table(columns) if kind == ".csv" else dumps(clean(columns)))
         return
     try:
         import pandas as pd

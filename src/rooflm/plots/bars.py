@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rooflm.shown.palette import LIMIT, colours
 from rooflm.plots.picture import INK, QUIET, Picture, Spec, finished, rows, text_width
 from rooflm.plots.scale import Scale, cell
+from rooflm.shown.palette import LIMIT, colours
 
 WIDTH, STEP = 470, 24
 """Pixels: length of the axis, and height of a bar with its gap."""

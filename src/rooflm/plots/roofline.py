@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.labels import Frame, along, placed
-from rooflm.shown.palette import SHAPES, series
+from rooflm.plots.labels import Frame, along, placed, words
 from rooflm.plots.picture import Picture, Spec, finished, rows
 from rooflm.plots.scale import Array
-from rooflm.plots.scatter import words
+from rooflm.shown.palette import SHAPES, series
 
 WIDE, TALL = 560, 380
 DASHES = ([1, 0], [7, 4], [2, 3], [9, 3, 2, 3])

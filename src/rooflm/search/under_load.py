@@ -45,7 +45,7 @@ from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load, Steady, states
 from rooflm.serving.steps import energy_fit
-from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
+from rooflm.sweep.axes import Axis, Point, find_axes, from_columns, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -238,6 +238,7 @@ def grids_of(
 
 
 @named
+@from_columns
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,

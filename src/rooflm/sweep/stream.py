@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
-from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
+from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, save_text, write_whole
 from rooflm.sweep.sweep import Block, Job, Values, blocks, results
 from rooflm.version import __version__
 
@@ -48,9 +49,19 @@ def fingerprint(job: Job, block: int, suffix: str, content: str = "") -> str:
     """A hash of all that decides the content of the blocks. content: what models, devices and engines that are files
     said, for a file may change between a run and the one that carries on."""
     told = [__version__, [[m.name, list(m.values)] for a in job.axes for m in a.members],
-            [a.name for a in job.axes], {k: repr(v) for k, v in sorted(job.fixed.items())},
+            [a.name for a in job.axes], {k: whole(v) for k, v in sorted(job.fixed.items())},
             job.outputs, block, suffix, content]  # fmt: skip
-    return hashlib.sha256(json.dumps(told, default=repr).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(told, default=whole).encode()).hexdigest()
+
+
+def whole(value: Any) -> str:
+    """A value with all its fields, also of rows whose own `repr` is short.
+
+    >>> from rooflm.catalogue.hardware import Link
+    >>> whole(Link("nvlink", "nvlink", 8, 3e11, 2e-6)), whole(8)
+    ("{'name': 'nvlink', 'kind': 'nvlink', 'size': 8, 'bandwidth': 300000000000.0, 'latency': 2e-06}", '8')
+    """
+    return repr(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else repr(value)
 
 
 def stream(
@@ -106,7 +117,7 @@ def _open(folder: Path, mark: str, count: int) -> None:
         raise RooflmError(f"{str(folder)!r} holds {others[0]!r}, which is no part of a run: write to another --out")
     for old in folder.iterdir():
         old.unlink()
-    write_text(manifest, json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n")
+    save_text(manifest, json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n")
 
 
 MANIFEST = "manifest.json"
