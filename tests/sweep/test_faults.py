@@ -19,7 +19,7 @@ import pytest
 from rooflm.api import INFER
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.sweep.axes import find_axes
-from rooflm.sweep.files import TEMPORARY, save_text, write_whole
+from rooflm.sweep.files import TEMPORARY, write_text, write_whole
 from rooflm.sweep.stream import stream
 from rooflm.sweep.sweep import Job
 
@@ -84,7 +84,7 @@ def test_a_file_killed_while_it_is_written_is_the_old_or_the_new_one(tmp_path: P
 
     def work() -> None:
         for i in range(2000):
-            save_text(path, texts[i % 2])
+            write_text(path, texts[i % 2])
 
     for seed in range(KILLS):
         child = os.fork()
@@ -95,7 +95,7 @@ def test_a_file_killed_while_it_is_written_is_the_old_or_the_new_one(tmp_path: P
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         assert path.read_text() in texts
-    save_text(path, texts[1])
+    write_text(path, texts[1])
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
@@ -107,7 +107,7 @@ def test_two_writers_of_one_file(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             for _ in range(100):
-                save_text(path, text)
+                write_text(path, text)
             os._exit(0)
         children.append(child)
     for child in children:

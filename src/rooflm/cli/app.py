@@ -27,6 +27,7 @@ COMMANDS = {
     "explore": ("explore:app", CHOOSE),
     "study": ("study:study", CHOOSE),
     "report": ("report:report", CHOOSE),
+    "web": ("web:web", CHOOSE),
     "measure": ("measure:measure_command", TRUST),
     "compare": ("compare:compare_command", TRUST),
     "calibrate": ("calibrate:calibrate_command", TRUST),

@@ -83,21 +83,21 @@ def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
     from rooflm.catalogue.residuals import lines
     from rooflm.measure.compare import measured
     from rooflm.measure.residuals import from_cases
-    from rooflm.sweep.files import save_text
+    from rooflm.sweep.files import write_text
 
     known = from_cases(*measured(rows, clock), machine)
     fitted = text(out, "machine", "toml")
-    save_text(Path(out), fitted + "\n".join(lines(known)) + "\n")
+    write_text(Path(out), fitted + "\n".join(lines(known)) + "\n")
     print(gained(known), file=sys.stderr)
 
 
 def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) -> None:
     """Write an engine's file with the residuals of measured tables over a known GPU and engine."""
     from rooflm.measure.residuals import engine_file, from_tables, gains
-    from rooflm.sweep.files import check_target, save_text
+    from rooflm.sweep.files import check_target, write_text
 
     known = from_tables(results, gpu, engine)
-    save_text(check_target(out, ("toml",)), engine_file(engine, known, ", ".join(results)))
+    write_text(check_target(out, ("toml",)), engine_file(engine, known, ", ".join(results)))
     tell(f"wrote {out}, for --gpu {gpu} --engine {out}")
     print(dumps({k: g._asdict() for k, g in gains(known).items()}) if json_ else gained(known))
 

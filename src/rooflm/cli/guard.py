@@ -36,9 +36,9 @@ def guarded(work: Callable[[], Any]) -> int:
         _deaf()
         return 0
     except SystemExit as stop:
-        if not isinstance(stop.__context__, BrokenPipeError):  # typer has made this of it
-            raise
-        _deaf()
+        if not isinstance(stop.__context__, BrokenPipeError):  # a shell that completes
+            return int(stop.code or 0)
+        _deaf()  # typer has made this of a closed pipe
         return 0
     except MemoryError as error:
         return _said(f"not enough memory{': ' * bool(str(error))}{error}; ask for less at once")

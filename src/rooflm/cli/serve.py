@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rooflm.cli.console import Voice, dumps, show, tell, warn, working
+from rooflm.cli.deliver import deliver_grid
 from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
@@ -21,11 +22,20 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm serve` does with its arguments."""
     from rooflm.api import serve as simulate
     from rooflm.estimate.results import assumptions
+    from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.said import blocks
 
     arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
     find, slo = shown["find"], asked.get("slo", "")
     check_files(shown["out"], shown["plot"])
+    axes, fixed = split_lists({"model": model, **arguments})
+    if axes:
+        if find is not None or shown["plot"]:
+            raise RooflmError("--find and --plot are of a single simulation: leave out the lists")
+        with working("simulating"):
+            grid = serve_grid(axes, fixed, simulate)
+        deliver_grid(grid, json_=shown["json"], out=shown["out"], plot=None, kind=None, value=None)
+        return
     if find is not None:
         with working(f"seeking the {'fewest' if find == 'replicas' else 'highest'} {find}"):
             found = search(model, arguments, find, slo)
@@ -110,7 +120,7 @@ def check_files(out: str | None, plot: str | None) -> None:
 
 def write_table(path: str, served: Served) -> None:
     """The per-request table to a file."""
-    from rooflm.sweep.files import check_target, save_text, table, write_whole
+    from rooflm.sweep.files import check_target, table, write_text, write_whole
 
     target = check_target(path, ("csv", "parquet", "json"))
     columns = {k: v.tolist() for k, v in served.table._asdict().items()}
@@ -120,7 +130,7 @@ def write_table(path: str, served: Served) -> None:
     }
     kind = target.suffix.lower()
     if kind != ".parquet":
-        save_text(target, table(columns) if kind == ".csv" else dumps(clean(columns)))
+        write_text(target, table(columns) if kind == ".csv" else dumps(clean(columns)))
         return
     try:
         import pandas as pd

@@ -21,7 +21,7 @@ from rooflm.measure.case import BYTES, Case
 from rooflm.measure.compare import Key, Machine, fast_times, predictions, training
 from rooflm.measure.compare import measured as medians
 from rooflm.measure.results import Row
-from rooflm.sweep.files import check_target, save_text
+from rooflm.sweep.files import check_target, write_text
 from rooflm.validation.metrics import describe
 
 Array = NDArray[np.float64]
@@ -301,4 +301,4 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         lines += [f"{m} = {{ cases = {f['rows']}, median = {f['median_ape']:.4f}, p90 = {f['p90_ape']:.4f} }}"
                   for m, f in figures.items()]  # fmt: skip
     text = "\n".join(lines) + "\n"
-    save_text(target, text)
+    write_text(target, text)

@@ -19,7 +19,7 @@ from rooflm.catalogue.fields import LARGEST, shown
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case, check
 from rooflm.measure.shape import parse
-from rooflm.sweep.files import check_target, locked, save_text, table, write_whole
+from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
 from rooflm.validation.columns import RUN
 from rooflm.version import __version__
 
@@ -179,7 +179,7 @@ def write(path: str | Path, rows: Iterable[Row]) -> None:
     records = [flat(r) for r in rows]
     columns = {c: [r[c] for r in records] for c in COLUMNS}
     if target.suffix.lower() == ".csv":
-        save_text(target, table(columns))
+        write_text(target, table(columns))
         return
     try:
         import pyarrow
@@ -251,4 +251,4 @@ def _memory() -> int:
 def write_environment(path: str | Path) -> None:
     """The environment beside a results file."""
     text = json.dumps(environment(), indent=1) + "\n"
-    save_text(environment_file(path), text)
+    write_text(environment_file(path), text)

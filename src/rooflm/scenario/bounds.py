@@ -13,10 +13,13 @@ from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
+from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 
-DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training}
+DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
+             "speculation": Speculation, "offload": Offload}  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
     "quant.kind": ("any", "int", "float"),
     **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
@@ -82,7 +85,14 @@ OF_TRAINING = (
     "training.", "workload.seq", "workload.tokens", "mapping.vp", "mapping.sp", "mapping.micro_batch",
     "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
 )  # fmt: skip
-OF_INFERENCE = ("workload.prompt", "workload.output", "workload.cached", "workload.logits", "mapping.in_flight")
+OF_INFERENCE = (
+    "speculation.", "offload.",
+    "workload.prompt",
+    "workload.output",
+    "workload.cached",
+    "workload.logits",
+    "mapping.in_flight",
+)
 """Beginnings of paths that only one phase reads."""
 FACTORS = ("efficiency.compute", "efficiency.memory", "efficiency.network")
 """Read in the mode "flat" alone."""

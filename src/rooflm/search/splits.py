@@ -83,6 +83,18 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
                         yield tp, pp, dp, ep
 
 
+def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, branches: Any) -> dict[str, Any]:
+    """Arguments of speculative decoding, none where nothing is guessed.
+
+    >>> guessed(0, None, 0.7, 0, 1), guessed(3, None, 0.7, 0, 1)["guesses"]
+    ({}, 3)
+    """
+    if draft is None and not np.any(np.asarray(guesses)):
+        return {}
+    given = {"guesses": guesses, "draft": draft, "acceptance": acceptance, "accepted": accepted, "branches": branches}
+    return {k: v for k, v in given.items() if v is not None}
+
+
 Split = tuple[int, int, int, int]
 """Degrees tp, pp, dp, ep."""
 

@@ -17,6 +17,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
+from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan, whose_constants
 from rooflm.scenario.arguments import REPLICAS
 from rooflm.scenario.build_inference import Request, build_inference
@@ -285,7 +286,23 @@ def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     e = s.engine
     host = {"request": float(e.host.request), "front": float(e.host.front)}
-    return make_server({**host, **server_options(e, s.cluster.device), **(options or {})})
+    return make_server({**host, **server_options(e, s.cluster.device), **speculating(s), **(options or {})})
+
+
+TYPICAL = 8
+"""Sequences of a rank at which the cost of a guess over that of a step is worked out."""
+
+
+def speculating(s: Scenario) -> dict[str, Any]:
+    """The server's options of speculative decoding: tokens verified beside the own one, the chance of each that gives
+    what a step gains, and the cost of a guess over that of the step that verifies."""
+    spec = s.speculation
+    if spec.off:
+        return {}
+    e = infer_scenario(replace(s, workload=replace(s.workload, batch=TYPICAL * s.mapping.dp)))
+    guess, gained = float(e.decode_parts["guesses"]), float(e.gained)
+    rows = int(spec.guesses * spec.branches)
+    return {"speculative": rows, "gained": gained, "draft": guess / max(float(e.tpot) - guess, 1e-12) / rows}
 
 
 def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequences: int) -> Server:
@@ -353,7 +370,8 @@ def serve(
     requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
     Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
     separate prefill and decode pools (prefill_gpu: another card for the first). options: fields of `Server`.
-    warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput; horizon: stop after that many simulated s.
+    warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput;
+    horizon: stop after that many simulated s.
 
     Never raises for a load that cannot be served: `queue_grows` says so. Raises RooflmError for bad input.
 

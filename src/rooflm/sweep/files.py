@@ -122,7 +122,7 @@ def _same(handle: int, folder: Path) -> bool:
     return os.fstat(handle).st_ino == folder.stat().st_ino
 
 
-def save_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Text to a file, whole or not at all."""
 
     def write(name: str) -> None:
@@ -193,11 +193,11 @@ def write_values(path: str, values: dict[str, Any]) -> None:
     target = check_target(path)
     kind = target.suffix.lower()
     if kind == ".json":
-        save_text(target, json.dumps(plain(values), indent=1) + "\n")
+        write_text(target, json.dumps(plain(values), indent=1) + "\n")
         return
     columns = {k: [v] for k, v in flatten(plain({k: v for k, v in values.items() if not isinstance(v, list)})).items()}
     if kind == ".csv":
-        save_text(target, table(columns))
+        write_text(target, table(columns))
     elif kind == ".parquet":
         write_whole(target, lambda name: _parquet(columns, name))
     else:
@@ -212,9 +212,9 @@ def write_grid(path: str, grid: Any) -> None:
     target = check_target(path)
     kind = target.suffix.lower()
     if kind == ".json":
-        save_text(target, json.dumps(plain(grid.values())) + "\n")
+        write_text(target, json.dumps(plain(grid.values())) + "\n")
     elif kind == ".csv":
-        save_text(target, table(grid_columns(grid)))
+        write_text(target, table(grid_columns(grid)))
     elif kind == ".parquet":
         write_whole(target, lambda name: _parquet(grid_columns(grid), name))
     else:

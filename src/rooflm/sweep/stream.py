@@ -27,7 +27,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
-from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, save_text, write_whole
+from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
 from rooflm.sweep.sweep import Block, Job, Values, blocks, results
 from rooflm.version import __version__
 
@@ -117,7 +117,7 @@ def _open(folder: Path, mark: str, count: int) -> None:
         raise RooflmError(f"{str(folder)!r} holds {others[0]!r}, which is no part of a run: write to another --out")
     for old in folder.iterdir():
         old.unlink()
-    save_text(manifest, json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n")
+    write_text(manifest, json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n")
 
 
 MANIFEST = "manifest.json"
