@@ -298,7 +298,8 @@ def search_serve(
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
-    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}
+    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
+             "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches)
     refuse_kind("search_serve", {"gpu": gpu, **more})
