@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError, near_matches
@@ -127,6 +129,22 @@ def check(case: Case) -> Case:
     if (case.compiled or case.graphs) and case.world > 1:
         raise RooflmError("compiled is measured in one process: leave tp, pp and dp at 1")
     return case
+
+
+def gguf_of(name: str) -> Path:
+    """The .gguf file behind `path.gguf` or `gguf:PACKAGE`."""
+    if not name.startswith("gguf:"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise RooflmError(f"model is {name!r}, but there is no such file")
+        return path
+    package = name.removeprefix("gguf:")
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    files = sorted(folder.rglob("*.gguf")) if folder else []
+    if not files:
+        raise RooflmError(f"model is {name!r}, but no installed package {package!r} holds a .gguf file")
+    return files[0]
 
 
 def grid(given: Mapping[str, Any]) -> list[Case]:

@@ -17,7 +17,7 @@ import numpy as np
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
 from rooflm.measure.shape import parse
-from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.sweep.files import check_target, save_text, table, write_whole
 from rooflm.validation.columns import RUN
 from rooflm.version import __version__
 
@@ -152,7 +152,7 @@ def write(path: str | Path, rows: Iterable[Row]) -> None:
     records = [flat(r) for r in rows]
     columns = {c: [r[c] for r in records] for c in COLUMNS}
     if target.suffix.lower() == ".csv":
-        write_whole(target, lambda name: _save(name, table(columns)))
+        save_text(target, table(columns))
         return
     try:
         import pyarrow
@@ -160,10 +160,6 @@ def write(path: str | Path, rows: Iterable[Row]) -> None:
     except ImportError as error:
         raise RooflmError("writing parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
     write_whole(target, lambda name: parquet.write_table(pyarrow.table(columns), name))
-
-
-def _save(name: str, text: str) -> None:
-    Path(name).write_text(text, encoding="utf-8")
 
 
 def environment_file(path: str | Path) -> Path:
@@ -228,4 +224,4 @@ def _memory() -> int:
 def write_environment(path: str | Path) -> None:
     """The environment beside a results file."""
     text = json.dumps(environment(), indent=1) + "\n"
-    write_whole(environment_file(path), lambda name: _save(name, text))
+    save_text(environment_file(path), text)

@@ -22,7 +22,7 @@ FORMATS = ("csv", "parquet", "nc", "json")
 
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
-    target = Path(path)
+    target = Path(path).expanduser()
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
     folder = target.parent
@@ -47,6 +47,11 @@ def write_whole(path: Path, write: Callable[[str], None]) -> None:
         raise RooflmError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def save_text(path: Path, text: str) -> None:
+    """A text to a file, whole or not at all."""
+    write_whole(path, lambda name: _text(name, text))
 
 
 def table(columns: Mapping[str, list[Any]]) -> str:
