@@ -193,9 +193,10 @@ def test_neighbours_differ_with_any_colour_vision(kind, parts):
 
 
 def test_every_specification_is_legal_vega_lite(every):
-    for name in ("infer parts", "map", "curves", "memory", "front", "course", "ratios", "infer roofline"):
-        every[name].chart()  # altair checks it against the schema
+    for name in ("infer parts", "memory", "course", "infer roofline"):
         json.dumps(every[name].spec, allow_nan=False)
+        chart = every[name].chart()  # altair checks it against the schema
+        assert chart.to_dict(validate=False)["title"] == every[name].spec["title"]
 
 
 def ticks(picture: Picture, axis: str = "x") -> list[str]:
