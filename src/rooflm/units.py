@@ -46,7 +46,7 @@ _SAME = {
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
-_NUMBER = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 _LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 

@@ -106,7 +106,7 @@ def _space(asked: Mapping[str, Any]) -> Space:
 def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
     """Write, then print."""
     from rooflm.estimate.results import plain
-    from rooflm.sweep.files import check_target, write_whole
+    from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
     values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
@@ -117,12 +117,7 @@ def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks
             if target.suffix == ".json"
             else csv_text({k: v.tolist() for k, v in table.items()})
         )
-
-        def write(name: str) -> None:
-            with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - a temporary name is text
-                file.write(body)
-
-        write_whole(target, write)
+        write_text(target, body)
     print(dumps(values)) if shown["json"] else show(blocks)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,9 +130,22 @@ def check_picture(path: str) -> Path:
 
 def _page(picture: Picture) -> bytes:
     """One page that holds the picture and all that draws it."""
-    page = drawer().vegalite_to_html(dict(picture.spec), bundle=True)
+    page = drawer().vegalite_to_html(unmarked(dict(picture.spec)), bundle=True)
     head = f"<head><title>{escape(picture.title)}</title>"
     return str(page).replace("<head>", head, 1).encode()
+
+
+def unmarked(value: Any) -> Any:
+    """A specification whose texts hold no mark-up: a page has it inside a script, which "</script>" would end.
+
+    >>> unmarked({"text": ["a</script>", 1]})
+    {'text': ['a‹/script>', 1]}
+    """
+    if isinstance(value, dict):
+        return {unmarked(k): unmarked(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [unmarked(v) for v in value]
+    return re.sub(r"(?i)<(?=/|!--|script)", "‹", value) if isinstance(value, str) else value
 
 
 WRITERS: dict[str, Any] = {

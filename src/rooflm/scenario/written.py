@@ -12,8 +12,9 @@ from rooflm import units
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import TABLE, arguments
 
-_SIZE = r"([\d.]+(?:e[+-]?\d+)?(?:\s?[A-Za-z/%]+)?)"
-_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])([\d.]+[A-Za-z]?))?")
+_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
+_SIZE = rf"({_NUMBER}(?:e[+-]?\d+)?(?:\s?[A-Za-z/%]+)?)"
+_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])({_NUMBER}[A-Za-z]?))?")
 MOST = 100_000
 """Most values that one range may have."""
 
@@ -108,7 +109,7 @@ def one_number(text: str, field: str) -> int | float:
     value = numbers(text, field)
     if isinstance(value, list):
         raise RooflmError(f"{field} is {text!r}, but it must be one number")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def count(text: str, field: str) -> int:
@@ -118,7 +119,7 @@ def count(text: str, field: str) -> int:
     (10000, 8192)
     """
     value = one_number(text, field)
-    if value != int(value):
+    if not float(value).is_integer():
         raise RooflmError(f"{field} is {text!r}, but it must be a whole number")
     return int(value)
 
