@@ -163,7 +163,7 @@ class Task:
             names = {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
             scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario
             with np.printoptions(threshold=2**40, precision=17):
-                told.update(repr(scenario).encode())
+                told.update(repr(asdict(scenario)).encode())
         return told.hexdigest()
 
     def answer(self, given: Point) -> Any:

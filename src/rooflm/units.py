@@ -197,6 +197,8 @@ def between(low: float, high: float, value: float, unit: str = "s") -> str:
     >>> between(0.0112, 0.0141, 0.0124), between(0.92, 1.1, 0.98)
     ('between 11.2 and 14.1 ms', 'between 920 and 1100 ms')
     """
+    if not all(map(math.isfinite, (low, high, value))):
+        return ""
     scale, name = _scale(value, unit)
     low_, high_ = (_digits(end / scale, 2 if scale >= 60 and unit == "s" else 3) for end in (low, high))
     return f"between {low_} and {high_} {name}".strip()

@@ -22,6 +22,8 @@ from rooflm.cli.app import main
 LIMIT = 30
 """s that a command may be silent."""
 STRAY = re.compile(r"(?<![\w./-])[-+]?(nan|inf)(?![\w-])", re.IGNORECASE)
+PROGRESS = re.compile(r"^rooflm: [\w ]+: .*\d (s|of [\d,]+|points|requests|rows)\b")
+"""A line that tells how far a command is."""
 SIGNED = ("power", "margin", "growth", "bias", "sensitivity", "priority")
 """Parts of names of outputs that may be below zero."""
 
@@ -48,18 +50,18 @@ class Ran(NamedTuple):
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise Silent in this thread after so long."""
+    """Raise Silent in this thread after so long (of the processor's time: other work on the machine does not count)."""
 
     def stop(*_: Any) -> None:
         raise Silent
 
-    old = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    old = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, old)
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -131,5 +133,6 @@ def judged(line: Sequence[str], limit: float = LIMIT, files: Mapping[str, bytes]
         return Ran(status, seconds, wrong_answer(out.getvalue(), "--json" in arguments))
     if status != 2 or out.getvalue():
         return Ran(status, seconds, f"status {status} with {len(out.getvalue())} characters on standard output")
-    plain = len(said) == 1 and said[0].startswith("rooflm: ") and len(said[0]) < 2000
-    return Ran(status, seconds, "" if plain else f"a refusal of {len(said)} lines: {said[:3]}")
+    plain = bool(said) and all(line.startswith("rooflm: ") and len(line) < 2000 for line in said)
+    told = [line for line in said if not PROGRESS.search(line)]
+    return Ran(status, seconds, "" if plain and len(told) == 1 else f"a refusal of {len(said)} lines: {said[:3]}")

@@ -112,6 +112,15 @@ def one_number(text: str, field: str) -> int | float:
     return value
 
 
+def seconds(text: str, field: str) -> int | float:
+    """One time.
+
+    >>> seconds("500ms", "interval"), seconds("2", "ttft")
+    (0.5, 2)
+    """
+    return units.amount(text, "s", field)
+
+
 def count(text: str, field: str) -> int:
     """One whole number.
 
@@ -268,7 +277,7 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     **{f"{row}s": lambda text, _: texts(text) for row in ROWS},
     "factors": lambda text, _: efficiency_text(text),
     "stage": stage,
-    "seconds": one_number,
+    "seconds": seconds,
     "joules": one_number,
     "count": count,
     "number": one_number,
@@ -284,7 +293,7 @@ READ: dict[str, Callable[[Any, str], Any]] = {
 are."""
 
 
-NUMERIC = {"numbers": numbers, "amounts": amounts, "amount": amount, "seconds": one_number, "joules": one_number,
+NUMERIC = {"numbers": numbers, "amounts": amounts, "amount": amount, "seconds": seconds, "joules": one_number,
            "count": count, "number": one_number, "share": share, "budgets": budgets}  # fmt: skip
 """Kinds of arguments that hold numbers, with their readers."""
 
