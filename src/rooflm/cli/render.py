@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rooflm.cli.console import dumps, width
 from rooflm.estimate.inference import InferenceEstimate
-from rooflm.estimate.training import TrainingEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.terminal import lines
 from rooflm.units import count, gib, percent, text
+
+if TYPE_CHECKING:
+    from rooflm.estimate.training import TrainingEstimate
 
 __all__ = ["columns", "count", "dumps", "gib", "percent", "seconds"]
 

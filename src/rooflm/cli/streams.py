@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rooflm.cli.console import dumps, tell, working
 from rooflm.sweep.axes import Axis, size_of
-from rooflm.sweep.stream import Streamed
+
+if TYPE_CHECKING:
+    from rooflm.sweep.stream import Streamed
 
 STREAM_FROM = 2_000_000
 """Points above which a grid goes to its file block by block."""
 
-Work = Callable[[dict[str, Any], str, Callable[[int], None]], Streamed]
+Work = Callable[[dict[str, Any], str, Callable[[int], None]], "Streamed"]
 
 
 def run(work: Work, arguments: dict[str, Any], out: str, axes: Sequence[Axis], json_: bool) -> str:
