@@ -41,6 +41,9 @@ _HOMES = {
     "measure": "tools",
     "measure_server": "tools",
     "plot": "",
+    "predict_attention": "estimate.kernel",
+    "predict_collective": "estimate.kernel",
+    "predict_gemm": "estimate.kernel",
     "report": "reporting.report",
     "scenario": "api",
     "search_infer": "search.inference",
@@ -49,6 +52,7 @@ _HOMES = {
     "sensitivity": "sweep.sensitivity",
     "serve": "api",
     "stream": "api",
+    "study": "works.study",
     "train": "api",
     "train_grid": "api",
     "training_scenario": "api",
@@ -85,6 +89,9 @@ __all__ = [
     "measure",
     "measure_server",
     "plot",
+    "predict_attention",
+    "predict_collective",
+    "predict_gemm",
     "report",
     "scenario",
     "search_infer",
@@ -93,6 +100,7 @@ __all__ = [
     "sensitivity",
     "serve",
     "stream",
+    "study",
     "train",
     "train_grid",
     "training_scenario",
@@ -111,6 +119,7 @@ if TYPE_CHECKING:
     from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
+    from rooflm.estimate.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.reporting.report import report
     from rooflm.scenario.mapping import Mapping

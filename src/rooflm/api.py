@@ -23,7 +23,8 @@ from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
-from rooflm.sweep.axes import Axis, Point, find_axes, is_list
+from rooflm.shown.progress import noticed
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, is_list
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
 
@@ -134,7 +135,8 @@ class Task:
     def grid(self, arguments: Point) -> Grid:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
-        arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+        with noticed("working out points"):
+            arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
@@ -162,11 +164,6 @@ class Task:
         if "outputs" in given:
             self.request(given)
         return self.point(given)
-
-
-def columns(value: Any) -> Any:
-    """A column of a table (pandas, polars) as a list; anything else as it is."""
-    return value.to_list() if hasattr(value, "to_list") else value
 
 
 def has_lists(given: Point) -> bool:
@@ -498,7 +495,8 @@ def serve(
     given |= chosen
     if isinstance(server, Server):
         given["server"] = asdict(server)
-    served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+    with noticed("simulating"):
+        served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {chosen['spread'][0]:g} to {chosen['spread'][1]:g} of these"] if "spread" in chosen else []
     return replace(served, assumed=(*served.assumed, *told))
 

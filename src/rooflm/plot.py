@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import grid_picture, point_picture
+from rooflm.plots.front import Cloud, front
 from rooflm.plots.lines import Curve, Panel, lines, panels, timeline
 from rooflm.plots.maps import Map, heatmap
 from rooflm.plots.picture import Picture
 from rooflm.plots.point import Estimate
+from rooflm.plots.ratios import ratios
 from rooflm.plots.roofline import Ops, Roof, roofline
 from rooflm.plots.scale import Scale, Side
-from rooflm.plots.scatter import Cloud, front, ratios
 from rooflm.shown.palette import colours, series
 from rooflm.sweep.grid import grid_of
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
+from rooflm.shown.progress import noticed
 
 if TYPE_CHECKING:
     from rooflm.measure.calibrate import Calibration
@@ -27,7 +28,8 @@ def validate(
     columns to group errors by; progress: told how many more rows are done. Errors are fractions, of predicted over
     measured; RooflmError for a file that cannot be read.
     """
-    return scored(files, source, by, progress).report
+    with noticed("predicting measured runs"):
+        return scored(files, source, by, progress).report
 
 
 class Validated(NamedTuple):

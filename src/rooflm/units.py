@@ -202,6 +202,16 @@ def between(low: float, high: float, value: float, unit: str = "s") -> str:
     return f"between {low_} and {high_} {name}".strip()
 
 
+def several(value: Num, unit: str) -> str:
+    """A number with its unit, and of an array its ends.
+
+    >>> several(3e12, "B/s"), several(np.array([1e12, 3e12]), "B/s")
+    ('3.00 TB/s', '1.00 TB/s to 3.00 TB/s')
+    """
+    low, high = float(np.min(value)), float(np.max(value))
+    return text(low, unit) if low == high else f"{text(low, unit)} to {text(high, unit)}"
+
+
 def gib(value: float) -> str:
     """Bytes as GiB with two places (MiB under a hundredth of a GiB).
 

@@ -320,7 +320,8 @@ def test_cache_and_release_come_from_the_script_where_it_says_them() -> None:
     minimax = {"model": "MiniMaxAI/MiniMax-M2.5", "engine": "vllm 0.18.0", "note": "trust=B"}
     assert run(**minimax)["quant"] == "fp8-block"
     assert run(**minimax | {"gpu": "B200-180GB"})["quant"] == "fp8-blockkv8"
-    assert run(model="Qwen/Qwen3-32B", engine="vllm 0.18.0", note="trust=B")["quant"] == "fp8kv8"
+    assert run(model="Qwen/Qwen3-32B", engine="vllm 0.18.0", note="trust=B")["quant"] == "fp8-blockkv8"
+    assert run(model="nvidia/Qwen3-32B-FP8", engine="vllm 0.18.0", note="trust=B")["quant"] == "fp8kv8"  # ModelOpt's
     glm = {"model": "zai-org/GLM-5", "engine": "sglang 0.5.9"}
     assert [run(**glm, gpu=g)["quant"] for g in ("H200-SXM-141GB", "B200-180GB")] == ["fp8-block", "fp8-blockkv8"]
     assert run(**LLAMA, engine="vllm")["release"] == "0.10.2"

@@ -74,7 +74,7 @@ def step():
 def test_heat_map_marks_what_does_not_fit(mapped):
     picture = choose.grid_picture(mapped, value="busy")
     small, large = picture.spec["concat"]
-    assert [p["title"]["text"] for p in (small, large)] == ["rtx-3090", "a100-sxm-80gb"]
+    assert [p["title"]["text"] for p in (small, large)] == [["rtx-3090"], ["a100-sxm-80gb"]]
     cells = [p["data"]["values"] for p in (small, large)]
     assert [sum(row["text"] == "OOM" for row in c) for c in cells] == [
         (~mapped.arrays["fits"][i]).sum() for i in (0, 1)
@@ -87,7 +87,7 @@ def test_heat_map_marks_what_does_not_fit(mapped):
 
 def test_lines_over_the_longest_numeric_axis():
     picture = choose.grid_picture(grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8, 64, 256], output=[128, 512]))
-    assert [p["title"]["text"] for p in picture.spec["concat"]] == ["output 128", "output 512"]
+    assert [p["title"]["text"] for p in picture.spec["concat"]] == [["output 128"], ["output 512"]]
     names = picture.spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert names == ["rtx-3090", "a100-sxm-80gb"]
     assert "does not fit in memory" in picture.spec["title"]["subtitle"][-1]

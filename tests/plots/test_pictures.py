@@ -31,8 +31,9 @@ from rooflm.plot import (
     roofline,
     timeline,
 )
-from rooflm.plots import choose, palette, point
+from rooflm.plots import choose, point
 from rooflm.plots.picture import Picture
+from rooflm.shown import palette
 
 INFERENCE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "prompt": 12}
 TRAINING = {"model": "gpt3-175b", "gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp": 8, "batch": 64}

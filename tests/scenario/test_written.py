@@ -32,7 +32,12 @@ def test_days_hours_bits_and_shares() -> None:
     e = rooflm.infer("llama-3.1-8b", gpu="h100", gpus=2, sets={"cluster.tiers.0.bandwidth": "2.5 Gb/s"})
     assert e.scenario.cluster.tiers[0].bandwidth == 312.5e6
     assert units.parse("30m", "s") == 1800 and units.parse("30 ms", "s") == 0.03
-    for text, unit, value in (("1.5M", "", 1_500_000), ("2 weeks", "d", 14.0), ("5M", "h", 5e6), ("$1,000", "USD", 1e3)):
+    for text, unit, value in (
+        ("1.5M", "", 1_500_000),
+        ("2 weeks", "d", 14.0),
+        ("5M", "h", 5e6),
+        ("$1,000", "USD", 1e3),
+    ):
         assert units.amount(text, unit) == value
 
 

@@ -138,8 +138,8 @@ def test_own_figures_make_a_device_out_of_the_nearest() -> None:
     assert got.kwargs["sets"]["cluster.device.dram.bandwidth"] == 1e12
     like = request(gpu="mine", tp="1", like="h100", **own)
     assert like.kwargs["gpu"] == "h100-sxm-80gb"
-    twice = request(gpu="mine", tp="1", like="h100", **own | {"bandwidth": "2e12"})
-    assert score([like])[0].predicted > 1.1 * score([twice])[0].predicted
+    wider = request(gpu="mine", tp="1", like="h100", **own | {"bandwidth": "4e12"})
+    assert score([like])[0].predicted > 1.1 * score([wider])[0].predicted
 
 
 def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:

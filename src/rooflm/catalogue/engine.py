@@ -153,8 +153,14 @@ class Host:
     captured: Num = number(0.0, "most tokens of a pass with prompts that CUDA graphs hold", whole=True)
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
+    message: Num = number(
+        0.0,
+        "host time of a message from stage to stage of a pipeline, and of the one that brings the token back: copy to "
+        "the host, serialise, wait of the transport, wake the next process",
+        "s",
+    )
     request: Num = number(
-        0.0, "time once a request that others' do not wait for (tokenise, schedule, first response)", "s"
+        0.0, "time once a request until its client sees the first token that was made (others' do not wait for it)", "s"
     )
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     overlap: bool = flag(

@@ -218,7 +218,7 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
 
 def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
     """A file of the user's own: the row's fields at the top level, or in a single table, which then names the row."""
-    path = Path(name)
+    path = Path(name).expanduser()
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -240,7 +240,7 @@ def own_row(kind: str, name: str | None) -> str | None:
     if name is None or not is_path(name):
         return None
     try:
-        table = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        table = tomllib.loads(Path(name).expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
@@ -250,7 +250,8 @@ def beside(name: str, table: str) -> dict[str, Any] | None:
     """A table of a user's file beside its row, such as [residuals]; None where there is none, or `name` is no file."""
     if not is_path(name):
         return None
-    found = _toml(Path(name).read_text(encoding="utf-8"), Path(name)).get(table)
+    path = Path(name).expanduser()
+    found = _toml(path.read_text(encoding="utf-8"), path).get(table)
     return found if isinstance(found, dict) else None
 
 

@@ -21,6 +21,7 @@ PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to tru
 COMMANDS = {
     "infer": ("predict:infer_command", PREDICT),
     "train": ("predict:train_command", PREDICT),
+    "predict": ("kernel:app", PREDICT),
     "serve": ("serve:serve_command", PREDICT),
     "search": ("search:app", CHOOSE),
     "explore": ("explore:app", CHOOSE),
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status (see STATUS). Errors go to standard error."""
     warnings.showwarning = _warn
     open_ended()
+    Voice.quiet = Voice.verbose = False
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         ended = made(completed() or words)(args=words, prog_name="rooflm", standalone_mode=False)
@@ -99,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except typer.Exit as stop:
         return stop.exit_code
+    except SystemExit as stop:  # a shell that completes
+        return int(stop.code or 0)
     except typer.Abort:
         return 130
     except KeyboardInterrupt:

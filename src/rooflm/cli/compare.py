@@ -86,7 +86,7 @@ compare_command = command(
 
 def picture(found: Comparison, gpu: str) -> Picture:
     """Predicted over measured of every point, by model and how it ran, and by metric."""
-    from rooflm.plots.scatter import ratios
+    from rooflm.plots.ratios import ratios
 
     drawn = []
     for p in found.points:

@@ -74,7 +74,7 @@ def named(groups: Mapping[str, Any]) -> dict[str, Any]:
 
 def picture(scored: Sequence[Any]) -> Picture:
     """Predicted over measured of every scored row, by source and metric."""
-    from rooflm.plots.scatter import ratios
+    from rooflm.plots.ratios import ratios
     from rooflm.validation.columns import METRICS
     from rooflm.validation.table import source_names
 

@@ -18,7 +18,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import BLANK, Block, Say, listed
 from rooflm.shown.notebook import html
 from rooflm.shown.terminal import plain as plain_text
-from rooflm.units import Num, text
+from rooflm.units import Num, several
 
 if TYPE_CHECKING:
     import pandas
@@ -231,8 +231,7 @@ def timespan(value: Num) -> str:
     >>> timespan(0.0331), timespan(np.array([0.5, 2.0]))
     ('33.1 ms', '500 ms to 2.00 s')
     """
-    low, high = float(np.min(value)), float(np.max(value))
-    return text(low, "s") if low == high else f"{text(low, 's')} to {text(high, 's')}"
+    return several(value, "s")
 
 
 def headline(s: Scenario, gpus: Num) -> str:

@@ -64,7 +64,8 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
     found: list[_Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
-        own = [e for e in same if engine in (e.engine, e.family) or e.family in LIBRARIES]
+        here_too = {e.family for e in same if e.engine == engine}  # measured in the engine itself: that counts
+        own = [e for e in same if engine in (e.engine, e.family) or e.family in set(LIBRARIES) - here_too]
         if not any(e.engine == engine for e in own):
             families = {e.family for e in here if e.engine == engine}
             own += [e for e in same if e.family in families and e not in own]

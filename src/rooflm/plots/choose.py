@@ -15,14 +15,14 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.plots.bars import Bar, bars
+from rooflm.plots.front import Cloud
+from rooflm.plots.front import front as draw_front
 from rooflm.plots.lines import Curve, Panel, panels
 from rooflm.plots.maps import Map
 from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
-from rooflm.plots.scatter import Cloud
-from rooflm.plots.scatter import front as draw_front
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.plots.picture import text_width
+from rooflm.plots.picture import INK, Spec, rows, text_width
 
 Array = NDArray[Any]
 SIZE = 10.0
@@ -109,3 +109,11 @@ def _free(
         return False
     inside = (taken[:, 0] > left - 2) & (taken[:, 0] < right + 2) & (taken[:, 1] > top - 1) & (taken[:, 1] < bottom + 1)
     return not bool(np.any(inside))
+
+
+def words(found: Sequence[tuple[float, float, str, str]], place: Mapping[str, Any]) -> Spec:
+    """A layer of labels (x, y in data units, text, name of what they belong to)."""
+    x, y, text, name = ([v[i] for v in found] for i in range(4))
+    values = rows(x=x, y=y, text=text, name=name)
+    mark = {"type": "text", "fontSize": SIZE, "color": INK, "baseline": "middle"}
+    return {"data": {"values": values}, "encoding": {**place, "text": {"field": "text"}}, "mark": mark}

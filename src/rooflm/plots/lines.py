@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from rooflm.plots.picture import (
-    PANEL,
     QUIET,
     SIZE,
     Picture,
@@ -19,6 +18,7 @@ from rooflm.plots.picture import (
     across_of,
     arranged,
     finished,
+    heading,
     rows,
     text_width,
     wrapped,
@@ -229,7 +229,7 @@ def _panel(
     layers += [layer for c in panel.curves for layer in _lost(x, c, place, hue)]
     out: Spec = {"width": size[0], "height": size[1], "layer": layers}
     if panel.title:
-        out["title"] = {"text": panel.title, "fontSize": PANEL, "anchor": "middle", "offset": 6, "frame": "group"}
+        out["title"] = heading(panel.title, size[0])
     return out
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.picture import PANEL, Picture, Spec, across_of, arranged, finished, rows, text_width
+from rooflm.plots.picture import Picture, Spec, across_of, arranged, finished, heading, rows, text_width
 from rooflm.plots.scale import Array, Scale, Side, cell
 from rooflm.shown.palette import EMPTY
 
@@ -94,7 +94,7 @@ def _map(
                                                                                       "color": ink}})  # fmt: skip
     out: Spec = {"data": {"values": values}, "width": {"step": size[0]}, "height": {"step": size[1]}, "layer": layers}
     if m.title:
-        out["title"] = {"text": m.title, "fontSize": PANEL, "anchor": "middle", "offset": 6, "frame": "group"}
+        out["title"] = heading(m.title, size[0] * len(x.values))
     return out
 
 

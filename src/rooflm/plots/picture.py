@@ -156,7 +156,9 @@ def text_width(text: str, size: float = SIZE) -> float:
 def wrapped(text: str, pixels: float, size: float = SIZE) -> list[str]:
     """A text as lines that are at most so many pixels wide."""
     mean = text_width(text, size) / max(len(text), 1)
-    return textwrap.wrap(text, max(int(pixels / max(mean, 1e-9)), 12), break_long_words=False) or [""]
+    return textwrap.wrap(
+        text, max(int(pixels / max(mean, 1e-9)), 12), break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def plain_number(value: Any) -> float | None:
@@ -172,6 +174,12 @@ def rows(**columns: Sequence[Any]) -> list[Spec]:
                                                                                                     strict=True)}
         for values in zip(*columns.values(), strict=True)
     ]  # fmt: skip
+
+
+def heading(text: str, width: float) -> Spec:
+    """The heading of a panel so many pixels wide."""
+    return {"text": wrapped(text, 0.95 * width, PANEL), "fontSize": PANEL, "anchor": "middle", "offset": 6,
+            "frame": "group"}  # fmt: skip
 
 
 def arranged(panels: Sequence[Spec], across: int) -> Spec:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflm.plots.labels import Frame, along, placed
+from rooflm.plots.labels import Frame, along, placed, words
 from rooflm.plots.picture import Picture, Spec, finished, rows
 from rooflm.plots.scale import Array
-from rooflm.plots.scatter import words
 from rooflm.shown.palette import SHAPES, series
 
 WIDE, TALL = 560, 380

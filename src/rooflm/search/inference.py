@@ -27,7 +27,7 @@ from rooflm.search.splits import (
     split_axes,
     totals,
 )  # fmt: skip
-from rooflm.sweep.axes import Axis, find_axes, is_list
+from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -48,6 +48,7 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 
 
 @named
+@from_columns
 def search_infer(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
@@ -128,7 +129,9 @@ def search_infer(
     request = build_inference(model=model, gpu=first, batch=1, alone=False, **one)
     names = [(e, q) for e in listed(engine, (None,)) for q in listed(quant, (None,))]
     pairs = [{**one, "engine": e, "quant": q} for e, q in names]
-    able = [runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs]
+    able = [
+        runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs
+    ]
     refuse_none(any(kept for kept, _ in able), (why for _, why in able))
     for axis in free:
         if "." in axis.name:

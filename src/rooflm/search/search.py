@@ -19,6 +19,7 @@ from rooflm.estimate.results import Answer as Shown
 from rooflm.estimate.results import frame, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
 from rooflm.shown.blocks import Block as Shape
+from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
 from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
@@ -297,7 +298,8 @@ def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Ite
     """Evaluate every point of the grids; the best, the front, what rules better points out."""
     parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, block)]
     order = {part: i for i, part in enumerate(parts)}
-    digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
+    with noticed("searching"):
+        digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
     limits = task.rules
     top, twins = merged(task, digests)
     edges = [e for d in digests for e in d.front]

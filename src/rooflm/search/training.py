@@ -24,7 +24,7 @@ from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import goal_of, listed
-from rooflm.sweep.axes import Axis, find_axes, is_list
+from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers
@@ -121,6 +121,7 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 
 
 @named
+@from_columns
 def search_train(
     model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,

@@ -45,7 +45,7 @@ from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load, Steady, states
 from rooflm.serving.steps import energy_fit
-from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
+from rooflm.sweep.axes import Axis, Point, find_axes, from_columns, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -238,6 +238,7 @@ def grids_of(
 
 
 @named
+@from_columns
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
@@ -326,7 +327,10 @@ def search_serve(
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
-    assumed = (*build_inference(batch=1, alone=False, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
+    assumed = (
+        *build_inference(batch=1, alone=False, **nest(first)).assumed,
+        f"lengths {spread[0]:g} to {spread[1]:g} of these",
+    )
     answer = search(task, on, assumed=assumed)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)

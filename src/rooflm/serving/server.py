@@ -15,7 +15,7 @@ class Server(ServerOptions):
     budget: int = number(8192, "most new tokens in a pass of a rank", whole=True)
     max_sequences: int = number(1024, "running limit of a rank", whole=True)
     front: float = number(0.0, "time once a request in a front end that takes them one after the other", "s")
-    request: float = number(0.0, "other time between arrival and scheduler", "s")
+    request: float = number(0.0, "time until its client sees a token that was made", "s")
 
     @property
     def tokens_a_step(self) -> float:

@@ -109,7 +109,7 @@ def states(pool: Pool, load: Load) -> Steady:
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
     made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
-    ttft = found.ttft + polite * found.tpot
+    ttft = found.ttft + polite * found.tpot + server.request
     tpot = made * found.tpot / max(load.output - 1, 1)
     return Steady(ttft, tpot, ttft + made * found.tpot, found.requests_per_s, found.running, found.stable)
 
@@ -156,7 +156,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         wait = (plain**2 + with_any * alone**2) / step / 2
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     polls = (server.receive_interval - 1) / 2 * tau
-    return Round(step, server.request + server.front + others * wait + first + polls, most, whole)
+    return Round(step, server.front + others * wait + first + polls, most, whole)
 
 
 def _steps(pool: Pool, load: Load) -> float:
@@ -254,5 +254,5 @@ def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
     a_pass = np.minimum(np.maximum(load.budget * pool.table.ranks / load.prompt, 1e-9), here)
     time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
     front = pool.server.front * here / 2
-    wave = pool.server.request + pool.server.front + front + time * (np.ceil(here / a_pass) + 1) / 2
+    wave = pool.server.front + front + time * (np.ceil(here / a_pass) + 1) / 2
     return np.asarray(load.first * np.maximum(wave, ttft) + (1 - load.first) * ttft)

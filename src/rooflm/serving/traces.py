@@ -31,7 +31,7 @@ def read_trace(path: str, limit: int | None = None) -> Requests:
     input_lens, output_lens) and guidellm's (prompt_tokens, output_tokens). Without times, all arrive at once. Raises
     RooflmError: what is missing or wrong, and where.
     """
-    where = Path(path)
+    where = Path(path).expanduser()
     suffix = where.suffix.lower()
     if suffix not in (".csv", ".jsonl", ".json"):
         raise RooflmError(f"trace is {path!r}, but it must end in .csv, .jsonl or .json")

@@ -22,7 +22,7 @@ FORMATS = ("csv", "parquet", "nc", "json")
 
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
-    target = Path(path)
+    target = Path(path).expanduser()
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
     folder = target.parent

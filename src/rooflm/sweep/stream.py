@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,9 +42,19 @@ class Streamed(NamedTuple):
 def fingerprint(job: Job, block: int, suffix: str) -> str:
     """A hash of all that decides the content of the blocks."""
     told = [__version__, [[m.name, list(m.values)] for a in job.axes for m in a.members],
-            [a.name for a in job.axes], {k: repr(v) for k, v in sorted(job.fixed.items())},
+            [a.name for a in job.axes], {k: whole(v) for k, v in sorted(job.fixed.items())},
             job.outputs, block, suffix]  # fmt: skip
-    return hashlib.sha256(json.dumps(told, default=repr).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(told, default=whole).encode()).hexdigest()
+
+
+def whole(value: Any) -> str:
+    """A value with all its fields, also of rows whose own `repr` is short.
+
+    >>> from rooflm.catalogue.hardware import Link
+    >>> whole(Link("nvlink", "nvlink", 8, 3e11, 2e-6)), whole(8)
+    ("{'name': 'nvlink', 'kind': 'nvlink', 'size': 8, 'bandwidth': 300000000000.0, 'latency': 2e-06}", '8')
+    """
+    return repr(asdict(value)) if is_dataclass(value) and not isinstance(value, type) else repr(value)
 
 
 def stream(

@@ -64,7 +64,7 @@ def source_names() -> dict[str, str]:
 
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
-    where = Path(path)
+    where = Path(path).expanduser()
     try:
         content = where.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:

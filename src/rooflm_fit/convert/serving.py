@@ -20,8 +20,11 @@ WINDOWLESS = ("trtllm10", "trtllm17")
 the longest sequence unless given: TensorRT-LLM documentation, "KV cache config"); such a model runs as one without."""
 _IN_HOUSE = ("1.0.0rc3", "1.2.0rc6.post1", "1.3.0rc1", "1.3.0rc5", "0.5.6.post2", "0.12.0")
 """Releases of AIConfigurator's own runs (names with epnone): its client sends lengths that do not vary."""
-_BLOCK = ("deepseek", "qwen3.5", "qwen3-235b", "glm-5", "minimax")
-"""Models whose fp8 checkpoints scale by blocks of 128 x 128 (weight_block_size in their config.json)."""
+_BLOCK = ("deepseek", "qwen3", "glm-5", "minimax")
+"""Models whose makers' fp8 checkpoints scale by blocks of 128 x 128 (weight_block_size in their config.json; Qwen3-32B
+in fp8 on H100 takes 73 us a prompt token in TensorRT-LLM 1.0.0rc3, with blocks 67, with one scale a tensor 45)."""
+_TENSOR = "nvidia/"
+"""Whose fp8 checkpoints have one scale a tensor, whatever the model (ModelOpt)."""
 _MTP = ("2026_01_14", "2026_02_05", "2026_02_06", "2026-01-14", "2026-02-05", "2026-02-06", "2026_03_25_deepseek_r1")
 """What the notes of TensorRT-LLM's DeepSeek runs hold where plain and speculative ones (InferenceX has recipes of both,
 dsr1_fp8_h200_trt.sh and ..._trt_mtp.sh) are filed alike: dates, and the dump of 2026-03-25. It has one configuration
@@ -120,7 +123,7 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
         scheme = PLAIN.get(cell, cell)
         if model.startswith("gpt-oss") and scheme == "nvfp4":
             scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name
-        return own_blocks(scheme, model) + kv
+        return (scheme if text(row, "model").startswith(_TENSOR) else own_blocks(scheme, model)) + kv
     return str(quant_of(row)["quant"])
 
 

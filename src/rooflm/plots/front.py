@@ -1,0 +1,92 @@
+"""Trade-offs: clouds of points with their Pareto fronts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflm.plots.labels import Frame, along, placed, words
+from rooflm.plots.lines import LEGEND, NUMBER
+from rooflm.plots.picture import Picture, Spec, finished, rows
+from rooflm.plots.scale import Array, Scale, round_ticks
+from rooflm.shown.palette import series
+
+WIDE, TALL = 560, 380
+MOST_DOTS = 2500
+"""Most points of a cloud that are drawn; an even choice of more."""
+MOST_LABELLED = 4
+"""Most fronts of which points are labelled."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Points of one group: x, y, and the places of those on its Pareto front with a label each."""
+
+    name: str
+    x: Array
+    y: Array
+    best: Array
+    labels: tuple[str, ...] = ()
+
+
+def front(
+    title: str, x: Scale, y: Scale, clouds: Sequence[Cloud], subtitle: str = "", notes: Sequence[str] = ()
+) -> Picture:
+    """Clouds of points and each one's Pareto front as a line, its ends and middle labelled."""
+    bests = [(c.x[c.best], c.y[c.best]) for c in clouds]
+    low, high = (f(np.concatenate([b[1] for b in bests])) for f in (np.min, np.max))
+    log = bool(low > 0 and high > 20 * low)
+    ticks = round_ticks(float(low), float(high)) if log else [0.0, float(high) * 1.08]
+    frame = Frame(WIDE, TALL, (0.0, float(max(np.max(b[0]) for b in bests)) * 1.1), (ticks[0], ticks[-1]), log_y=log)
+    colour = series(c.name for c in clouds)
+    hue = {"field": "name", "type": "nominal", "scale": {"domain": list(colour), "range": list(colour.values())},
+           "legend": LEGEND if len(clouds) > 1 else None}  # fmt: skip
+    scale: Spec = {"domain": list(frame.y), "nice": False} | ({"type": "log"} if log else {})
+    axis: Spec = {"labelExpr": NUMBER} | ({"values": ticks} if log else {"tickCount": 6})
+    place = {"x": {"field": "x", "type": "quantitative", "title": x.label,
+                   "axis": {"labelExpr": NUMBER, "tickCount": 8}, "scale": {"domain": list(frame.x), "nice": False}},
+             "y": {"field": "y", "type": "quantitative", "title": y.label, "axis": axis, "scale": scale}}  # fmt: skip
+    layers: list[Spec] = []
+    for cloud in clouds:
+        layers += _cloud(cloud, place | {"color": hue}, frame)
+    if len(clouds) <= MOST_LABELLED:
+        layers += _labels(clouds, frame, place, hue)
+    told = (*notes, "dots: points that fit; lines: those that no other beats")
+    return finished({"width": WIDE, "height": TALL, "layer": layers}, title, subtitle, WIDE + 120, told)
+
+
+def _cloud(cloud: Cloud, place: Spec, frame: Frame) -> list[Spec]:
+    """The dots of a cloud, its front and the front's points."""
+    across, up = _seen(cloud, frame)
+    dots = rows(x=across.tolist(), y=up.tolist(), name=[cloud.name] * len(across))
+    best = rows(x=cloud.x[cloud.best].tolist(), y=cloud.y[cloud.best].tolist(), name=[cloud.name] * len(cloud.best),
+                of=list(cloud.labels) or [""] * len(cloud.best))  # fmt: skip
+    told = [{"field": "name"}, {"field": "of"}, {"field": "x", "format": ".3~s"}, {"field": "y", "format": ".3~s"}]
+    line = {"type": "line", "strokeWidth": 2, "point": {"filled": True, "size": 34}}
+    return [
+        {"data": {"values": dots}, "encoding": place, "mark": {"type": "circle", "size": 9, "opacity": 0.25}},
+        {"data": {"values": best}, "encoding": place | {"tooltip": told}, "mark": line},
+    ]
+
+
+def _seen(cloud: Cloud, frame: Frame) -> tuple[Array, Array]:
+    """The points of a cloud that are drawn."""
+    kept = np.flatnonzero((cloud.y >= frame.y[0]) & (cloud.y <= frame.y[1]) & (cloud.x <= frame.x[1]))
+    kept = kept[:: -(-len(kept) // MOST_DOTS) or 1]
+    return cloud.x[kept], cloud.y[kept]
+
+
+def _labels(clouds: Sequence[Cloud], frame: Frame, place: Spec, hue: Spec) -> list[Spec]:
+    """The ends and the middle of each front by name in its colour, where there is room."""
+    asked: list[tuple[float, float, str]] = []
+    owners: list[str] = []
+    for c in clouds:
+        some = sorted({0, len(c.best) // 2, len(c.best) - 1}) if len(c.best) and c.labels else []
+        asked += [(float(c.x[c.best[i]]), float(c.y[c.best[i]]), c.labels[i]) for i in some]
+        owners += [c.name] * len(some)
+    busy = [along(frame, c.x[c.best], c.y[c.best]) for c in clouds] + [frame.at(*_seen(c, frame)) for c in clouds]
+    found = placed(frame, asked, busy)
+    told = [(x, y, asked[i][2], owners[i]) for x, y, i in found]
+    return [words(told, place | {"color": hue})] if found else []
