@@ -148,12 +148,17 @@ def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
     found = GENERATORS[name]
     if kind not in found.loads:
         raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(GENERATORS))}")
-    beside = Path(sys.executable).parent / found.program
-    where = str(beside) if beside.is_file() else shutil.which(found.program)
+    own = beside(found.program)
+    where = str(own) if own.is_file() else shutil.which(found.program)
     if where is None:
         raise RooflmError(f"the program {found.program} was not found: pip install 'rooflm[load]', or put it on PATH "
                           "from an environment of its own (uv tool install, pipx)")  # fmt: skip
     return found, where
+
+
+def beside(name: str) -> Path:
+    """Where a program of this Python's environment would be."""
+    return Path(sys.executable).parent / name
 
 
 def check(plan: Plan) -> None:
