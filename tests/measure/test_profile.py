@@ -65,6 +65,7 @@ def test_samples_over_time_are_written_and_drawn(tmp_path: Path, monkeypatch: py
         time.sleep(0.2)
     times = sorted({s.time_s for s in watch.samples})
     assert len(times) >= 3 and profile.means(watch.samples, "1 client")["gpu0", "power_w"] == 350
+    assert profile.cores(watch.samples, "1 client") is None or profile.cores(watch.samples, "1 client") > 0.04
     profile.write(str(tmp_path / "p.csv"), watch.samples)
     profile.draw(str(tmp_path / "p.svg"), watch.samples)
     lines = (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()
@@ -77,3 +78,10 @@ def test_without_a_driver_the_machine_alone_is_read(monkeypatch: pytest.MonkeyPa
     watch = profile.Profiler()
     watch.read()
     assert {s.what for s in watch.samples} == {"machine"}
+
+
+def test_cores_are_those_while_processes_worked() -> None:
+    found = [profile.Sample(t, f"process {p}", "utilisation", v, "a") for t, p, v in (
+        (0.0, 1, 0.0), (1.0, 1, 0.2), (1.0, 2, 0.1), (2.0, 1, 0.5))]  # fmt: skip
+    assert profile.cores(found, "a") == pytest.approx(0.4)
+    assert profile.cores(found, "b") is None

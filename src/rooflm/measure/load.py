@@ -28,7 +28,7 @@ from rooflm.measure import profile, server
 from rooflm.measure.case import gguf_of
 from rooflm.measure.foreign import Cells, read_foreign
 from rooflm.sweep.files import check_target, save_text, table
-from rooflm.validation.columns import COLUMNS
+from rooflm.validation.columns import COLUMNS, RUN
 
 GRACE = 180.0
 """s beyond the length of a level after which its generator is ended: start, tokenizer, the last answers."""
@@ -200,7 +200,12 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
                 if not any(r.get("id") == name for r in kept):
                     if watch:
                         watch.label = level.label
+                    had = len(found.rows)
                     status = one_level(plan, level, name, common, base, told.name, tokenizer, found)
+                    got = profile.cores(watch.samples, level.label) if watch else None
+                    found.rows[had:] = [
+                        {**r, **({f"{RUN}cores": f"{got:.3f}"} if got else {})} for r in found.rows[had:]
+                    ]
                     save(out, found)
                 if tell:
                     tell(number, len(todo), level.label, status)
