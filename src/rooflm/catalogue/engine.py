@@ -53,6 +53,7 @@ class ServerOptions:
     speculative: int = number(0, "tokens guessed a step", whole=True)
     acceptance: float = share(0.7, "chance that a guess is right")
     draft: float = number(0.03, "cost of a guess over that of a step")
+    gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(
         0.0,

@@ -35,8 +35,8 @@ its ends times so much: where nothing like the scenario was measured, more goes 
 class Band(NamedTuple):
     """Measured over predicted time: low and high end of the band, number of rows, which of LEVELS."""
 
-    low: float
-    high: float
+    low: Num
+    high: Num
     rows: int
     level: str
 

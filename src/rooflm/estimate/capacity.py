@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
+from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
@@ -68,7 +69,11 @@ def needs(s: Scenario) -> Needs:
     e, m, half = s.engine, s.mapping, s.quant.half_bytes
     held = replace(m, pp=1) if e.stages.even_stages else m
     weights = mem.weight_bytes(s.model, held, s.quant, half) / (m.pp if e.stages.even_stages else 1)
-    return Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
+    need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
+    if s.speculation.off:
+        return need
+    more = guessing.held(s, sequence_bytes)
+    return need._replace(weights=weights + more.weights, sequence=need.sequence + more.sequence)
 
 
 class Running(NamedTuple):

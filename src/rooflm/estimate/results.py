@@ -68,6 +68,10 @@ def table(*rows: Output) -> dict[str, Output]:
     return found
 
 
+OFFLOADED = 1.6
+"""Power by which bands are wider where the host holds layers: nobody's runs of that were fitted."""
+
+
 def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
     """Key -> (phase, predicted time) to key -> ends of the error band (s) and the number of published rows behind it;
     not-a-number and 0 rows where nothing was calibrated."""
@@ -75,7 +79,8 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     for key, (phase, value) in asked.items():
         found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
         if found:
-            found = found._replace(low=found.low**s.engine.doubt, high=found.high**s.engine.doubt)
+            doubt = s.engine.doubt * (1.0 if s.offload.off else OFFLOADED)
+            found = found._replace(low=found.low**doubt, high=found.high**doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands

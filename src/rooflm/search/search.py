@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.errors import RooflmError
 from rooflm.estimate.results import Answer as Shown
 from rooflm.estimate.results import frame, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
@@ -294,8 +295,18 @@ def outputs_at(values: Values, at: int) -> dict[str, float]:
     return {k: float(v[at]) for k, v in values.items() if k != "legal"}
 
 
+MOST = 50_000_000
+"""Most points of a search: what is kept of those that break a limit fits in memory."""
+
+
 def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
     """Evaluate every point of the grids; the best, the front, what rules better points out."""
+    points = sum(size_of(grid.axes) for grid in task.grids)
+    if points > MOST:
+        raise RooflmError(
+            f"this search has {points:,} points, more than the {MOST:,} that are tried: name fewer values "
+            "(--gpus, --tp, --pp, --batch and the like), or a smaller --gpus-max"
+        )
     parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, block)]
     order = {part: i for i, part in enumerate(parts)}
     with noticed("searching"):
@@ -310,7 +321,7 @@ def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Ite
     feasible = sum(d.feasible for d in digests)
     best = tuple(task.candidate(t.spot, t.outputs) for t in top)
     return SearchResult(
-        task.goal, sum(size_of(r.axes) for r in task.grids), feasible, best, tuple(chosen),
+        task.goal, points, feasible, best, tuple(chosen),
         tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),

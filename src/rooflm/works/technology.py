@@ -141,7 +141,8 @@ def memory_picture(table: Table) -> Picture:
         for r in table.rows
     ]  # fmt: skip
     return bars("Training memory of GPT models on one A100 80 GB, by recomputation",
-                Scale("memory of the fullest GPU (GB)"), made, "tp 8, Korthikanti et al.'s four configurations", "the card's 80 GiB")  # fmt: skip
+                Scale("memory of the fullest GPU (GB)"), made,
+                "tp 8, Korthikanti et al.'s four configurations", "the card's 80 GiB")  # fmt: skip
 
 
 def ladder_picture(model: str = "gpt3-175b") -> Picture:

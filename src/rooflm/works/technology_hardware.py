@@ -264,7 +264,8 @@ def bottleneck_picture() -> Picture:
     names = [n.removeprefix("uniform-") + " nm" if n.startswith("uniform") else n for n in way.points]
     made = [Bar(n, caused(table, i, 100 / float(table["time_s"][i]))) for i, n in enumerate(names)]
     return bars("GPT-3 175B training: share of the step by cause, 14 to 1 nm",
-                Scale("share of the step (%)", percent=True), made, "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
+                Scale("share of the step (%)", percent=True), made,
+                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
 
 
 def network_picture() -> Picture:
