@@ -30,8 +30,9 @@ LEVELS = (
 )
 """How near the rows are to the question, nearest first, and the power by which their band is widened (the logarithm of
 its ends times so much: where nothing like the scenario was measured, more goes wrong than where it was). So that eight
-of ten rows lie inside, of sources that no constant was fitted to and every source counting alike: MLC, exllamav2, QServe,
-TinyChat's rivals, llama.cpp on Radeon, Apple and Arm, MLX, and others (docs/decisions/0052; 1.2 to 1.5 held 61 %)."""
+of ten rows lie inside, of sources that no constant was fitted to and every source counting alike: MLC, exllamav2,
+QServe, TinyChat's rivals, llama.cpp on Radeon, Apple and Arm, MLX, and others (docs/decisions/0052; 1.2 to 1.5 held
+61 %)."""
 
 
 class Band(NamedTuple):

@@ -74,7 +74,8 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
             own += [e for e in same if e.family in families and e not in own]
         found += _tuned(own, expert_parallel)
         for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
-            floors[e.family] = min(floors.get(e.family, np.inf), typed(MoEConstants, _parse("moe", e.text)).start)
+            start = float(typed(MoEConstants, _parse("moe", e.text)).start)
+            floors[e.family] = min(floors.get(e.family, np.inf), start)
     if not any(e.dtype == dtype for e in found):
         usual = fitted(gpu=gpu, generation=generation, engine=engine, dtype=dtype, expert_parallel=expert_parallel)
         return (Choice(dtype, usual[0]), *_read(found, floors))

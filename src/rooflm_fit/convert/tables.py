@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.validation.columns import COLUMNS
@@ -107,7 +108,7 @@ def contradictory(rows: list[Cells]) -> list[Cells]:
 def impossible(rows: list[Cells]) -> list[Cells]:
     """The same, runs of a closed loop doubted whose figures contradict Little's law: N clients whose requests last
     TTFT + (output - 1) TPOT make N output / that tokens a second, whatever the server does."""
-    runs: dict[object, dict[str, float]] = defaultdict(dict)
+    runs: dict[Any, dict[str, float]] = defaultdict(dict)
     again = set()
     for cells in rows:
         if (
@@ -120,13 +121,13 @@ def impossible(rows: list[Cells]) -> list[Cells]:
             again |= {key} if cells["metric"] in runs[key] else set()  # repeats: whose figure belongs to whose?
             runs[key][cells["metric"]] = value
     odd = set()
-    for key, found in runs.items():
-        if {"ttft", "tpot", "output_tokens_per_s"} <= set(found) and key not in again:
-            run = dict(key[1])
+    for run_key, found in runs.items():
+        if {"ttft", "tpot", "output_tokens_per_s"} <= set(found) and run_key not in again:
+            run = dict(run_key[1])
             lasts = found["ttft"] + (int(run["output"]) - 1) * found["tpot"]
             ratio = found["output_tokens_per_s"] * lasts / (int(run["concurrency"]) * int(run["output"]))
             if not 1 / LITTLE < ratio < LITTLE:
-                odd.add(key)
+                odd.add(run_key)
     return [doubtful(c, CONTRADICTS) if (c["source"], conditions(c)) in odd else c for c in rows]
 
 
