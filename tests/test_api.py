@@ -10,7 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import get_overloads
 
 import numpy as np
@@ -19,7 +19,7 @@ import xarray
 
 import rooflm
 from rooflm.api import INFER, TRAIN
-from rooflm.cli import options
+from rooflm.cli import options, predict
 from rooflm.errors import RooflmError
 from rooflm.scenario import arguments as table
 from rooflm.scenario.arguments import Argument
@@ -132,8 +132,6 @@ def test_a_new_argument_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         assert build_training("mixtral-8x7b", **RUN | {"pp": 4}, imbalance=2).scenario.training.imbalance == 2
         grid = TRAIN.grid({"model": "mixtral-8x7b", **RUN, "pp": 4, "imbalance": [1, 2]})
         assert grid.axes[0].name == "imbalance" and np.diff(grid.arrays["step_time_s"])[0] > 0
-        from rooflm.cli import predict
-
         made = options.command("train", ["train"], predict.train, "")
         assert "imbalance" in inspect.signature(made).parameters
         made("mixtral-8x7b", **{p.name: p.default for p in list(inspect.signature(made).parameters.values())[1:]}
@@ -223,6 +221,10 @@ def test_columns_of_tables_are_lists() -> None:
     rows = pd.DataFrame({"batch": [1, 8], "prompt": [128, 256]})
     grid = rooflm.infer("llama-7b", batch=rows.batch, prompt=rows.prompt, zip=("batch", "prompt"), **CASE)
     assert grid.sizes == {"batch": 2}
+    found = rooflm.search_infer("llama-7b", gpu=pd.Series(["a100", "h100"]), gpus=1, batch=rows.batch)
+    assert found.points == 4
+    arrow = SimpleNamespace(to_pylist=lambda: [1, 8])
+    assert rooflm.infer("llama-7b", batch=arrow, **CASE).sizes == {"batch": 2}
 
 
 def test_engine_rows_may_be_given_as_they_were_loaded() -> None:

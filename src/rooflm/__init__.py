@@ -39,7 +39,11 @@ _HOMES = {
     "load_engine": "catalogue.engines",
     "load_model": "checkpoints.load",
     "measure": "tools",
+    "measure_server": "tools",
     "plot": "",
+    "predict_attention": "estimate.kernel",
+    "predict_collective": "estimate.kernel",
+    "predict_gemm": "estimate.kernel",
     "report": "reporting.report",
     "scenario": "api",
     "search_infer": "search.inference",
@@ -48,6 +52,7 @@ _HOMES = {
     "sensitivity": "sweep.sensitivity",
     "serve": "api",
     "stream": "api",
+    "study": "works.study",
     "train": "api",
     "train_grid": "api",
     "training_scenario": "api",
@@ -82,7 +87,11 @@ __all__ = [
     "load_engine",
     "load_model",
     "measure",
+    "measure_server",
     "plot",
+    "predict_attention",
+    "predict_collective",
+    "predict_gemm",
     "report",
     "scenario",
     "search_infer",
@@ -91,6 +100,7 @@ __all__ = [
     "sensitivity",
     "serve",
     "stream",
+    "study",
     "train",
     "train_grid",
     "training_scenario",
@@ -109,9 +119,10 @@ if TYPE_CHECKING:
     from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
+    from rooflm.estimate.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.estimate.training import TrainingEstimate
-    from rooflm.scenario.mapping import Mapping
     from rooflm.reporting.report import report
+    from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload
     from rooflm.scenario.training import Training
     from rooflm.search.inference import search_infer
@@ -121,7 +132,7 @@ if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
     from rooflm.serving.server import Server
     from rooflm.sweep.sensitivity import sensitivity
-    from rooflm.tools import calibrate, compare, measure, validate
+    from rooflm.tools import calibrate, compare, measure, measure_server, validate
 
 
 def __getattr__(name: str) -> Any:

@@ -5,11 +5,15 @@ Signatures and lists of arguments are written by `scripts/signatures` from `scen
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+
+import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
@@ -23,7 +27,8 @@ from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
-from rooflm.sweep.axes import Axis, Point, find_axes, is_list
+from rooflm.shown.progress import noticed
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
 
@@ -134,7 +139,8 @@ class Task:
     def grid(self, arguments: Point) -> Grid:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
-        arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+        with noticed("working out points"):
+            arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
@@ -145,7 +151,20 @@ class Task:
         if not axes:
             raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
         job = Job(self.flat, tuple(axes), fixed, outputs or self.streamed)
-        return stream(job, path, arguments.get("on") or "local", progress=progress)
+        where = arguments.get("on") or "local"
+        return stream(job, path, where, progress=progress, content=self.content(axes, fixed))
+
+    def content(self, axes: list[Axis], fixed: Point) -> str:
+        """A hash of every structure that a grid has, as it was read: models, devices and engines may be files."""
+        outer, inner = grids(axes)
+        first = {m.name: m.values[0] for a in inner for m in a.members}
+        told = hashlib.sha256()
+        for values in itertools.product(*(range(len(a.values)) for a in outer)):
+            names = {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
+            scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario
+            with np.printoptions(threshold=2**40, precision=17):
+                told.update(repr(asdict(scenario)).encode())
+        return told.hexdigest()
 
     def answer(self, given: Point) -> Any:
         """The estimate of a scenario, or of arguments; with lists among them, a Dataset."""
@@ -162,11 +181,6 @@ class Task:
         if "outputs" in given:
             self.request(given)
         return self.point(given)
-
-
-def columns(value: Any) -> Any:
-    """A column of a table (pandas, polars) as a list; anything else as it is."""
-    return value.to_list() if hasattr(value, "to_list") else value
 
 
 def has_lists(given: Point) -> bool:
@@ -202,27 +216,33 @@ TRAIN = Task(
 @overload
 def infer(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
-    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
-    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
+    price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512,
+    output: float = 128, cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None,
+    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, cpu_layers: float = 0, cpu_experts: float = 0,
+    host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
     outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate: ...  # fmt: skip
 @overload
 def infer(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def infer(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", quant: Schemes | None = None,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
     engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
@@ -233,6 +253,7 @@ def infer(
     Arguments (a list makes an axis of that name):
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; split into tp, then pp, unless given.
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -244,6 +265,14 @@ def infer(
       output: Output tokens a sequence.
       cached: Prompt tokens already in the cache (prefix caching).
       logits: Logits of the 'last' prompt token or of 'all'.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       quant: Scheme, such as w16a16kv16, w4a16kv8, fp8, nvfp4.
       engine: Engine row (default: vllm; ideal without overheads).
       efficiency: calibrated, ideal, or factors such as 0.7,0.9.
@@ -263,11 +292,13 @@ def infer(
 
 @named
 def infer_grid(
-    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
-    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
-    logits: Names = "last", quant: Schemes | None = None, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
+    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
     """As `infer`, but always an xarray.Dataset: without lists, of one point and no axes.
@@ -280,10 +311,12 @@ def infer_grid(
 
 @named
 def scenario(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
     cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
-    cached: float = 0, logits: str = "last", quant: str | Quant | None = None, engine: str | Engine | None = None,
+    cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
+    accepted: float = 0, branches: float = 1, cpu_layers: float = 0, cpu_experts: float = 0,
+    host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `infer` predicts from the same arguments, for `infer(scenario)` and for `dataclasses.replace`.
@@ -297,8 +330,8 @@ def scenario(
 @overload
 def train(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
-    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
+    vp: float = 1, dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
     batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
     recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
     zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
@@ -309,7 +342,7 @@ def train(  # type: ignore[overload-overlap]  # a list is told from one value at
 ) -> TrainingEstimate: ...  # fmt: skip
 @overload
 def train(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
     batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
@@ -322,7 +355,7 @@ def train(
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def train(
-    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None,
+    model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
     batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
@@ -339,6 +372,7 @@ def train(
     Arguments (a list makes an axis of that name):
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; what tp, pp, cp leave is data parallel.
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -382,16 +416,16 @@ def train(
 
 @named
 def train_grid(
-    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, cluster: Clusters | None = None,
-    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
-    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
-    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
-    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
-    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
-    on: str = "local",
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
+    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
+    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
+    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
+    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
+    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
     """As `train`, but always an xarray.Dataset: without lists, of one point and no axes."""
     return TRAIN.grid(given_of(locals())).dataset()
@@ -399,7 +433,7 @@ def train_grid(
 
 @named
 def training_scenario(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None,
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
     dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
     batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
@@ -427,26 +461,60 @@ def stream(
     return task.stream(given_of({"model": model, **arguments}), path, progress)
 
 
-@named
-def serve(
-    model: str | Model, *, gpu: str | Device | None = None, gpus: int | None = None,
-    cluster: str | Cluster | None = None, tp: int | None = None, pp: int | None = None, dp: int | None = None,
-    cp: int | None = None, ep: int | None = None, prompt: int = 512, output: int = 128, concurrency: int | None = None,
-    rate: float | None = None, trace: str | None = None, requests: int | None = None,
+@overload
+def serve(  # type: ignore[overload-overlap]  # a list is told from one value at run time
+    model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0,
+    draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1,
+    concurrency: float | None = None, rate: float | None = None, trace: str | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
-    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: int = 1,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
     transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
     definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
     engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
-) -> Served:  # fmt: skip
+) -> Served: ...  # fmt: skip
+@overload
+def serve(
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
+    output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> xarray.Dataset: ...  # fmt: skip
+@named
+def serve(
+    model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
+    output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Served | xarray.Dataset:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
     model: as in `infer`. The load is concurrency (closed loop), rate (open loop), or a trace.
     Arguments:
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: GPUs of one replica; split into tp, then pp, unless given.
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -455,6 +523,11 @@ def serve(
       ep: Expert parallel degree (of tp x dp).
       prompt: Prompt tokens a request.
       output: Output tokens a request.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
       concurrency: Closed loop: clients that wait for their answer.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.
@@ -491,14 +564,22 @@ def serve(
     given = given_of(locals())
     from rooflm.serving.deploy import serve as simulate
     from rooflm.serving.deploy import usual_load
+    from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.server import Server
 
     refuse_kind("serve", given)
+    axes, fixed = split_lists(given)
+    if axes:
+        again = {k: v for k, v in fixed.items() if k != "progress"}
+        return serve_grid(axes, again, serve).dataset()
+    whole = [n for n, a in table_of("serve").items() if a.least is not None and isinstance(given.get(n), float)]
+    given |= {n: int(given[n]) for n in whole if float(given[n]).is_integer()}
     chosen = usual_load(given)
     given |= chosen
     if isinstance(server, Server):
         given["server"] = asdict(server)
-    served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
+    with noticed("simulating"):
+        served = simulate(**{"options" if k == "server" else k: v for k, v in given.items()})
     told = [f"lengths {chosen['spread'][0]:g} to {chosen['spread'][1]:g} of these"] if "spread" in chosen else []
     return replace(served, assumed=(*served.assumed, *told))
 

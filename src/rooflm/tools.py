@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
+from rooflm.shown.progress import noticed
 
 if TYPE_CHECKING:
     from rooflm.measure.calibrate import Calibration
     from rooflm.measure.case import Case
-    from rooflm.measure.compare import Pair
+    from rooflm.measure.gap import Comparison
+    from rooflm.measure.load import Run
     from rooflm.measure.results import Row
     from rooflm.validation.request import Outcome
     from rooflm.validation.score import Scored
@@ -26,7 +27,8 @@ def validate(
     columns to group errors by; progress: told how many more rows are done. Errors are fractions, of predicted over
     measured; RooflmError for a file that cannot be read.
     """
-    return scored(files, source, by, progress).report
+    with noticed("predicting measured runs"):
+        return scored(files, source, by, progress).report
 
 
 class Validated(NamedTuple):
@@ -57,25 +59,20 @@ def scored(
 
 
 def compare(
-    *results: str, gpu: str, engine: str | None = None, efficiency: str | None = None, model: str | None = None,
-    dtype: str = "bf16", quant: str = "none", prompt: int | None = None, output: int | None = None, clock: str = "wall",
-) -> list[Pair]:  # fmt: skip
-    """Measured cases beside their predictions: one pair a case and metric, SI units.
+    *results: str, clock: str = "wall", explain: bool = True, efficiency: str | None = None,
+    progress: Callable[[int, int, str], None] | None = None, **given: Any,
+) -> Comparison:  # fmt: skip
+    """Measured runs beside their predictions, each played as it was, and why they part.
 
-    results: tables of `measure`, or JSON of other tools' benchmarks, for which model, dtype, quant, prompt and output
-    say what they do not; gpu: a device or a calibrated machine's .toml; engine: a row (default: the machine's own, else
-    hf-eager); clock: "wall", or "cpu" where other work ran on the machine. RooflmError for bad input.
+    results: tables of measured runs (docs/tables.md), or files of other tools; given: columns of such a table that go
+    before what the files say (model, gpu, gpus, tp, engine, release, quant, prompt, output, concurrency, ..., sets);
+    gpu may be a calibrated machine's .toml, whose own engine is then taken unless one is given. explain: play the
+    suspects too (progress: told number, of how many, name); clock: "wall", or "cpu" where other work ran on a machine
+    that `measure` measured. RooflmError for bad input.
     """
-    from rooflm.measure.compare import machine_of, pairs
-    from rooflm.measure.other_tools import Given, read_foreign
-    from rooflm.measure.results import read
+    from rooflm.measure.gap import compare as played
 
-    machine = machine_of(gpu, engine, efficiency)
-    rows: list[Row] = []
-    for path in results:
-        theirs = path.lower().endswith((".json", ".jsonl"))
-        rows += read_foreign(path, Given(model, dtype, prompt, output, quant)) if theirs else read(path)
-    return pairs(rows, machine, check_clock(clock))
+    return played(results, given, check_clock(clock), explain, progress, efficiency)
 
 
 def calibrate(
@@ -88,22 +85,22 @@ def calibrate(
     aside; clock: "wall", or "cpu" where other work ran. base: a calibrated machine, on which the JSON of a server's
     benchmarks (of model, dtype, quant; apart: few rows are multiplied one by one) was made. RooflmError for bad input.
     """
+    from rooflm.catalogue import outside
     from rooflm.measure import calibrate as fit
-    from rooflm.measure.calibrate_server import serving
+    from rooflm.measure.calibrate_server import served_cases, serving
     from rooflm.measure.compare import machine_of
-    from rooflm.measure.other_tools import Given, read_foreign
     from rooflm.measure.results import environment_file, read
 
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
     if base:
-        theirs = [row for path in results for row in read_foreign(path, Given(model, dtype, quant=quant))]
+        theirs = [row for path in results for row in served_cases(path, model, dtype, quant)]
         found = serving(theirs, machine_of(base), apart)
     else:
         found = fit.calibrate([row for path in results for row in read(path)], held_out, check_clock(clock))
     if out:
         beside = environment_file(results[0])
-        environment = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+        environment = outside.read_json(beside, "environment") if beside.is_file() else {}
         fit.write(out, found, environment, ", ".join(results))
     return found
 
@@ -124,7 +121,9 @@ def measure(
     """
     from rooflm.measure.plan import plan
     from rooflm.measure.runs import runner
+    from rooflm.scenario.checks import amount
 
+    amount("timeout", timeout, above=True)
     asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]
     made = plan({"task": task, "model": model, **case}, *asked)
     if left_out:
@@ -133,6 +132,29 @@ def measure(
     rows = runner.run(made.cases, out, progress, timeout)
     wanted = {c.key for c in made.cases}
     return [r for r in rows if r.case.key in wanted]
+
+
+def measure_server(
+    url: str, model: str = "", *, concurrency: int | Sequence[int] | None = None,
+    rate: float | Sequence[float] | None = None, trace: str = "", prompt: int = 128, output: int = 64,
+    requests: int = 0, duration: float = 300.0, tokenizer: str = "", generator: str = "guidellm",
+    interval: float = 0.5, out: str | None = None, progress: Callable[[int, int, str, str], None] | None = None,
+    **given: Any,
+) -> Run:  # fmt: skip
+    """Load a running server with a maintained load generator, and keep what it took as rows of a table.
+
+    url: of any OpenAI-compatible server; model: as predictions know it (default: as the server names it); concurrency,
+    rate, trace: levels of load; requests: of a level (0: six a client); duration: longest level, s; tokenizer: for the
+    generator; interval: s between samples of the profile (0: none); out: csv, written after every level, whose finished
+    levels are kept; progress: told number, of how many, level and status; given: columns of the table that go before
+    what the server tells (gpu, gpus, tp, engine, release, quant, ...). RooflmError for bad input.
+    """
+    from rooflm.measure.gap import cells_of
+    from rooflm.measure.load import Plan, listed, run
+
+    plan = Plan(url, model, cells_of(given), listed(concurrency), listed(rate), trace, prompt, output, requests,
+                duration, tokenizer, generator, interval)  # fmt: skip
+    return run(plan, out, progress)
 
 
 def check_clock(name: str) -> str:

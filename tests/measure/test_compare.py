@@ -16,7 +16,6 @@ from rooflm.measure import results
 from rooflm.measure.case import Case
 from rooflm.measure.compare import machine_of, pairs, predictions
 from rooflm.measure.figures import as_grid
-from rooflm.measure.other_tools import Given, read_foreign
 from rooflm.measure.results import Row, one
 from rooflm.measure.shape import Shape
 
@@ -82,51 +81,6 @@ def test_figures_show_cells_that_failed() -> None:
     assert grid.arrays["reason"][1, 1] == "out of memory" and np.isnan(grid.arrays["latency_s"][1, 1])
 
 
-VLLM = {"model_id": "meta-llama/Llama-2-7b-hf", "num_prompts": 10, "completed": 10, "max_concurrency": 4,
-        "total_input_tokens": 1000, "total_output_tokens": 500, "median_ttft_ms": 25.0, "median_tpot_ms": 9.0,
-        "p99_tpot_ms": 12.0, "output_throughput": 400.0}  # fmt: skip
-GUIDELLM = {"benchmarks": [{"args": {"model": "llama-2-7b"}, "metrics": {
-    "prompt_token_count": {"successful": {"median": 128}}, "output_token_count": {"successful": {"median": 64}},
-    "request_concurrency": {"successful": {"median": 2.0}}, "request_latency": {"successful": {"median": 0.9}},
-    "time_to_first_token_ms": {"successful": {"median": 30.0}},
-    "inter_token_latency_ms": {"successful": {"median": 13.0}}}}]}  # fmt: skip
-GUIDELLM_08 = {"benchmarks": [{"config": {"backend": {"model": "llama-2-7b"}, "strategy": {"max_concurrency": 8}},
-    "metrics": {**GUIDELLM["benchmarks"][0]["metrics"],  # type: ignore[dict-item]
-                "request_concurrency": {"successful": {"median": 6.0}}}}]}  # fmt: skip
-"""As version 0.8.1 writes it: the streams asked for count, not those that ran at the median moment."""
-AIPERF = {"input_config": {"endpoint": {"model_names": ["llama-2-7b"]}, "loadgen": {"concurrency": 2}}, "records": {
-    "time_to_first_token": {"unit": "ms", "p50": 30.0}, "inter_token_latency": {"unit": "ms", "p50": 13.0},
-    "input_sequence_length": {"p50": 128}, "output_sequence_length": {"p50": 64}}}  # fmt: skip
-LLAMA_BENCH = [{"model_filename": "x/llama-2-7b", "n_prompt": 512, "n_gen": 0, "avg_ts": 1024.0},
-               {"model_filename": "x/llama-2-7b", "n_prompt": 0, "n_gen": 128, "avg_ts": 50.0}]  # fmt: skip
-OPTIMUM = {"config": {"scenario": {"input_shapes": {"batch_size": 2, "sequence_length": 64},
-                                   "generate_kwargs": {"max_new_tokens": 11}},
-                      "backend": {"model": "llama-2-7b", "torch_dtype": "float16"}},
-           "report": {"prefill": {"latency": {"p50": 0.04, "count": 5}, "memory": {"max_allocated": 14000.0}},
-                      "decode": {"latency": {"p50": 0.3}}}}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("data", "cases", "times"),
-    [
-        (VLLM, {(4, 100, 50)}, {"ttft_s": 0.025, "tpot_s": 0.009, "output_tokens_per_s": 400.0}),
-        (GUIDELLM, {(2, 128, 64)}, {"ttft_s": 0.03, "tpot_s": 0.013, "latency_s": 0.9}),
-        (GUIDELLM_08, {(8, 128, 64)}, {"ttft_s": 0.03, "tpot_s": 0.013, "latency_s": 0.9}),
-        (AIPERF, {(2, 128, 64)}, {"ttft_s": 0.03, "tpot_s": 0.013}),
-        (LLAMA_BENCH, {(1, 512, 1), (1, 1, 128)}, {"ttft_s": 0.5, "tpot_s": 0.02}),
-        (OPTIMUM, {(2, 64, 11)}, {"ttft_s": 0.04, "tpot_s": 0.03, "memory_bytes": 14e9}),
-    ],
-    ids=["vllm", "guidellm", "guidellm-0.8", "aiperf", "llama-bench", "optimum-benchmark"],
-)
-def test_results_of_others_are_read(tmp_path: Path, data: Any, cases: set[Any], times: dict[str, float]) -> None:
-    file = tmp_path / "r.json"
-    file.write_text(json.dumps(data), encoding="utf-8")
-    rows = read_foreign(str(file), Given())
-    assert {(r.case.batch, r.case.prompt, r.case.output) for r in rows} == cases
-    assert {r.metric: r.stat.value for r in rows} == pytest.approx(times)
-    assert pairs(rows, machine_of("a100-sxm-80gb", "vllm"))
-
-
 def test_the_measured_table_counts_what_is_predicted() -> None:
     rows = results.read(Path(__file__).parents[2] / "docs" / "measured" / "two-cores.csv")
     found = {(r.case, r.rank, r.metric): r.stat.value for r in rows if r.status == "ok"}
@@ -139,16 +93,3 @@ def test_the_measured_table_counts_what_is_predicted() -> None:
     assert (
         found[next(r.case for r in rows if r.case.task == "accuracy" and r.case.tp == 2), -1, "max_logit_error"] < 1e-4
     )
-
-
-def test_unknown_json_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "r.json"
-    file.write_text('{"a": 1}', encoding="utf-8")
-    with pytest.raises(RooflmError, match="no result of vllm bench"):
-        read_foreign(str(file), Given())
-    file.write_text("{", encoding="utf-8")
-    with pytest.raises(RooflmError, match="not valid JSON"):
-        read_foreign(str(file), Given())
-    file.write_text(json.dumps({**VLLM, "model_id": ""}), encoding="utf-8")
-    with pytest.raises(RooflmError, match="give --model"):
-        read_foreign(str(file), Given())

@@ -91,6 +91,7 @@ def test_macs_by_release(gpu: str, engine: str, prompt: float, output: float) ->
 def test_shared_layers_take_another_layers_picks() -> None:
     """GLM-5.2: an indexer in every fourth layer, whose picks the others read; no product has a width of 0."""
     s = build_inference(model="deepseek-v3.2", gpu="h200", tp=8).scenario
+
     def shared(block: Any, at: int) -> Any:
         bare = at > 0 and block.mixer.index_topk > 0
         return replace(block, mixer=replace(block.mixer, index_heads=0, index_dim=0)) if bare else block

@@ -37,6 +37,10 @@ SERVED = [
      "leave ep at 1"),
     ("deepseek-v3", {"engine": "vllm", "tp": 8, "ep": 4}, "the engine spreads experts otherwise", "try 1 or 8"),
     ("llama-7b", {"engine": "vllm", "quant": "fp8kv4"}, "the engine keeps no such cache", "keeps 32, 16 or 8"),
+    ("llama-7b", {"engine": "vllm", "cpu_layers": 4}, "the engine runs nothing on the host",
+     "runs nothing on the host"),
+    ("llama-7b", {"engine": "llama.cpp", "cpu_layers": 32}, "the host holds more layers than there are",
+     "holds at least one"),
     ("llama-7b", {"engine": "vllm", "sets": {"engine.several": False}, "tp": 2}, "the engine runs on one device",
      "leave tp and pp at 1"),
 ]  # fmt: skip

@@ -38,6 +38,7 @@ class Abilities:
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
     several: bool = flag(True, "one instance spans several devices")
+    host_layers: bool = flag(False, "it runs layers, or their experts, on the host's CPU")
     instead: int = number(
         0,
         "its place among the engines that are assumed where the usual one does not run a scheme (0: none)",

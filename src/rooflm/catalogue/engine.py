@@ -53,6 +53,7 @@ class ServerOptions:
     speculative: int = number(0, "tokens guessed a step", whole=True)
     acceptance: float = share(0.7, "chance that a guess is right")
     draft: float = number(0.03, "cost of a guess over that of a step")
+    gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
     static_fraction: float = share(
         0.0,
@@ -153,6 +154,12 @@ class Host:
     captured: Num = number(0.0, "most tokens of a pass with prompts that CUDA graphs hold", whole=True)
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
+    message: Num = number(
+        0.0,
+        "host time of a message from stage to stage of a pipeline, and of the one that brings the token back: copy to "
+        "the host, serialise, wait of the transport, wake the next process",
+        "s",
+    )
     request: Num = number(
         0.0, "time once a request until its client sees the first token that was made (others' do not wait for it)", "s"
     )

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rooflm.units import Num
+import numpy as np
+
+from rooflm.units import Num, gib, several
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
@@ -122,6 +124,18 @@ class Device:
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 
+    def __repr__(self) -> str:
+        """Name, rates, memory and power.
+
+        >>> from rooflm.catalogue.devices import load_device
+        >>> load_device("a100")
+        <Device a100-sxm-80gb: 312 TFLOP/s bf16, 80.00 GiB at 2.04 TB/s, 400 W>
+        """
+        best = "bf16" if "bf16" in self.peak else next(iter(self.peak), "")
+        rate = f"{several(self.peak[best], 'FLOP/s')} {best}, " if best else ""
+        size = gib(float(np.max(self.dram.size)))
+        return f"<Device {self.name}: {rate}{size} at {several(self.dram.bandwidth, 'B/s')}, {several(self.tdp, 'W')}>"
+
     @property
     def kernel_generation(self) -> str:
         """The generation whose kernel constants hold where no card's own do.
@@ -162,3 +176,8 @@ class Cluster:
     tiers: tuple[Link, ...] = field(default_factory=tuple)
     host_bandwidth: Num = 25e9
     """B/s one way between a device and its host's memory (PCIe or C2C), for offload."""
+
+    def __repr__(self) -> str:
+        """Name, device and tiers."""
+        tiers = "; ".join(f"{t.name} {several(t.bandwidth, 'B/s')}" for t in self.tiers)
+        return f"<Cluster {self.name} of {self.device.name}{': ' * bool(tiers)}{tiers}>"

@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.catalogue.fields import LARGEST, About, abouts, bounded, count, number, size
 from rooflm.errors import RooflmError
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, several
 
 INF = float("inf")
 WIDEST = 1e6
@@ -187,6 +187,27 @@ class Model:
     depth_scale: Num = number(1.0, "times as many layers", high=WIDEST, above=True)
     width_prune: Num = number(0.0, "share of heads and inner width removed", high=1.0, below=True)
     depth_prune: Num = number(0.0, "share of layers removed", high=1.0, below=True)
+
+    def __repr__(self) -> str:
+        """Name, parameters and layers.
+
+        >>> Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
+        <Model llama-7b: 6.74 G parameters, 32 layers, hidden 4096>
+        """
+        total, active = several(self.parameters, ""), several(self.active_parameters, "")
+        used = f" ({active} for a token)" if active != total else ""
+        layers, hidden = (several(v, "") if np.ndim(v) else f"{v:g}" for v in (self.layers, self.hidden))
+        return f"<Model {self.name}: {total} parameters{used}, {layers} layers, hidden {hidden}>"
+
+    @property
+    def parameters(self) -> Num:
+        """Parameters in all, as scaled."""
+        return parameters(self)
+
+    @property
+    def active_parameters(self) -> Num:
+        """Parameters that one token uses, as scaled."""
+        return parameters(self, active=True)
 
     @property
     def layers(self) -> Num:

@@ -1,122 +1,217 @@
-"""`rooflm compare`: measured cases beside their predictions, of `rooflm measure` or of others' tools."""
+"""`rooflm compare`: measured runs beside their predictions, ours or of other tools, and why they part."""
 
 from __future__ import annotations
 
-import sys
+import math
 from collections import defaultdict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from rooflm.cli.render import columns, dumps
+from rooflm.cli.console import dumps, show, tell, working
+from rooflm.cli.options import command, files
+from rooflm.cli.serve import server_options
 from rooflm.cli.validate import percent, signed
+from rooflm.scenario.arguments import Argument, arguments, grouped
+from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
+from rooflm.units import text as quantity
 
 if TYPE_CHECKING:
+    from rooflm.measure.gap import Comparison, Point
     from rooflm.plots.picture import Picture
 
-WORST = 10
+LINES, TOLD = 24, 3
+"""Points and causes that are printed."""
+STATED = ("gpu", "cluster", "gpus", "tp", "pp", "dp", "ep", "cp", "concurrency", "rate", "requests", "quant", "engine",
+          "efficiency", "sets")  # fmt: skip
+"""Arguments of `serve` that go before what a file says."""
+ROWS = (
+    *(arguments("serve")[name]._replace(of=()) for name in STATED),
+    *grouped((
+        "What was run, where a file does not say",
+        Argument("model", "text", "Model.", ()),
+        Argument("release", "text", "Release of the engine.", ()),
+        Argument("batch", "count", "Sequences at a time.", (), least=1),
+        Argument("prompt", "count", "Prompt tokens (mean).", (), least=1),
+        Argument("output", "count", "Output tokens (mean).", (), least=1),
+        Argument("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", ()),
+        Argument("shared_prefix", "count", "Prompt tokens that all requests share.", ()),
+        Argument("replicas", "count", "Replicas behind a router.", (), least=1),
+        Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", ()),
+        Argument("clock", "text", "wall, or cpu where other work ran on the machine.", (), "wall",
+                 words=("wall", "cpu")),
+        "The answer",
+        Argument("why", "switch", "Play what may be the cause of the gap, best first.", (), True),
+        Argument("out", "file", "Write every pair: csv.", ()),
+        Argument("plot", "file", "Draw predicted over measured (png, svg, html).", ()),
+    )),
+)  # fmt: skip
+"""Arguments of `rooflm compare`."""
 
 
-def compare(
-    results: Annotated[list[str], typer.Argument(metavar="RESULTS...", help="Tables of `rooflm measure`, or JSON.")],
-    gpu: Annotated[str, typer.Option(help="What to predict for: GPU name or a calibrated machine's .toml.")],
-    engine: Annotated[str | None, typer.Option(help="Engine row (default: the machine's own, else hf-eager).")] = None,
-    efficiency: Annotated[str | None, typer.Option(help="calibrated, ideal, or factors.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model of others' results that do not name one we know.")] = None,
-    dtype: Annotated[str, typer.Option(help="Data type of others' results: fp32, bf16 or fp16.")] = "bf16",
-    quant: Annotated[str, typer.Option(help="Weights of others' results: none, int8-wo or int4-wo.")] = "none",
-    prompt: Annotated[int | None, typer.Option(help="Prompt tokens, where others' results do not say.")] = None,
-    output: Annotated[int | None, typer.Option(help="Output tokens, where others' results do not say.")] = None,
-    clock: Annotated[str, typer.Option(help="wall, or cpu where other work ran on the machine.")] = "wall",
-    out: Annotated[str | None, typer.Option(metavar="FILE.csv", help="Write every pair.")] = None,
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw predicted over measured (png, svg, html).")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object; errors are fractions.")] = False,
-) -> None:
-    """Predict every measured case; errors by metric, strategy and model."""
-    from rooflm.measure.figures import coordinates
+def compare(results: list[str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm compare` does with its arguments."""
     from rooflm.plots.picture import check_picture
-    from rooflm.sweep.files import check_target, table, write_whole
-    from rooflm.tools import compare as paired
+    from rooflm.sweep.files import check_target
+    from rooflm.tools import compare as played
 
+    out, plot, options = (asked.pop(name, None) for name in ("out", "plot", "option"))
     if out:
         check_target(out, ("csv",))
     if plot:
         check_picture(plot)
-    pairs = paired(*results, gpu=gpu, engine=engine, efficiency=efficiency, model=model, dtype=dtype, quant=quant,
-                   prompt=prompt, output=output, clock=clock)  # fmt: skip
-    figures = {name: errors(pairs, by) for name, by in {
-        "metric": lambda p: p.metric, "strategy": lambda p: coordinates(p.case)["strategy"],
-        "optimisation": lambda p: coordinates(p.case)["optimisation"], "dtype": lambda p: p.case.dtype,
-        "model": lambda p: coordinates(p.case)["model"]}.items()}  # fmt: skip
+    explain = asked.pop("why")
+    with working("runs and causes played") as advance:
+
+        def said(number: int, count: int, name: str) -> None:
+            advance(said=f"cause {number} of {count}: {name}")
+
+        found = played(*results, explain=explain, progress=said, **asked, **server_options(options, None))
     if out:
-        cells: dict[str, list[Any]] = {"case": [p.case.label for p in pairs], "key": [p.case.key for p in pairs],
-                 "metric": [p.metric for p in pairs], "measured": [p.measured for p in pairs],
-                 "predicted": [p.predicted for p in pairs]}  # fmt: skip
-        write_whole(check_target(out, ("csv",)), lambda name: _save(name, table(cells)))
-        print(f"rooflm: wrote {out}", file=sys.stderr)
+        write(out, found)
+        tell(f"wrote {out}")
     if plot:
-        picture(pairs, gpu).save(plot)
-        print(f"rooflm: wrote {plot}", file=sys.stderr)
-    if json_:
-        listed = [
-            {"case": p.case.label, "metric": p.metric, "measured": p.measured, "predicted": p.predicted} for p in pairs
-        ]
-        print(dumps({"pairs": listed, **{f"by_{k}": v for k, v in figures.items()}}))
-        return
-    print("\n".join(report(pairs, figures)))
+        picture(found, str(asked.get("gpu", ""))).save(plot)
+        tell(f"wrote {plot}")
+    if shown["json"]:
+        print(dumps(values(found)))
+    else:
+        show(report(found))
 
 
-def picture(pairs: list[Any], gpu: str) -> Picture:
-    """Predicted over measured of every case, by model and how it ran, and by metric."""
-    from rooflm.measure.figures import coordinates
+compare_command = command(
+    "compare", [], compare, "Predict every measured run as it was: both times, and why they part.", own=ROWS,
+    first=files("results", "RESULTS...", "Tables of measured runs, or files of other tools (docs/measure.md)."),
+)  # fmt: skip
+
+
+def picture(found: Comparison, gpu: str) -> Picture:
+    """Predicted over measured of every point, by model and how it ran, and by metric."""
     from rooflm.plots.ratios import ratios
 
-    found = []
-    for p in pairs:
-        at = coordinates(p.case)
-        how = " ".join(at[k] for k in ("dtype", "strategy", "optimisation") if at[k] != "none")
+    drawn = []
+    for p in found.points:
+        how = " ".join(p.at[k] for k in ("dtype", "strategy", "optimisation") if p.at[k] != "none")
         if p.measured > 0 and p.metric in SHOWN:
-            found.append((f"{at['model']}, {how}", SHOWN[p.metric], p.predicted / p.measured))
-    about = f"{len({p.case.key for p in pairs})} cases, predicted for {gpu}"
-    return ratios("Predictions over measurements", found, about, near=0.15)
+            drawn.append((f"{p.at['model']}, {how}", SHOWN[p.metric], p.ratio))
+    about = f"{len({p.label for p in found.points})} cases" + (f", predicted for {gpu}" if gpu else "")
+    return ratios("Predictions over measurements", drawn, about, near=0.15)
 
 
-SHOWN = {"ttft_s": "time to the first token", "tpot_s": "time per output token", "step_time_s": "time of a step",
-         "memory_bytes": "memory", "prefill_comm_bytes": "bytes sent, prefill",
-         "decode_comm_bytes": "bytes sent, decode step", "step_comm_bytes": "bytes sent, step"}  # fmt: skip
+SHOWN = {"ttft_s": "time to the first token", "tpot_s": "time per output token", "latency_s": "latency",
+         "output_tokens_per_s": "output tokens/s", "step_time_s": "time of a step", "memory_bytes": "memory",
+         "prefill_comm_bytes": "bytes sent, prefill", "decode_comm_bytes": "bytes sent, decode step",
+         "step_comm_bytes": "bytes sent, step"}  # fmt: skip
 """Metrics that are drawn, and the name of each one's panel."""
 
 
-def _save(name: str, text: str) -> None:
-    from pathlib import Path
+def write(out: str, found: Comparison) -> None:
+    """Every point to a csv."""
+    from rooflm.sweep.files import check_target, table, write_text
 
-    Path(name).write_text(text, encoding="utf-8")
+    names = {"run": "label", **{n: n for n in ("metric", "measured", "predicted", "low", "high")}}
+    cells: dict[str, list[Any]] = {column: [getattr(p, n) for p in found.points] for column, n in names.items()}
+    text = table({k: ["" if v != v else v for v in column] for k, column in cells.items()})
+    write_text(check_target(out, ("csv",)), text)
 
 
-def errors(pairs: list[Any], by: Callable[[Any], str]) -> dict[str, dict[str, Any]]:
+def grouping(name: str) -> Callable[[Point], str]:
+    """What errors are grouped by."""
+    return (lambda p: p.metric) if name == "metric" else (lambda p: str(p.at[name]))
+
+
+GROUPS = ("metric", "strategy", "optimisation", "dtype", "model")
+
+
+def errors(points: Sequence[Point], by: Callable[[Point], str]) -> dict[str, dict[str, Any]]:
     """Error figures by group; of times and memory where the group is no metric."""
     from rooflm.validation.metrics import describe
 
-    grouped: dict[str, list[Any]] = defaultdict(list)
-    for p in pairs:
+    grouped: dict[str, list[Point]] = defaultdict(list)
+    for p in points:
         if by(p) == p.metric or p.metric in ("ttft_s", "tpot_s", "step_time_s"):
             grouped[by(p)].append(p)
     return {k: describe([max(p.measured, 1e-30) for p in v], [p.predicted for p in v]) for k, v in grouped.items()}
 
 
-def report(pairs: list[Any], figures: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """Tables of errors, and the cases that are furthest off."""
-    lines = [f"{len({p.case.key for p in pairs})} cases; errors of predicted over measured in per cent"]
-    for name, groups in figures.items():
-        title = f"by {name}" + ("" if name == "metric" else " (times)")
-        head = (title, "cases", "median", "p90", "bias")
-        body = [(k[:40], str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
-                for k, f in groups.items()]  # fmt: skip
-        if len(groups) > 1 or name == "metric":
-            lines += ["", *columns([head, *body], "lrrrr")]
-    worst = sorted(pairs, key=lambda p: -abs(p.predicted / max(p.measured, 1e-30) - 1))[:WORST]
-    lines += ["", "Furthest off (predicted over measured)"]
-    return lines + [f"  {p.predicted / max(p.measured, 1e-30):6.2f}  {p.metric:<20} {p.case.label}" for p in worst]
+def values(found: Comparison) -> dict[str, Any]:
+    """The object of --json."""
+
+    def known(x: float) -> float | None:
+        return x if math.isfinite(x) else None
+
+    pairs = [{"case": p.label, "metric": p.metric, "measured": p.measured, "predicted": p.predicted,
+              "low": known(p.low), "high": known(p.high)} for p in found.points]  # fmt: skip
+    causes = [{"name": c.name, "level": c.level, "says": c.says, "explains": c.share, "loss": c.loss, "base": c.base,
+               "predicted": [known(x) for x in c.predicted]} for c in found.causes]  # fmt: skip
+    figures = {f"by_{name}": errors(found.points, grouping(name)) for name in GROUPS}
+    return {"pairs": pairs, "skipped": dict(found.skipped), "causes": causes, "assumed": list(found.assumed), **figures}
+
+
+def cell(value: float, metric: str) -> str:
+    """A value for people.
+
+    >>> cell(0.0123, "tpot_s"), cell(412.0, "output_tokens_per_s")
+    ('12.3 ms', '412')
+    """
+    if metric.endswith("per_s") or not metric.endswith(("_s", "_bytes")):
+        return f"{value:.4g}"
+    return quantity(value, "B" if metric.endswith("_bytes") else "s")
+
+
+def report(found: Comparison) -> list[Block]:
+    """Both times of every run, errors by group, and why they part."""
+    points = found.points
+    what = {p.label.partition(", ")[0] for p in points}
+    common = f"{next(iter(what))}, " if len(what) == 1 and any(", " in p.label for p in points) else ""
+    blocks: list[Block] = [Say(f"{common}{len({p.label for p in points})} cases; predicted over measured", "title")]
+    blocks += [BLANK, both(found, common)]
+    for name in GROUPS:
+        groups = errors(points, grouping(name))
+        if groups and (len(groups) > 1 or name == "metric"):
+            title = f"errors by {name}" + ("" if name == "metric" else " (times)")
+            body = [(k[:40], str(f["rows"]), percent(f["median_ape"]), percent(f["p90_ape"]), signed(f["bias"]))
+                    for k, f in groups.items()]  # fmt: skip
+            blocks += [BLANK, Table([(title, "rows", "median %", "p90 %", "bias %"), *body], "lrrrr", head=True)]
+    left = sorted(found.skipped.items(), key=lambda kv: -kv[1])[:5]
+    blocks += [BLANK] if left or found.assumed else []
+    blocks += listed("left out", [f"{reason} ({n})" for reason, n in left])
+    blocks += listed("assumed", found.assumed[:6])
+    return blocks + why(found)
+
+
+def both(found: Comparison, common: str) -> Table:
+    """Both times of each run, their ratio, the band, and what it would be if the first cause held."""
+    points = found.points
+    few = len(points) <= LINES
+    worst = points if few else sorted(points, key=lambda p: -abs(math.log(max(p.ratio, 1e-12))))[:LINES]
+    first = found.causes[0] if found.causes else None
+    told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
+    head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
+    body = [(p.label.removeprefix(common)[-30:], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
+             cell(p.measured, p.metric), cell(p.predicted, p.metric), f"{p.ratio:.2f}", band(p),
+             cell(told[id(p)], p.metric) if id(p) in told else "") for p in worst]  # fmt: skip
+    kept = [i for i in range(7) if i < 5 or any(row[i] for row in body)]
+    return Table([[row[i] for i in kept] for row in (head, *body)], "".join("llrrrlr"[i] for i in kept), head=True,
+                 spare=("band",), indent=0)  # fmt: skip
+
+
+def band(p: Point) -> str:
+    """The ends of the band over the prediction, and whether the measured value lies outside."""
+    if not math.isfinite(p.low):
+        return ""
+    outside = not p.low <= p.measured <= p.high
+    return f"{cell(p.low, p.metric).split()[0]}-{cell(p.high, p.metric).split()[0]}{' out' if outside else ''}"
+
+
+def why(found: Comparison) -> list[Block]:
+    """What explains the gap, best first."""
+    if not found.causes:
+        return [BLANK, Say("No single cause that is known explains a tenth of the gap.")] if found.rows else []
+    blocks: list[Block] = [BLANK, Say("Why: what explains the gap, over all runs together", "title")]
+    for rank, c in enumerate(found.causes[:TOLD], start=1):
+        off = f"{100 * (math.exp(c.base) - 1):.0f} % off on average would be {100 * (math.exp(c.loss) - 1):.0f} %"
+        blocks.append(Say(f"{c.says}; {off}", label=f"{rank}. {c.name}"))
+    return blocks
+
+
+__all__ = ["compare_command"]

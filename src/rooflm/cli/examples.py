@@ -19,6 +19,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rooflm train llama-3.1-8b --gpu h100 --gpus 64 --batch 1024 --seq 8192 --tokens 15T",
         "rooflm train llama-3.1-8b --gpu rtx-4090 --lora-rank 16 --batch 16 --recompute full",
     ),
+    "predict gemm": ("rooflm predict gemm --m 1,16,4096 --n 4096 --k 14336 --gpu a100",),
+    "predict attention": ("rooflm predict attention decode --batch 8 --tokens 4096 --kv-heads 8",),
+    "predict collective": ("rooflm predict collective all_reduce --size 64M --ranks 8 --algorithm ring",),
     "serve": (
         "rooflm serve llama-3.1-70b --gpu h100 --tp 4 --concurrency 50 --prompt 2048 --slo ttft:p95=1s",
         "rooflm serve llama-3.1-8b --gpu l40s --slo ttft:p95=500ms --find rate",
@@ -41,6 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explore dies": ("rooflm explore dies --left-out",),
     "study": ("rooflm study", "rooflm study technology --out pages"),
     "report": ("rooflm report chat.toml -o chat.html",),
+    "web": ("rooflm web", "rooflm web --port 9000 --no-browser"),
     "measure": ("rooflm measure smollm2-135m --batch 1,4 --out mine.csv",),
     "compare": ("rooflm compare mine.csv --gpu my-machine.toml",),
     "calibrate": ("rooflm calibrate mine.csv --out my-machine.toml",),

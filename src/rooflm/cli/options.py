@@ -55,7 +55,7 @@ WRITTEN = {
 GRIDS = (INFER, TRAIN)
 SEARCHES = ("search infer", "search train")
 EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies"))
-EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate")
+EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate", "measure", "compare")
 SHELL = grouped((
     "What is asked",
     Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
@@ -64,7 +64,9 @@ SHELL = grouped((
     Argument("scheduler", "text", "continuous, prefill-first, in-flight, static.", ("serve",)),
     Argument("option", "pairs", "Server option: budget=16384, prefix_caching=true, ...", ("serve",)),
     "The answer",
-    Argument("ops", "flag", "Add the table of operations.", (INFER,)),
+    Argument("ops", "flag", "Add the table of operations.", GRIDS),
+    Argument("parts", "flag", "Add the time by part of the model: attention, mlp, embedding, ...", (TRAIN,)),
+    Argument("flops_only", "flag", "What FLOPs alone take, at the peak or the factor given.", (TRAIN,)),
     Argument("sensitivity", "flag", "Add what one per cent more of each rate and overhead gives.", GRIDS),
     Argument("json", "flag", "Print one JSON object in SI units; errors are fractions.", EVERY),
     Argument("deploy", "file", "Write the best as a compose*.yaml (Docker Compose), else Kubernetes .yaml.",
@@ -183,8 +185,8 @@ def command(
     bare = set(unset)
     begins = model(axes) if first is True else first or None
 
-    def call(*begun: Any, context: typer.Context | None = None, **given: Any) -> None:
-        at = begun[0] if begun else given.pop(begins.name) if begins else None
+    def call(*begun: Any, call_context: typer.Context | None = None, **given: Any) -> None:
+        at: Any = begun[0] if begun else given.pop(begins.name) if begins else None
         read = {
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
@@ -193,12 +195,12 @@ def command(
         if table is not None:
             filled = arguments_of(at, table, rows)
             at = table["model"] if isinstance(table["model"], str) else ",".join(table["model"])
-            read |= {k: v for k, v in filled.items() if not on_the_line(context, k)}
+            read |= {k: v for k, v in filled.items() if not on_the_line(call_context, k)}
         Voice.quiet, Voice.verbose = Voice.quiet or read.pop("quiet"), Voice.verbose or read.pop("verbose")
         asked = {k: v for k, v in read.items() if rows[k] not in SHELL and v is not None and v != {}}
         run(texts(at) if axes else at, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
-    line = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
+    line = inspect.Parameter("call_context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
     parameters = [*([begins] if begins else []), line, *(parameter(a, a.name in bare) for a in rows.values())]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -10,6 +10,8 @@ from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Table
+from rooflm.sweep.axes import size_of
+from rooflm.sweep.grid import spelled_out
 
 
 def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -27,10 +29,19 @@ def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 def train(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm train` does with its arguments."""
     from rooflm.api import TRAIN
+    from rooflm.cli import render_step
     from rooflm.cli.render import train_json
 
+    added = [name for name in ("parts", "ops") if shown[name]]
+    if shown["flops_only"] and added:
+        raise RooflmError(f"--flops-only leaves out what --{added[0]} shows: give one of them")
+
     def written(estimate: Any) -> tuple[dict[str, Any], list[Block]]:
-        return train_json(estimate), [] if shown["json"] else told(estimate)
+        if shown["flops_only"]:
+            return render_step.flops_json(estimate), render_step.flops_blocks(estimate)
+        values = train_json(estimate) | {name: render_step.ROWS[name](estimate) for name in added}
+        tables = [block for name in added for block in (BLANK, *render_step.BLOCKS[name](estimate))]
+        return values, [] if shown["json"] else [*told(estimate), *tables]
 
     predict(TRAIN, {"model": model, **asked}, shown, written)
 
@@ -42,15 +53,22 @@ def told(estimate: Any) -> list[Block]:
     return [*estimate.blocks(Voice.verbose), *([] if Voice.quiet else assumptions(estimate))]
 
 
+USUAL = 100
+"""About so many outputs has a point of which none are named."""
+
+
 def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
     """A point or a grid to where it was asked for. written: an estimate to the values of --json and its blocks."""
     axes, _, outputs = task.request(arguments)
     json_, out, plot, kind = shown["json"], shown["out"], shown["plot"], shown["plot_kind"]
     check_files(out, plot, kind, bool(axes))
     if axes:
-        for name in ("sensitivity", "ops"):
+        for name in ("sensitivity", "ops", "parts", "flops_only"):
             if shown.get(name):
-                raise RooflmError(f"--{name} is for a single prediction: leave out the lists")
+                more = "; of a grid, --outputs names flops_time_s and flops_gpu_hours" if name == "flops_only" else ""
+                raise RooflmError(f"--{name.replace('_', '-')} is for a single prediction: leave out the lists{more}")
+        if not out or out.endswith(".json"):
+            spelled_out(size_of(axes), len(outputs) if outputs else USUAL, "a table" if not json_ else "JSON")
         if out and streams.wanted(out, axes):
             print(streams.run(task.stream, arguments, out, axes, json_))
             return

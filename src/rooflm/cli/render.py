@@ -102,6 +102,7 @@ def train_json(e: TrainingEstimate) -> dict[str, Any]:
     }  # fmt: skip
     values = e.values()
     values["reason"] = str(e.reason)
+    values["bound"] = {k: str(v) for k, v in e.bound.items()}
     return {
         **values,
         "convention": e.convention,
@@ -150,7 +151,7 @@ def grid_table(grid: Any) -> list[Block]:
     rows = []
     for place in places:
         at = [m.values[i] for a, i in zip(grid.axes, place, strict=True) for m in a.members]
-        cells = [str(v) if isinstance(v, str | bool) else count(v) for v in at]
+        cells = [str(v) if isinstance(v, str | bool) else f"{v:.15g}" for v in at]  # as they were asked for
         rows.append((*cells, *([judgement(grid, place)] if judged else []),
                      *(write(grid.arrays[key][place]) for key, _, write in shown)))  # fmt: skip
     sides = "".join("l" if isinstance(m.values[0], str) else "r" for m in members) + "w" * bool(judged)

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
-import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rooflm.cli.render import WIDTH, columns, count, dumps, seconds
+from rooflm.cli.console import dumps, show
 from rooflm.errors import RooflmError
-from rooflm.units import gib, text
+from rooflm.shown import blocks
+from rooflm.shown.blocks import BLANK, Block, Say
+from rooflm.units import count, gib, text
 
 if TYPE_CHECKING:
-    from rooflm.works.study import Column, Study, Table
+    from rooflm.works.study import Column, Study
 
 MOST_ROWS = 40
 """Rows of a table that are shown; files hold them all."""
+MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DIR writes all of it."
 
 
 def study(
     name: Annotated[str, typer.Argument(help="Name of a work, or all; without it, the list.")] = "",
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw png, svg or html.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
     picture: Annotated[str | None, typer.Option(help="Which picture --plot draws (default: the first).")] = None,
     out: Annotated[str | None, typer.Option(metavar="DIR", help="Write a page, tables and pictures there.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
@@ -34,8 +35,8 @@ def study(
     from rooflm.works.study import study as make
 
     if not name:
-        listed = {"studies": WORKS} if json_ else None
-        print(dumps(listed) if listed else "\n".join([*columns(WORKS.items(), "ll", indent=0), "", MORE]))
+        listed: list[Block] = [blocks.Table([*WORKS.items()], "lw", indent=0), BLANK, Say(MORE, "faint")]
+        print(dumps({"studies": WORKS})) if json_ else show(listed)
         return
     if name != "all" and name not in WORKS:
         make(name)  # refuses it
@@ -53,20 +54,19 @@ def study(
     if json_:
         print(dumps({s.name: s.to_dict() for s in found} if name == "all" else found[0].to_dict()))
     else:
-        print("\n\n".join("\n".join(lines(s, MOST_ROWS)) for s in found))
-
-
-MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DIR writes all of it."
+        show([b for s in found for b in (*([BLANK, BLANK] if s is not found[0] else []), *told(s, MOST_ROWS))])
 
 
 def check(plot: str | None, out: str | None) -> None:
     """Refuse what could not be written, before any work is done."""
-    if plot:
-        from rooflm.plots.picture import check_picture
+    from rooflm.plots.picture import check_picture, drawer
 
+    if plot:
         check_picture(plot)
-    if out and Path(out).exists() and not Path(out).is_dir():
-        raise RooflmError(f"--out is {out!r}, but it must be a folder, and a file of that name is there")
+    if out:
+        drawer()
+        if Path(out).exists() and not Path(out).is_dir():
+            raise RooflmError(f"--out is {out!r}, but it must be a folder, and a file of that name is there")
 
 
 def draw_one(found: Study, picture: str | None, path: str) -> None:
@@ -79,23 +79,26 @@ def draw_one(found: Study, picture: str | None, path: str) -> None:
 
 def write(found: Study, folder: Path) -> None:
     """NAME.md with every table and picture, and each table and picture as a file of its own."""
-    from rooflm.sweep.files import write_whole
-
     folder.mkdir(parents=True, exist_ok=True)
     for table in found.tables:
         body = io.StringIO()
         writer = csv.DictWriter(body, [c.key for c in table.columns], lineterminator="\n", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(table.rows)
-        put(folder / f"{found.name}-{table.name}.csv", body.getvalue(), write_whole)
+        put(folder / f"{found.name}-{table.name}.csv", body.getvalue())
     for name, make in found.pictures.items():
         make().save(folder / f"{found.name}-{name}.png")
-    put(folder / f"{found.name}.md", page(found), write_whole)
+    put(folder / f"{found.name}.md", page(found))
 
 
-def put(path: Path, body: str, write_whole: Any) -> None:
+def put(path: Path, body: str) -> None:
     """A text file, whole or not at all."""
-    write_whole(path, lambda name: Path(name).write_text(body, encoding="utf-8"))
+    from rooflm.sweep.files import write_whole
+
+    def whole(name: str) -> None:
+        Path(name).write_text(body, encoding="utf-8")
+
+    write_whole(path, whole)
 
 
 def page(found: Study) -> str:
@@ -106,15 +109,25 @@ def page(found: Study) -> str:
     for table in found.tables:
         shown = [c for c in table.columns if any(v is not None for v in table.values(c.key))]
         out += [f"## {table.title}", "", "| " + " | ".join(c.heading for c in shown) + " |"]
-        out += ["| " + " | ".join("---:" if numeric(c) else "---" for c in shown) + " |"]
+        out += ["| " + " | ".join("---:" if c.unit else "---" for c in shown) + " |"]
         out += ["| " + " | ".join(cell(row.get(c.key), c) for c in shown) + " |" for row in table.rows]
         out += ["", *table.notes, ""]
     return "\n".join(out)
 
 
-def numeric(c: Column) -> bool:
-    """Whether a column's values are numbers."""
-    return bool(c.unit)
+def told(found: Study, most: int) -> list[Block]:
+    """The study as blocks, at most so many rows of a table."""
+    out: list[Block] = [Say(found.title, "title"), Say(found.source, label="source")]
+    out += [Say(line) for line in found.conditions] + [BLANK] + [Say(f"- {line}") for line in found.findings]
+    for table in found.tables:
+        rows = [tuple(cell(row.get(c.key), c) for c in table.columns) for row in table.rows[:most]]
+        sides = "".join("r" if c.unit else "w" if c.key == "here" else "l" for c in table.columns)
+        head = tuple(c.heading for c in table.columns)
+        out += [BLANK, blocks.Table([head, *rows], sides, table.title, head=True, indent=0)]
+        left = len(table.rows) - most
+        out += [Say(f"... {left} more rows: --out DIR writes them all", "faint")] if left > 0 else []
+        out += [Say(note, "faint") for note in table.notes]
+    return out
 
 
 def cell(value: Any, c: Column) -> str:
@@ -130,7 +143,11 @@ def cell(value: Any, c: Column) -> str:
     if c.unit == "change":
         return f"{100 * value:+.1f} %"
     if c.unit == "s":
-        return seconds(value)
+        return text(float(value), "s")
+    if c.written == "GiB":
+        return f"{value / 2**30:.2f}"
+    if c.written == "MB":
+        return f"{value / 1e6:.3g} MB"
     if c.unit == "B":
         return gib(float(value))
     if c.unit in ("h", "USD") and abs(value) >= 1000:
@@ -138,28 +155,3 @@ def cell(value: Any, c: Column) -> str:
     if c.unit == "times":
         return f"{value:.1f}x" if value >= 3 else f"{value:.2f}x"
     return text(float(value), c.unit) if c.unit in ("B/s", "FLOP/s", "W", "J") else count(value)
-
-
-def lines(found: Study, most: int) -> list[str]:
-    """The study as lines of at most 80 columns."""
-    out = [found.title, *textwrap.wrap(f"source: {found.source}", WIDTH, subsequent_indent="  ")]
-    for line in (*found.conditions, *(f"- {f}" for f in found.findings)):
-        out += textwrap.wrap(line, WIDTH, subsequent_indent="  ")
-    for table in found.tables:
-        out += ["", *textwrap.wrap(table.title, WIDTH), *table_lines(table, most)]
-    return out
-
-
-def table_lines(table: Table, most: int) -> list[str]:
-    """A table as aligned lines, then its notes."""
-    rows: list[Sequence[str]] = [tuple(c.heading for c in table.columns)]
-    rows += [tuple(cell(row.get(c.key), c) for c in table.columns) for row in table.rows[:most]]
-    sides = "".join("r" if numeric(c) else "l" for c in table.columns)
-    out = columns(rows, sides, indent=0)
-    if max(map(len, out)) > WIDTH:
-        out = columns(rows, sides, gap=1, indent=0)
-    left = len(table.rows) - most
-    out += [f"... {left} more rows: --out DIR writes them all"] if left > 0 else []
-    for note in table.notes:
-        out += textwrap.wrap(note, WIDTH)
-    return out

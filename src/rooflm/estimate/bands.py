@@ -37,8 +37,8 @@ TinyChat's rivals, llama.cpp on Radeon, Apple and Arm, MLX, and others (docs/dec
 class Band(NamedTuple):
     """Measured over predicted time: low and high end of the band, number of rows, which of LEVELS."""
 
-    low: float
-    high: float
+    low: Num
+    high: Num
     rows: int
     level: str
 

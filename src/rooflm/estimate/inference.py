@@ -18,8 +18,10 @@ from rooflm.estimate.capacity import (
     memory_use,
     running,
 )
+from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
+from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
 from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
 from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
@@ -111,7 +113,7 @@ class InferenceEstimate(Result):
         if not np.any(run.fuller):
             return self.passes["decode"]
         fewer = run._replace(micro=np.floor(run.sequences / run.flight))
-        timed = timed_nodes(build(decode_context(s, fewer)), s)
+        timed = timed_nodes(decode_nodes(s, fewer), s)
         return decode_step(s, timed, rates(s), fewer)
 
     def in_step(self, name: str) -> Num:
@@ -121,10 +123,16 @@ class InferenceEstimate(Result):
         return other + fuller * mean_step(getattr(self.passes["decode"], name), axes)
 
     def _whole(self, name: str) -> Num:
-        """A count of a pass (Step's `name`) over the whole request, all waves and stages."""
-        steps = np.maximum(self.scenario.workload.output - 1, 0)
+        """A count of a pass (Step's `name`) over the whole request, all waves and stages (not of what guesses)."""
+        steps = np.maximum(self.scenario.workload.output - 1, 0) / self.gained
         prefill = self.running.passes * getattr(self.passes["prefill"], name)
         return self.waves * (prefill + steps * self.in_step(name))
+
+    @cached_property
+    def gained(self) -> Num:
+        """Tokens that a sequence gains in a decode step: 1 without speculative decoding."""
+        spec = self.scenario.speculation
+        return 1.0 if spec.off else self.plainly(spec.gained)
 
     @cached_property
     def _peaks(self) -> tuple[Num, Num]:
@@ -151,7 +159,7 @@ class InferenceEstimate(Result):
     @figure
     def decode_mbu(self) -> Num:
         """Memory bandwidth over peak, decode."""
-        return self.in_step("bytes") / (self.tpot * self._peaks[1])
+        return self.in_step("bytes") / (self.tpot * self.gained * self._peaks[1])
 
     @figure
     def busy(self) -> Num:
@@ -197,13 +205,19 @@ def prefill_context(s: Scenario, run: Running) -> Context:
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
 
 
-def decode_context(s: Scenario, run: Running) -> Context:
-    """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3."""
+def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
+    """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence."""
+    return verifying(build(decode_context(s, run)), s, lambda rows: build(decode_context(s, run, rows)))
+
+
+def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
+    """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3. rows: of
+    each sequence."""
     w = s.workload
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
-    work = Pass(None, Decode(run.micro, contexts), run.micro)
+    work = Pass(None, Decode(run.micro * rows, contexts), run.micro * rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
 
 
@@ -234,7 +248,7 @@ class Passes(NamedTuple):
 
 def timed_passes(s: Scenario, run: Running) -> Passes:
     """Both passes built and timed together."""
-    prefill, decode = build(prefill_context(s, run)), build(decode_context(s, run))
+    prefill, decode = build(prefill_context(s, run)), decode_nodes(s, run)
     timed = timed_nodes([*prefill, *decode], s)
     return Passes(timed[: len(prefill)], timed[len(prefill) :])
 
@@ -311,11 +325,27 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     if e.residuals is not None:
         own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))
         prefill_parts = {k: v * own for k, v in prefill_parts.items()}
+    if not s.offload.off:
+        prefill_parts["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
     ttft = add_up(prefill_parts.values())
     decode_parts = {k: mean_step(v, s.axes) for k, v in tick.parts.items()}
+    if not s.offload.off:
+        context = s.workload.prompt + s.workload.output / 2
+        decode_parts["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
+    if not s.speculation.off:
+        guess = guessing_time(s, run)
+        decode_parts = {**decode_parts, "guesses": guess}
+        decode_parts = {k: v / s.speculation.gained for k, v in decode_parts.items()}
     tpot = add_up(decode_parts.values())
     latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * run.waves
     return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency)
+
+
+def guessing_time(s: Scenario, run: Running) -> Num:
+    """Seconds that the guesses of a step take, one pass of what guesses after the other."""
+    d = drafting(s)
+    tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
+    return s.speculation.guesses * add_up(mean_step(v, s.axes) for v in tick.parts.values())
 
 
 def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
@@ -339,14 +369,17 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
     """
     w, m, device = s.workload, s.mapping, s.cluster.device
-    run = running(s)
-    timed = timed_passes(s, run)
+    held = device_part(s)
+    run = running(held)
+    timed = timed_passes(held, run)
     one, tick, prefill_parts, decode_parts, ttft, tpot, latency = speed(s, timed, rates(s), run)
     dims = s.axes
-    tpot_end = last_step(tick.total, dims)
+    tpot_end = last_step(tick.total, dims) + decode_parts.get("host layers", 0.0)
+    if not s.speculation.off:
+        tpot_end = tpot_end / s.speculation.gained + decode_parts["guesses"]
     gpus = m.devices
     tokens = w.batch * w.output
-    memory = memory_use(s, need=run.need)
+    memory = memory_use(held, need=run.need)
     fits = memory.total <= memory.capacity
     limits = check(s, fits)
     per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}

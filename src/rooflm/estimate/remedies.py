@@ -4,14 +4,17 @@ of memory that say that it does not."""
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import PRESETS, Quant, compute_dtype, native, parse_quant
 from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
+from rooflm.estimate.offloaded import device_part
 from rooflm.scenario.rules import Rule, divisors
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import any_of
@@ -55,12 +58,30 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
     if most >= max(float(s.mapping.dp), 1):
         fewer = replace(s, workload=replace(s.workload, batch=most))
         out.append(Remedy({"batch": int(most)}, _left(fewer)))
+    out += [r for r in (on_the_host(s, name) for name in ("cpu_experts", "cpu_layers")) if r][:1]
     least = fewest_gpus(s)
     if least is not None:
         dp = float(s.mapping.dp)
         wide = replace(s, mapping=replace(s.mapping, tp=least.tp, pp=least.pp, ep=min(s.mapping.ep, least.tp), gpus=0))
         out.append(Remedy({"gpus": int(least.devices * dp), "tp": least.tp, "pp": least.pp}, _left(wide)))
     return tuple(out)
+
+
+def on_the_host(s: Scenario, name: str) -> Remedy | None:
+    """The fewest layers (or layers' experts) that must stay in the host's memory, where the engine runs some there."""
+    experts = sum(float(b.count) for b in s.model.blocks if isinstance(b.ffn, MoE))
+    most = int(experts if name == "cpu_experts" else float(np.max(s.model.layers)) - 1)
+    if not s.engine.abilities.host_layers or not s.offload.off or most < 1:
+        return None
+
+    def left(n: int) -> float:
+        away = replace(s.offload, **{name.removeprefix("cpu_"): n})
+        return _left(device_part(replace(s, offload=away)))
+
+    if left(most) < 0:
+        return None
+    least = bisect_left(range(1, most + 1), 0.0, key=lambda n: min(left(n), 0.0)) + 1
+    return Remedy({name: least}, left(least))
 
 
 def _left(s: Scenario) -> float:

@@ -18,7 +18,7 @@ from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import BLANK, Block, Say, listed
 from rooflm.shown.notebook import html
 from rooflm.shown.terminal import plain as plain_text
-from rooflm.units import Num, text
+from rooflm.units import Num, several
 
 if TYPE_CHECKING:
     import pandas
@@ -68,6 +68,10 @@ def table(*rows: Output) -> dict[str, Output]:
     return found
 
 
+OFFLOADED = 1.6
+"""Power by which bands are wider where the host holds layers: nobody's runs of that were fitted."""
+
+
 def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
     """Key -> (phase, predicted time) to key -> ends of the error band (s) and the number of published rows behind it;
     not-a-number and 0 rows where nothing was calibrated."""
@@ -75,7 +79,9 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     for key, (phase, value) in asked.items():
         found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
         if found:
-            found = found._replace(low=found.low**s.engine.doubt, high=found.high**s.engine.doubt)
+            away = np.asarray(s.offload.layers + s.offload.experts) > 0
+            doubt = s.engine.doubt * (1.0 if s.offload.off else np.where(away, OFFLOADED, 1.0))
+            found = found._replace(low=found.low**doubt, high=found.high**doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
     return bands
@@ -231,8 +237,7 @@ def timespan(value: Num) -> str:
     >>> timespan(0.0331), timespan(np.array([0.5, 2.0]))
     ('33.1 ms', '500 ms to 2.00 s')
     """
-    low, high = float(np.min(value)), float(np.max(value))
-    return text(low, "s") if low == high else f"{text(low, 's')} to {text(high, 's')}"
+    return several(value, "s")
 
 
 def headline(s: Scenario, gpus: Num) -> str:

@@ -31,6 +31,7 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
     right: list[Block] = [Table(speed(e), "lr", "Speed")]
     right += [BLANK, Table(sent, "lr", "Bytes sent by one GPU a step")] if sent else []
+    right += [BLANK, Table([(k, str(v)) for k, v in e.bound.items()], "ll", "Bound by")]
     parts = Parts(f"Step, {text(float(e.step_time), 's')}", e.parts, limit=14)
     shown = e.fits or verbose
     out += [Beside([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]

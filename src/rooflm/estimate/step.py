@@ -125,6 +125,12 @@ def prompt_issue(engine: Engine, tokens: Num) -> Num:
     return np.where(tokens > h.captured, np.maximum(h.issue_prefill, h.eager), h.issue_decode)
 
 
+def messages(timed: Sequence[Timed]) -> Num:
+    """Messages on a token's way through a pipeline: from each stage to the next, and one back to the first."""
+    sends = [t.node.count for t in timed if isinstance(t.node, Comm) and t.node.group == "pp"]
+    return add_up(count + np.minimum(count, 1.0) for count in sends)
+
+
 def roofs(timed: Sequence[Timed]) -> Num:
     """Seconds that the kernels of a pass take at least, one after the other."""
     return add_up(t.node.count * np.minimum(t.roof, t.time) for t in timed)
@@ -135,11 +141,11 @@ def step(
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
 
-    The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step and a sequence,
-    which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the part
-    "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone cannot
-    show) shortens all parts alike, to half at the shortest (two kernels at a time), and no pass beats the roofs of its
-    kernels. slower: factor of all device times.
+    The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step, a sequence and a
+    message, which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the
+    part "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone
+    cannot show) shortens all parts alike, to half at the shortest (two kernels at a time), and no pass beats the roofs
+    of its kernels. slower: factor of all device times.
     """
     host, parts = engine.host, by_part(timed)
     alone = add_up(parts.values())
@@ -151,7 +157,7 @@ def step(
     packed = busy / np.maximum(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}
     parts["gaps"] = device_time - busy
-    fixed = host.step + host.sequence * sequences
+    fixed = host.step + host.sequence * sequences + host.message * messages(timed)
     issued = count * issue
     total = hosted(device_time, issued, fixed, host.overlap)
     parts["host"] = total - device_time

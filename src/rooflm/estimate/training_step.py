@@ -400,7 +400,9 @@ def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
     """
     if not s.training.adapters:
         return 3.0 * forward
-    whole = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
+    whole = replace(
+        s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0)
+    )
     places = forward_nodes(whole, context(whole))
     frozen = [n for nodes in places.values() for n in nodes if isinstance(n, Op) and n.kind in ("gemm", "moe")]
     return 3.0 * (forward + count_flops(rules.adapters(places["layers"], s.training))) - count_flops(frozen)

@@ -11,8 +11,29 @@ import numpy as np
 from rooflm.catalogue.hardware import Measured
 from rooflm.errors import RooflmError
 from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
+from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, measured
-from rooflm.measure.results import Row
+from rooflm.measure.gap import SHOWN, rows_of
+from rooflm.measure.results import Row, one
+from rooflm.validation.cells import number
+from rooflm.validation.table import measured_of
+
+
+def served_cases(path: str, model: str | None, dtype: str, quant: str) -> list[Row]:
+    """The runs of a server in a table of measured runs or a file of another tool, as cases of so many sequences as
+    there were clients. RooflmError names what a run lacks."""
+    found = []
+    for cells in rows_of(path, {"model": model} if model else {})[1]:
+        sizes = {"batch": cells.get("concurrency") or cells.get("batch", "1"), "prompt": cells.get("prompt", ""),
+                 "output": cells.get("output", "")}  # fmt: skip
+        counts: dict[str, Any] = {name: int(number(text) or 0) for name, text in sizes.items()}
+        lacking = [name for name, value in counts.items() if not value] + ["model"] * (not cells.get("model"))
+        if lacking:
+            raise RooflmError(f"{path}: a run does not say {lacking[0]}: give --{lacking[0]}")
+        metric, value = measured_of(cells)
+        case = Case(model=cells["model"], dtype=dtype, quant=quant, **counts)
+        found.append(Row(case, SHOWN.get(metric, metric), "s", one(value)))
+    return found
 
 
 def serving(rows: Sequence[Row], base: Machine, apart: bool = False) -> Calibration:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.checks import whole
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -71,7 +74,8 @@ class Case:
         >>> Case(batch=2).key == Case(batch=2).key, Case(batch=2).key == Case(batch=4).key
         (True, False)
         """
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        told = asdict(self) | {"width_prune": float(self.width_prune)}  # 0 and 0.0 are one case
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def scheme(self) -> str:
@@ -103,11 +107,8 @@ def check(case: Case) -> Case:
             raise RooflmError(f"{field} is {value!r}: {tail}")
     least = {"layers": 0, "warmup": 0, "seed": 0}
     for f in fields(Case):
-        value = getattr(case, f.name)
-        if f.type == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < least.get(f.name, 1)):
-            raise RooflmError(
-                f"{f.name} is {value!r}, but it must be a whole number of at least {least.get(f.name, 1)}"
-            )
+        if f.type == "int":
+            whole(f.name, getattr(case, f.name), least.get(f.name, 1))
     if not 0 <= case.width_prune < 1:
         raise RooflmError(f"width_prune is {case.width_prune!r}, but it must be at least 0 and below 1")
     if case.task != "micro" and not case.model:
@@ -127,6 +128,22 @@ def check(case: Case) -> Case:
     if (case.compiled or case.graphs) and case.world > 1:
         raise RooflmError("compiled is measured in one process: leave tp, pp and dp at 1")
     return case
+
+
+def gguf_of(name: str) -> Path:
+    """The .gguf file behind `path.gguf` or `gguf:PACKAGE`."""
+    if not name.startswith("gguf:"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise RooflmError(f"model is {name!r}, but there is no such file")
+        return path
+    package = name.removeprefix("gguf:")
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    files = sorted(folder.rglob("*.gguf")) if folder else []
+    if not files:
+        raise RooflmError(f"model is {name!r}, but no installed package {package!r} holds a .gguf file")
+    return files[0]
 
 
 def grid(given: Mapping[str, Any]) -> list[Case]:

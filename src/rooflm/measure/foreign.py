@@ -164,8 +164,8 @@ def one_batch(data: schemas.OneBatch) -> Iterator[Cells]:
                              "latency_s": (data.total_latency, "s")})  # fmt: skip
 
 
-QUANTS = {"fp8": "fp8", "fp8_block_scales": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "int8": "int8", "w4a16_awq": "int4",
-          "bf16": "bf16", "fp16": "fp16", "int4": "int4", "mxfp4": "mxfp4"}  # fmt: skip
+QUANTS = {"fp8": "fp8", "fp8_block_scales": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "int8": "int8",
+          "w4a16_awq": "int4", "bf16": "bf16", "fp16": "fp16", "int4": "int4", "mxfp4": "mxfp4"}  # fmt: skip
 """Schemes as tools print them -> as predictions know them."""
 
 
@@ -227,10 +227,11 @@ def guide(data: schemas.Guide) -> Iterator[Cells]:
         model = (config.backend.model if config.backend else None) or (bench.args.model if bench.args else None)
         done = (m.request_totals.successful if m.request_totals else None) or of(m.request_latency).count
         clients = how.streams or how.max_concurrency if how.rate is None else None
-        clients = clients or (first(seen.mean, seen.median, 1.0) if how.rate is None else None)
+        seen_then = first(seen.mean, seen.median, 1.0) if how.rate is None and not clients else None
         prompt, output = (of(t) for t in (m.prompt_token_count, m.output_token_count))
-        run = cells(model=model or bench.model, **load_of(clients, how.rate, done), prompt=first(prompt.mean,
-                    prompt.median), output=first(output.mean, output.median), samples=done)  # fmt: skip
+        lengths = {"prompt": first(prompt.mean, prompt.median), "output": first(output.mean, output.median)}
+        load = load_of(clients or seen_then, how.rate, done)
+        run = cells(model=model or bench.model, **load, **lengths, samples=done)
         gaps = of(m.inter_token_latency_ms or m.time_per_output_token_ms)
         times = {"ttft": of(m.time_to_first_token_ms), "tpot": gaps, "latency_s": of(m.request_latency)}
         units = {"ttft": "ms", "tpot": "ms", "latency_s": "s"}
@@ -307,7 +308,7 @@ def inferencex(data: schemas.InferenceX) -> Iterator[Cells]:
     }, ttft={"p99": data.p99_ttft}, tpot={"p99": data.p99_tpot})  # fmt: skip
 
 
-class Summary(schemas.Open):
+class Summary(schemas.Open, frozen=True):
     """MLPerf LoadGen's summary, by the lines that are read; times in ns."""
 
     scenario: schemas.Text

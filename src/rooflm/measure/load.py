@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.measure import profile, server
+from rooflm.measure.case import gguf_of
 from rooflm.measure.foreign import Cells, read_foreign
-from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.sweep.files import check_target, table, write_text
 from rooflm.validation.columns import COLUMNS
 
 GRACE = 180.0
@@ -157,13 +158,12 @@ def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
 
 def check(plan: Plan) -> None:
     """RooflmError for what cannot be run, before anything is."""
-    whole = {"prompt": plan.prompt, "output": plan.output, **{"concurrency": c for c in plan.clients}}
-    for name, value in whole.items():
+    for name, value in (("prompt", plan.prompt), ("output", plan.output), *(("concurrency", c) for c in plan.clients)):
         if not (isinstance(value, int) and 1 <= value <= 10**7):
             raise RooflmError(f"{name} is {value!r}, but it must be a whole number from 1 to 10,000,000")
-    for name, number, high in (("rate", r, 1e6) for r in plan.rates):
-        if not 0 < number <= high:
-            raise RooflmError(f"{name} is {number!r}, but it must be above 0 and at most {high:g}")
+    for number in plan.rates:
+        if not 0 < number <= 1e6:
+            raise RooflmError(f"rate is {number!r}, but it must be above 0 and at most 1e6")
     if not 0 <= plan.requests <= 10**6 or not 1 <= plan.seconds <= 86400 or not 0 <= plan.interval <= 3600:
         raise RooflmError("requests must be 0 to 1,000,000, duration 1 to 86,400 s and interval 0 to 3,600 s")
     if not (plan.clients or plan.rates or plan.trace):
@@ -216,8 +216,8 @@ def one_level(
     generator, where = program(plan.generator, level.kind)
     with tempfile.TemporaryDirectory(prefix="rooflm-level-") as folder:
         values = {"url": base, "name": model, "tokenizer": tokenizer, "prompt": plan.prompt, "output": plan.output,
-                  "requests": level.requests, "seconds": f"{plan.seconds:g}", "folder": folder, "rate": "", "clients": "",
-                  "trace": "", "seed": seed_of(level.label)} | level.values  # fmt: skip
+                  "requests": level.requests, "seconds": f"{plan.seconds:g}", "folder": folder, "rate": "",
+                  "clients": "", "trace": "", "seed": seed_of(level.label)} | level.values  # fmt: skip
         words = [w.format(**values) for w in (*generator.words, *generator.loads[level.kind])]
         before, start = server.counters(base), time.perf_counter()
         why = ended([where, *words], plan.seconds + GRACE)
@@ -272,8 +272,8 @@ def wake(base: str, name: str) -> None:
     """One short request, so that the first level does not pay for what a server does once."""
     body = json.dumps({"model": name, "prompt": "hello", "max_tokens": 2}).encode()
     with suppress(OSError, ValueError):
-        request = urllib.request.Request(f"{base}/v1/completions", body, {"Content-Type": "application/json"})  # noqa: S310
-        with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310 (base_of allows http and https alone)
+        request = urllib.request.Request(f"{base}/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
             reply.read(4096)
 
 
@@ -281,9 +281,7 @@ def tokenizer_of(name: str, folder: str) -> str:
     """A folder or hub id as it is; of a .gguf file (or gguf:PACKAGE) the tokenizer inside it, written to a folder."""
     if not (name.endswith(".gguf") or name.startswith("gguf:")):
         return name
-    from rooflm.measure.runs.load import gguf_file
-
-    file = Path(gguf_file(name))
+    file = gguf_of(name)
     try:
         from transformers import AutoTokenizer
 
@@ -320,10 +318,10 @@ def save(out: str | None, found: Run) -> None:
     used = [c for c in (*COLUMNS, *sorted({k for r in found.rows for k in r} - COLUMNS.keys()))
             if any(c in r for r in found.rows)]  # fmt: skip
     columns: dict[str, list[Any]] = {c: [r.get(c, "") for r in found.rows] for c in used}
-    write_whole(Path(out), lambda name: Path(name).write_text(table(columns), encoding="utf-8") and None)
+    write_text(Path(out), table(columns))
     notes = {**environment(), "server": found.told, "levels": found.levels, "failed": found.failed}
     text = json.dumps(notes, indent=1, default=str) + "\n"
-    write_whole(environment_file(out), lambda name: Path(name).write_text(text, encoding="utf-8") and None)
+    write_text(environment_file(out), text)
 
 
 def listed(values: Sequence[Any] | Any) -> tuple[Any, ...]:

@@ -10,20 +10,19 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from rooflm.sweep.files import check_target, table, write_whole
+from rooflm.sweep.files import check_target, table, write_text
 
 MEGAHERTZ = 1e6
 FORMATS = ("csv",)
 UNITS = {"utilisation": "1", "memory_bytes": "B", "memory_utilisation": "1", "power_w": "W", "clock_hz": "Hz",
          "memory_clock_hz": "Hz", "sent_bytes": "B", "received_bytes": "B", "link_sent_bytes": "B",
          "link_received_bytes": "B", "temperature_c": "degC", "throttled": "1"}  # fmt: skip
-"""Metric -> its unit. Bytes sent and received count from the first sample; utilisation of a process may pass 1 (cores)."""
+"""Metric -> its unit. Bytes sent and received count from the first sample; utilisation of a process is in cores."""
 
 
 class Sample(NamedTuple):
@@ -43,7 +42,7 @@ def cards() -> tuple[Any, list[Any]]:
 
         pynvml.nvmlInit()
         return pynvml, [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except Exception:  # noqa: BLE001 (no package, no driver, no permission: there is nothing to read)
+    except Exception:
         return None, []
 
 
@@ -54,7 +53,7 @@ def listening(url: str) -> list[int]:
     except ImportError:
         return []
     parts = urlsplit(url)
-    if parts.hostname not in ("localhost", "127.0.0.1", "::1", "0.0.0.0"):  # noqa: S104 (compared, not bound)
+    if parts.hostname not in ("localhost", "127.0.0.1", "::1", "0.0.0.0"):
         return []
     port = parts.port or (443 if parts.scheme == "https" else 80)
     with suppress(psutil.Error, OSError):
@@ -68,9 +67,11 @@ def listening(url: str) -> list[int]:
 
 
 class Profiler:
-    """Reads every `interval` s in a thread between entering and leaving; `label` goes into the samples that follow."""
+    """Reads every `interval` s in a thread between entering and leaving;
+    `label` goes into the samples that follow; children: those of the first process are read too, as they come."""
 
-    def __init__(self, pids: Iterable[int] = (), interval: float = 0.5) -> None:
+    def __init__(self, pids: Iterable[int] = (), interval: float = 0.5, children: bool = False) -> None:
+        self.children = children
         self.interval, self.label = max(interval, 0.05), ""
         self.samples: list[Sample] = []
         self.nvml, self.handles = cards()
@@ -98,6 +99,9 @@ class Profiler:
     def read(self) -> None:
         """One reading of everything."""
         now, label = time.perf_counter() - self.start, self.label
+        if self.children:
+            known = {p.pid for p in self.processes}
+            self.processes += _processes(pid for pid in descendants(self.processes[:1]) if pid not in known)
         for what, metric, value in (*self.machine(), *self.gpus()):
             if metric.endswith(("sent_bytes", "received_bytes")):
                 value -= self.first.setdefault((what, metric), value)
@@ -169,6 +173,15 @@ def links(n: Any, handle: Any) -> tuple[float, float]:
     return sent.value.ullVal * 1024.0, received.value.ullVal * 1024.0
 
 
+def descendants(processes: Iterable[Any]) -> list[int]:
+    """What processes have started, and what those have."""
+    found: list[int] = []
+    for process in processes:
+        with suppress(Exception):
+            found += [child.pid for child in process.children(recursive=True)]
+    return found
+
+
 def _processes(pids: Iterable[int]) -> Iterator[Any]:
     """Those that are there, whose CPU time is counted from now on."""
     try:
@@ -196,7 +209,7 @@ def write(path: str, samples: list[Sample]) -> None:
     columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in samples] for name in Sample._fields}
     columns["unit"] = [UNITS[s.metric] for s in samples]
     target = check_target(path, FORMATS, "--profile")
-    write_whole(target, lambda name: Path(name).write_text(table(columns), encoding="utf-8"))
+    write_text(target, table(columns))
 
 
 def draw(path: str, samples: list[Sample]) -> None:

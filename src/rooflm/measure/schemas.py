@@ -24,7 +24,7 @@ class Open(msgspec.Struct, frozen=True):
     """A part of a file, other fields passed over."""
 
 
-class Flags(Open):
+class Flags(Open, frozen=True):
     """What SGLang's server says of itself: its arguments."""
 
     version: Text | None = None
@@ -36,7 +36,7 @@ class Flags(Open):
     disable_radix_cache: bool | None = None
 
 
-class Serving(Open):
+class Serving(Open, frozen=True):
     """`vllm bench serve --save-result` and SGLang's `bench_serving --output-file`; times in ms."""
 
     total_input_tokens: Count
@@ -66,7 +66,7 @@ class Serving(Open):
     median_e2e_latency_ms: Amount | None = None
 
 
-class OneBatch(Open):
+class OneBatch(Open, frozen=True):
     """SGLang's `bench_one_batch --result-filename`: one line a batch; times in s."""
 
     batch_size: Some
@@ -78,7 +78,7 @@ class OneBatch(Open):
     run_name: Text | None = None
 
 
-class TrtEngine(Open):
+class TrtEngine(Open, frozen=True):
     """The engine of `trtllm-bench`."""
 
     model: Text | None = None
@@ -88,13 +88,13 @@ class TrtEngine(Open):
     quantization: Text | None = None
 
 
-class TrtMachine(Open):
+class TrtMachine(Open, frozen=True):
     """Its card."""
 
     name: Text | None = None
 
 
-class TrtWorld(Open):
+class TrtWorld(Open, frozen=True):
     """Its split and limits."""
 
     tp_size: Some | None = None
@@ -105,7 +105,7 @@ class TrtWorld(Open):
     max_num_tokens: Some | None = None
 
 
-class TrtRequests(Open):
+class TrtRequests(Open, frozen=True):
     """Its load."""
 
     num_requests: Count
@@ -114,21 +114,21 @@ class TrtRequests(Open):
     avg_num_concurrent_requests: Amount | None = None
 
 
-class TrtPerformance(Open):
+class TrtPerformance(Open, frozen=True):
     """Its rates and latency."""
 
     avg_request_latency_ms: Amount | None = None
     system_output_throughput_tok_s: Amount | None = None
 
 
-class TrtStreaming(Open):
+class TrtStreaming(Open, frozen=True):
     """Its times, where it streamed."""
 
     avg_ttft_ms: Amount | None = None
     avg_tpot_ms: Amount | None = None
 
 
-class TrtBench(Open):
+class TrtBench(Open, frozen=True):
     """`trtllm-bench throughput|latency --report_json`."""
 
     engine: TrtEngine
@@ -139,7 +139,7 @@ class TrtBench(Open):
     streaming_metrics: TrtStreaming | None = None
 
 
-class Percentiles(Open):
+class Percentiles(Open, frozen=True):
     """Of guidellm: shares of requests below a value."""
 
     p10: Amount | None = None
@@ -147,7 +147,7 @@ class Percentiles(Open):
     p99: Amount | None = None
 
 
-class Spread(Open):
+class Spread(Open, frozen=True):
     """A metric of guidellm over the requests of one outcome."""
 
     mean: Amount | None = None
@@ -156,19 +156,19 @@ class Spread(Open):
     percentiles: Percentiles | None = None
 
 
-class Outcomes(Spread):
+class Outcomes(Spread, frozen=True):
     """The same by outcome; reports of old give the figures without one."""
 
     successful: Spread | None = None
 
 
-class GuideTotals(Open):
+class GuideTotals(Open, frozen=True):
     """Requests by outcome."""
 
     successful: Count | None = None
 
 
-class GuideMetrics(Open):
+class GuideMetrics(Open, frozen=True):
     """Metrics of a benchmark of guidellm; times as their names say, request_latency in s."""
 
     prompt_token_count: Outcomes
@@ -182,13 +182,13 @@ class GuideMetrics(Open):
     request_totals: GuideTotals | None = None
 
 
-class GuideBackend(Open):
+class GuideBackend(Open, frozen=True):
     """What guidellm drove."""
 
     model: Text | None = None
 
 
-class GuideStrategy(Open):
+class GuideStrategy(Open, frozen=True):
     """How it drove it."""
 
     type_: Text | None = None
@@ -197,20 +197,20 @@ class GuideStrategy(Open):
     rate: Amount | None = None
 
 
-class GuideConfig(Open):
+class GuideConfig(Open, frozen=True):
     """A benchmark's settings."""
 
     backend: GuideBackend | None = None
     strategy: GuideStrategy | None = None
 
 
-class GuideArgs(Open):
+class GuideArgs(Open, frozen=True):
     """The same in reports of old."""
 
     model: Text | None = None
 
 
-class GuideBenchmark(Open):
+class GuideBenchmark(Open, frozen=True):
     """One level of load."""
 
     metrics: GuideMetrics
@@ -220,13 +220,13 @@ class GuideBenchmark(Open):
     duration: Amount | None = None
 
 
-class Guide(Open):
+class Guide(Open, frozen=True):
     """guidellm's report."""
 
     benchmarks: list[GuideBenchmark]
 
 
-class AiMetric(Open):
+class AiMetric(Open, frozen=True):
     """A metric of aiperf: its unit, mean and percentiles."""
 
     unit: Text | None = None
@@ -238,20 +238,20 @@ class AiMetric(Open):
     count: Count | None = None
 
 
-class AiEndpoint(Open):
+class AiEndpoint(Open, frozen=True):
     """What aiperf asked (before 0.13 with the models)."""
 
     model_names: list[Text] | None = None
 
 
-class AiLoad(Open):
+class AiLoad(Open, frozen=True):
     """How much (before 0.13)."""
 
     concurrency: Some | None = None
     request_rate: Amount | None = None
 
 
-class AiPhase(Open):
+class AiPhase(Open, frozen=True):
     """A phase of the load."""
 
     kind: Text | None = None
@@ -259,19 +259,19 @@ class AiPhase(Open):
     rate: Amount | None = None
 
 
-class AiName(Open):
+class AiName(Open, frozen=True):
     """A model."""
 
     name: Text | None = None
 
 
-class AiModels(Open):
+class AiModels(Open, frozen=True):
     """The models."""
 
     items: list[AiName] | None = None
 
 
-class AiConfig(Open):
+class AiConfig(Open, frozen=True):
     """The settings of a run."""
 
     endpoint: AiEndpoint | None = None
@@ -280,7 +280,7 @@ class AiConfig(Open):
     phases: list[AiPhase] | None = None
 
 
-class AiRecords(Open):
+class AiRecords(Open, frozen=True):
     """Metrics of a run."""
 
     time_to_first_token: AiMetric
@@ -292,20 +292,20 @@ class AiRecords(Open):
     request_count: AiMetric | None = None
 
 
-class Ai(AiRecords):
+class Ai(AiRecords, frozen=True):
     """aiperf's (and genai-perf's) profile export."""
 
     input_config: AiConfig | None = None
 
 
-class AiNested(Open):
+class AiNested(Open, frozen=True):
     """The same where the metrics are below `records`."""
 
     records: AiRecords
     input_config: AiConfig | None = None
 
 
-class LlamaBench(Open):
+class LlamaBench(Open, frozen=True):
     """A line of `llama-bench -o json`: prompt processing (n_gen 0) or generation (n_prompt 0), tokens/s."""
 
     n_prompt: Count
@@ -319,28 +319,28 @@ class LlamaBench(Open):
     n_threads: Some | None = None
 
 
-class OptimumShapes(Open):
+class OptimumShapes(Open, frozen=True):
     """Sizes of a run of optimum-benchmark."""
 
     batch_size: Some
     sequence_length: Some
 
 
-class OptimumOutput(Open):
+class OptimumOutput(Open, frozen=True):
     """How long it generated."""
 
     max_new_tokens: Some | None = None
     min_new_tokens: Some | None = None
 
 
-class OptimumScenario(Open):
+class OptimumScenario(Open, frozen=True):
     """Its scenario."""
 
     input_shapes: OptimumShapes
     generate_kwargs: OptimumOutput | None = None
 
 
-class OptimumBackend(Open):
+class OptimumBackend(Open, frozen=True):
     """Its backend."""
 
     model: Text
@@ -349,14 +349,14 @@ class OptimumBackend(Open):
     torch_dtype: Text | None = None
 
 
-class OptimumConfig(Open):
+class OptimumConfig(Open, frozen=True):
     """Its settings."""
 
     scenario: OptimumScenario
     backend: OptimumBackend
 
 
-class OptimumLatency(Open):
+class OptimumLatency(Open, frozen=True):
     """A latency, s."""
 
     p50: Amount | None = None
@@ -366,21 +366,21 @@ class OptimumLatency(Open):
     count: Count | None = None
 
 
-class OptimumMemory(Open):
+class OptimumMemory(Open, frozen=True):
     """Memory, MB."""
 
     max_allocated: Amount | None = None
     max_ram: Amount | None = None
 
 
-class OptimumPart(Open):
+class OptimumPart(Open, frozen=True):
     """A phase."""
 
     latency: OptimumLatency
     memory: OptimumMemory | None = None
 
 
-class OptimumReport(Open):
+class OptimumReport(Open, frozen=True):
     """Its phases."""
 
     prefill: OptimumPart
@@ -388,14 +388,14 @@ class OptimumReport(Open):
     per_token: OptimumPart | None = None
 
 
-class Optimum(Open):
+class Optimum(Open, frozen=True):
     """optimum-benchmark's report."""
 
     config: OptimumConfig
     report: OptimumReport
 
 
-class InferenceX(Open):
+class InferenceX(Open, frozen=True):
     """A row of InferenceX: vLLM's figures in s beside the run's own settings."""
 
     hw: Text

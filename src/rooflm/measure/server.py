@@ -88,7 +88,7 @@ def base_of(url: str) -> str:
 def got(url: str) -> str | None:
     """The body of an answer, or None where there is none."""
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:  # noqa: S310 (base_of allows http and https alone)
+        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
             return str(reply.read(LONGEST).decode("utf-8", "replace"))
     except (OSError, ValueError, urllib.error.URLError):
         return None
@@ -184,5 +184,3 @@ def fill(columns: dict[str, str], answers: Mapping[str, Any], engine: str) -> No
         columns.update({c: v for c, v in found.items() if c not in columns})
         if engine:
             columns["engine"] = engine
-
-

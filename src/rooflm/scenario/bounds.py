@@ -13,10 +13,13 @@ from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
+from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 
-DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training}
+DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
+             "speculation": Speculation, "offload": Offload}  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
     "quant.kind": ("any", "int", "float"),
     **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
@@ -63,6 +66,8 @@ def unit_at(path: str) -> str | None:
 
 def allowed(root: Any, path: str, value: Any) -> Any:
     """A value as the field at a path holds it. Raises RooflmError for an unknown path and a value beyond its rule."""
+    if "." not in path:
+        raise RooflmError(f"path {path!r} must start with model., workload., mapping., cluster., engine. or quant.")
     owner, name = paths.found(root, path)
     if path in CHOICES:
         return one_of(path, value, CHOICES[path])
@@ -80,7 +85,15 @@ OF_TRAINING = (
     "training.", "workload.seq", "workload.tokens", "mapping.vp", "mapping.sp", "mapping.micro_batch",
     "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
 )  # fmt: skip
-OF_INFERENCE = ("workload.prompt", "workload.output", "workload.cached", "workload.logits", "mapping.in_flight")
+OF_INFERENCE = (
+    "speculation.",
+    "offload.",
+    "workload.prompt",
+    "workload.output",
+    "workload.cached",
+    "workload.logits",
+    "mapping.in_flight",
+)
 """Beginnings of paths that only one phase reads."""
 FACTORS = ("efficiency.compute", "efficiency.memory", "efficiency.network")
 """Read in the mode "flat" alone."""

@@ -26,10 +26,12 @@ from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.bounds import allowed, effective
-from rooflm.scenario.checks import whole
+from rooflm.scenario.checks import amount, whole
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, is_array
 
 
@@ -54,6 +56,11 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     found = catalogue.load_cluster(name, gpu)
     own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
     return found, [f"cluster {name}", *own]
+
+
+def priced(machine: Cluster, price: Num | None) -> Cluster:
+    """The cluster with another price of a device's hour (USD), where one is given."""
+    return machine if price is None else replace(machine, device=replace(machine.device, price=amount("price", price)))
 
 
 def find_model(model: str | Model) -> Model:
@@ -89,7 +96,7 @@ def split_degrees(
     if "tp" not in degrees and "pp" not in degrees:
         split = able.tensor_groups and able.several and not able.layers_first
         tp = tensor_degree(model, rest, node_size(cluster)) if split else 1
-        left = "pp" if able.stage_groups and able.several or "dp" in degrees else "dp"
+        left = "pp" if (able.stage_groups and able.several) or "dp" in degrees else "dp"
         degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
             assumed.append(f"tp {degrees['tp']}, {left} {shown(degrees[left])}")
@@ -189,6 +196,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
+    machine = priced(machine, given["price"])
     assumed += said
     mode = find_efficiency(given["efficiency"])
     told: list[str] = []
@@ -207,7 +215,15 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
-    scenario = apply_sets(Scenario(found, work, mapping, machine, runner, scheme, mode), given["sets"] or {})
+    guessed = fields_at("speculation", "infer", given)
+    spec = Speculation(**guessed, draft=find_model(given["draft"]) if given["draft"] else None)
+    away = Offload(**fields_at("offload", "infer", given))
+    if not away.off and given["host_bandwidth"] is None:
+        assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
+    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away)
+    scenario = apply_sets(start, given["sets"] or {})
+    if alone and given["draft"] and scenario.speculation.off:
+        raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)

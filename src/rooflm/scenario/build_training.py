@@ -26,6 +26,7 @@ from rooflm.scenario.build_inference import (
     find_efficiency,
     find_engine,
     find_model,
+    priced,
     split_degrees,
 )
 from rooflm.scenario.checks import whole
@@ -170,6 +171,7 @@ def build_training(
     warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
+    machine = priced(machine, given["price"])
     assumed += said
     mode = find_efficiency(given["efficiency"])
     engine = given["engine"]

@@ -13,6 +13,8 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.offload import Offload
+from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 from rooflm.units import Num, larger
 
@@ -86,6 +88,8 @@ class Scenario:
     quant: Quant
     efficiency: Efficiency = Efficiency()
     axes: int = 0
+    speculation: Speculation = Speculation()  # noqa: RUF009
+    offload: Offload = Offload()  # noqa: RUF009
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
 
 

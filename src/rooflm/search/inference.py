@@ -20,6 +20,7 @@ from rooflm.search.splits import (
     TWIN_OUTPUTS,
     degrees,
     goal_of,
+    guessed,
     limits_of,
     listed,
     refuse_none,
@@ -27,7 +28,7 @@ from rooflm.search.splits import (
     split_axes,
     totals,
 )  # fmt: skip
-from rooflm.sweep.axes import Axis, find_axes, is_list
+from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -48,15 +49,18 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 
 
 @named
+@from_columns
 def search_infer(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
-    dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None, prompt: int = 512,
-    output: int = 128, cached: int | None = None, logits: str | None = None, token_budget: Numbers | None = None,
-    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
-    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
-    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, on: str = "local",
+    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
+    pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None,
+    prompt: int = 512, output: int = 128, cached: int | None = None, logits: str | None = None, guesses: Numbers = 0,
+    draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
+    token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
+    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to serve a model under constraints, over every legal split, batch and scheme.
 
@@ -64,6 +68,7 @@ def search_infer(
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -74,6 +79,11 @@ def search_infer(
       output: Output tokens a request.
       cached: Prompt tokens already in the cache (prefix caching).
       logits: Logits of the 'last' prompt token or of 'all'.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
       token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
         under load also 512 to 16384 and off.
       ttft (s): Longest time to first token: of a whole batch; under load: mean.
@@ -98,10 +108,11 @@ def search_infer(
     >>> found.best.inputs["batch"], found.points
     (8, 2)
     """
+    refuse_kind("search_infer", locals())
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
-             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}  # fmt: skip
+             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    refuse_kind("search_infer", {"gpu": gpu, **more})
+    more |= guessed(guesses, draft, acceptance, accepted, branches)
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)
@@ -128,7 +139,9 @@ def search_infer(
     request = build_inference(model=model, gpu=first, batch=1, alone=False, **one)
     names = [(e, q) for e in listed(engine, (None,)) for q in listed(quant, (None,))]
     pairs = [{**one, "engine": e, "quant": q} for e, q in names]
-    able = [runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs]
+    able = [
+        runnable(build_inference(model=model, gpu=first, batch=1, alone=False, **p).scenario, splits) for p in pairs
+    ]
     refuse_none(any(kept for kept, _ in able), (why for _, why in able))
     for axis in free:
         if "." in axis.name:

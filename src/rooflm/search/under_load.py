@@ -32,6 +32,7 @@ from rooflm.search.splits import (
     TWIN_OUTPUTS,
     degrees,
     goal_of,
+    guessed,
     limits_of,
     listed,
     refuse_none,
@@ -39,13 +40,13 @@ from rooflm.search.splits import (
     totals,
 )
 from rooflm.serving import metrics, workload
-from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for
+from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load, Steady, states
 from rooflm.serving.steps import energy_fit
-from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
+from rooflm.sweep.axes import Axis, Point, find_axes, from_columns, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
@@ -238,16 +239,18 @@ def grids_of(
 
 
 @named
+@from_columns
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
-    dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512, output: int = 128,
-    concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
-    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
-    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
+    pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512,
+    output: int = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0,
+    branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    spread: tuple[float, float] = (0.8, 1.2), slo: str = "", confirm: int = 3, token_budget: Numbers | None = None,
+    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
+    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
     its steady state, the best ones simulated as `serve` does.
@@ -256,6 +259,7 @@ def search_serve(
       gpu: GPU, or a list of which the best is chosen.
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
+      price: USD an hour of one GPU (default: the card's row).
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -263,6 +267,11 @@ def search_serve(
       ep: Only these expert parallel degrees.
       prompt: Prompt tokens a request.
       output: Output tokens a request.
+      guesses: Tokens guessed a step by a draft or the model's own heads (0: none).
+      draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
+      acceptance: Chance that a guess is right.
+      accepted: Tokens that a step gains as measured, in place of acceptance.
+      branches: Guesses side by side at each place: 1 a chain, else a tree.
       concurrency: So many clients in all that wait for their answer, or a list.
       rate (1/s): Requests/s in all (Poisson), or a list.
       spread: Lengths as shares LOW,HIGH of prompt and output.
@@ -289,9 +298,11 @@ def search_serve(
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
-    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets}
+    refuse_kind("search_serve", locals())
+    asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
+             "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    refuse_kind("search_serve", {"gpu": gpu, **more})
+    more |= guessed(guesses, draft, acceptance, accepted, branches)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
@@ -326,7 +337,10 @@ def search_serve(
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
-    assumed = (*build_inference(batch=1, alone=False, **nest(first)).assumed, f"lengths {spread[0]:g} to {spread[1]:g} of these")
+    assumed = (
+        *build_inference(batch=1, alone=False, **nest(first)).assumed,
+        f"lengths {spread[0]:g} to {spread[1]:g} of these",
+    )
     answer = search(task, on, assumed=assumed)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
@@ -369,7 +383,7 @@ def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], ki
     given: dict[str, Any] = {"rate": float(load)}
     if kind == "concurrency":
         given = {"concurrency": int(load), "requests": int(amount(load)), "warmup": int(load)}
-    return serve(**nest(chosen), **given, options=options, spread=spread, slo=text)
+    return whole(serve(**nest(chosen), **given, options=options, spread=spread, slo=text))
 
 
 def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:

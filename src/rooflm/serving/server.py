@@ -26,5 +26,7 @@ class Server(ServerOptions):
         >>> Server().tokens_a_step, round(Server(speculative=3, acceptance=0.8).tokens_a_step, 3)
         (1.0, 2.952)
         """
+        if self.gained:
+            return self.gained
         n, a = self.speculative, self.acceptance
         return 1.0 if not n else float(n + 1) if a >= 1 else (1 - a ** (n + 1)) / (1 - a)

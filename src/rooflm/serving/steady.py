@@ -82,8 +82,8 @@ def most_running(pool: Pool, load: Load) -> Array:
 
 
 def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: bool = True) -> Steady:
-    """The steady state of one replica that gets all of `requests` (or `rate` a second of them). waves: the first wave of
-    a closed loop counts in the means."""
+    """The steady state of one replica that gets all of `requests` (or `rate` a second of them). waves: the first wave
+    of a closed loop counts in the means."""
     clients = requests.concurrency
     x = rate if rate is not None else (0.0 if clients else requests.rate)
     load = Load(

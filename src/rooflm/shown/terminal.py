@@ -31,7 +31,7 @@ def lines(blocks: Iterable[Block], width: int = USUAL, colour: bool = False) -> 
                       markup=False, emoji=False, legacy_windows=False)  # fmt: skip
     with console.capture() as captured:
         for block in blocks:
-            console.print(renderable(block, width))
+            console.print(renderable(block, width), soft_wrap=isinstance(block, Code))
     return [line.rstrip() for line in captured.get().split("\n")[:-1]]
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,30 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
 def is_list(value: Any) -> bool:
     """True for what makes an axis: a list, tuple, range or one-dimensional array."""
     return isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
+
+
+def columns(value: Any) -> Any:
+    """A column of a table (pandas, polars, Arrow) as a list; anything else as it is.
+
+    >>> columns((1, 2)), columns("a100")
+    ((1, 2), 'a100')
+    """
+    listed = getattr(value, "to_list", None) or getattr(value, "to_pylist", None)
+    return listed() if listed else value
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def from_columns(call: Callable[P, T]) -> Callable[P, T]:
+    """A call whose arguments may be columns of tables."""
+
+    @wraps(call)
+    def read(*given: P.args, **named: P.kwargs) -> T:
+        return call(*map(columns, given), **{k: columns(v) for k, v in named.items()})
+
+    return read
 
 
 def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:

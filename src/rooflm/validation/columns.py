@@ -75,6 +75,7 @@ LOAD = [
     Column("concurrency", "clients that wait for their answers, or max: as many as the server runs", "load", "1",
            (SERVE,)),
     Column("rate", "requests a second that arrive on their own", "number", "1/s", (SERVE,)),
+    Column("trace", "file of requests that arrive when it says (csv, jsonl, json)", "text", "", (SERVE,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
     Column("spread", "shortest and longest length over the mean, as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
     Column("burstiness", "shape of the gaps between arrivals (1: Poisson)", "number", "", (SERVE,)),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import outside
 from rooflm.catalogue.engines import RELEASE, releases
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
@@ -41,7 +42,7 @@ OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_f
 """Columns of the format that `scripts/convert-published` reads."""
 DEFAULT_ENGINE = {INFER: "vllm", SERVE: "vllm", TRAIN: "megatron"}
 """The engine that each command takes where none is named."""
-LOADS = ("concurrency", "rate", "replicas", "prefill_replicas", "spread", "requests")
+LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests")
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 
@@ -64,12 +65,8 @@ def source_names() -> dict[str, str]:
 
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
-    where = Path(path)
-    try:
-        content = where.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise RooflmError(f"{where} cannot be read: {error.strerror}") from None
-    return parse(content.replace("\0", ""), str(where))
+    content = outside.text(path, "table", "csv", errors="replace")
+    return parse(content.replace("\0", ""), os.fspath(path))
 
 
 def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[Outcome]:
@@ -89,15 +86,20 @@ def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[
 
 def parse(content: str, label: str = "table") -> list[Outcome]:
     """As `read_rows`, from the text of a table; `label` names it in messages."""
+    header, rows = records(content, label)
+    check_header(header, label)
+    return [read_row(row, index) for index, row in enumerate(rows, 2)]
+
+
+def records(content: str, label: str) -> tuple[list[str], list[dict[str, str]]]:
+    """(header, rows by column) of the text of a table; RooflmError where it is none."""
     try:
-        csv.field_size_limit(2**31 - 1)
+        csv.field_size_limit(outside.WIDEST)
         lines = list(csv.reader(io.StringIO(content, newline="")))
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None
     header = [name.strip() for name in lines[0]] if lines else []
-    check_header(header, label)
-    rows = (dict(zip(header, line, strict=False)) for line in lines[1:] if any(c.strip() for c in line))
-    return [read_row(row, index) for index, row in enumerate(rows, 2)]
+    return header, [dict(zip(header, line, strict=False)) for line in lines[1:] if any(c.strip() for c in line)]
 
 
 def check_header(header: list[str], label: str) -> None:
@@ -323,7 +325,7 @@ def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list
     if task == SERVE:
         for name in ("batch", "cached"):
             kwargs.pop(name, None)
-        if not {"concurrency", "rate"} & kwargs.keys():
+        if not {"concurrency", "rate", "trace"} & kwargs.keys():
             assumed.append("load not stated: as many clients as the server runs")
             kwargs["concurrency"] = "max"
     elif not kwargs.get("batch"):

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 class Column(NamedTuple):
     """A column of a table. unit: SI, of its values ("" of words, "share" of fractions that people read in per cent,
-    "change" of fractions above or below)."""
+    "change" of fractions above or below, "times" of factors); written: what people read instead, such as GiB."""
 
     key: str
     heading: str
     unit: str = ""
+    written: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,9 @@ def _cell(text: str) -> Any:
 
 
 WORKS = {
+    "maps": "GPU utilisation and latency over batch and length, pruned models (Shortened LLaMA)",
+    "profiler": "time, memory, bytes and accuracy by split, fusion and batch (Shin et al.)",
+    "cluster": "Llama-2 13B over boxes of one RTX 3060 each (llm-cluster-perf)",
     "technology": "training and inference from A100 to B200, nodes, memories, networks (Optimus)",
     "analysis": "GPU-hours and latency of LLaMA 7B to 65B by formula (llm-analysis)",
 }

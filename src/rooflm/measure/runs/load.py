@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from rooflm.errors import RooflmError
-from rooflm.measure.case import Case
+from rooflm.measure.case import Case, gguf_of
 from rooflm.measure.shape import Shape, of_model
 
 TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,22 +28,6 @@ def device_of(case: Case, local: int = 0) -> torch.device:
         raise RooflmError(f"the case needs {local + 1} GPUs, but there are {torch.cuda.device_count()}")
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
-
-
-def gguf_of(name: str) -> Path:
-    """The .gguf file behind `path.gguf` or `gguf:PACKAGE`."""
-    if not name.startswith("gguf:"):
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise RooflmError(f"model is {name!r}, but there is no such file")
-        return path
-    package = name.removeprefix("gguf:")
-    spec = importlib.util.find_spec(package.replace("-", "_"))
-    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
-    files = sorted(folder.rglob("*.gguf")) if folder else []
-    if not files:
-        raise RooflmError(f"model is {name!r}, but no installed package {package!r} holds a .gguf file")
-    return files[0]
 
 
 def source(name: str) -> tuple[str, Path | None]:

@@ -1,0 +1,114 @@
+"""`rooflm predict`: one matrix product, one attention, one collective."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rooflm.cli.console import dumps, show
+from rooflm.cli.options import group
+from rooflm.cli.render import seconds
+from rooflm.scenario.written import amounts, numbers
+from rooflm.shown.blocks import Block, Say, Table, listed
+from rooflm.units import percent, text
+
+if TYPE_CHECKING:
+    from rooflm.estimate.kernel import Kernel
+
+app = group("predict", "Predict one kernel or one collective.")
+
+Gpu = Annotated[str, typer.Option(help="GPU name or .toml.")]
+Size = Annotated[str, typer.Option(help="A number, a list or a range.")]
+Quant = Annotated[str | None, typer.Option(help="Scheme, such as bf16, w8a8, w4a16, fp8. Default: bf16.")]
+EngineName = Annotated[str | None, typer.Option(help="Engine whose kernels run.")]
+Efficiency = Annotated[str | None, typer.Option(help="calibrated, ideal, or factors such as 0.7,0.9.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON in SI units: an object, or a list of them.")]
+
+
+def every(call: Callable[..., Kernel], sizes: dict[str, str], as_json: bool, read: Any = numbers) -> None:
+    """A prediction for every combination of the sizes; one alone is told at length, more are a table."""
+    lists = {k: (v if isinstance(v, list) else [v]) for k, v in ((k, read(t, k)) for k, t in sizes.items())}
+    points = [dict(zip(lists, p, strict=True)) for p in itertools.product(*lists.values())]
+    found = [call(**p) for p in points]
+    if as_json:
+        print(dumps(found[0].to_dict() if len(found) == 1 else {"kernels": [f.to_dict() for f in found]}))
+        return
+    show(one(found[0]) if len(found) == 1 else many(points, found))
+
+
+def one(found: Kernel) -> list[Block]:
+    """A single kernel for people."""
+    rows = [("time", seconds(found.time_s)), ("at the datasheet's rates", seconds(found.roofline_s)),
+            ("bound by", found.bound)]  # fmt: skip
+    if found.bound == "network":
+        rows += [("sent by a device", text(found.bytes, "B")), ("of the link's rate", percent(found.memory))]
+    else:
+        rows += [("FLOP", text(found.flops, "")), ("bytes", text(found.bytes, "B")),
+                 ("of the peak FLOP/s", percent(found.compute)),
+                 ("of the memory's B/s", percent(found.memory))]  # fmt: skip
+    title = Say(f"{found.name} on {found.device}, {found.engine}", "title")
+    return [title, Table(rows, "lr"), *listed("assumed", found.assumed)]
+
+
+def many(points: list[dict[str, float]], found: list[Kernel]) -> list[Block]:
+    """Several kernels as a table."""
+    names = list(points[0])
+    rows = [(*names, "time", "roofline", "bound", "of FLOP/s", "of B/s")]
+    rows += [(*(f"{p[n]:g}" for n in names), seconds(f.time_s), seconds(f.roofline_s), f.bound, percent(f.compute),
+              percent(f.memory)) for p, f in zip(points, found, strict=True)]  # fmt: skip
+    made = Table(rows, "r" * (len(names) + 2) + "lrr", head=True, indent=0)
+    return [Say(f"{found[0].device}, {found[0].engine}", "title"), made]
+
+
+@app.command("gemm")
+def gemm_command(
+    m: Size, n: Size, k: Size, gpu: Gpu = "h100-sxm-80gb", quant: Quant = None, engine: EngineName = None,
+    efficiency: Efficiency = None, json_: Json = False,
+) -> None:  # fmt: skip
+    """A matrix product of m rows, k deep, n wide; m = 1 is the GEMV of decoding."""
+    from rooflm.estimate.kernel import predict_gemm
+
+    def call(**sizes: float) -> Kernel:
+        return predict_gemm(**sizes, gpu=gpu, quant=quant, engine=engine, efficiency=efficiency)
+
+    every(call, {"m": m, "n": n, "k": k}, json_)
+
+
+@app.command("attention")
+def attention_command(
+    phase: Annotated[str, typer.Argument(help="prefill or decode.")],
+    batch: Size = "1", tokens: Annotated[str, typer.Option(help="Of the prompt, or of the context.")] = "512",
+    heads: int = 32, kv_heads: Annotated[int | None, typer.Option(help="Default: as many as heads.")] = None,
+    head_dim: int = 128, gpu: Gpu = "h100-sxm-80gb", quant: Quant = None, engine: EngineName = None,
+    efficiency: Efficiency = None, json_: Json = False,
+) -> None:  # fmt: skip
+    """The core of one layer's attention: scores, softmax, weighted values."""
+    from rooflm.estimate.kernel import predict_attention
+
+    def call(**sizes: float) -> Kernel:
+        return predict_attention(phase, **sizes, heads=heads, kv_heads=kv_heads, head_dim=head_dim, gpu=gpu,
+                                 quant=quant, engine=engine, efficiency=efficiency)  # fmt: skip
+
+    every(call, {"batch": batch, "tokens": tokens}, json_)
+
+
+@app.command("collective")
+def collective_command(
+    operation: Annotated[str, typer.Argument(help="all_reduce, reduce_scatter, all_gather, all_to_all, ... or p2p.")],
+    size: Annotated[str, typer.Option(help="Bytes of the whole message, such as 1e6 or 64M.")],
+    ranks: Size, gpu: Gpu = "h100-sxm-80gb",
+    cluster: Annotated[str | None, typer.Option(help="Default: the GPU's own.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="ring or tree, by its formula at full rate.")] = None,
+    engine: EngineName = None, efficiency: Efficiency = None, json_: Json = False,
+) -> None:  # fmt: skip
+    """A collective of neighbouring devices, as its library takes, or a ring or tree by formula."""
+    from rooflm.estimate.kernel import predict_collective
+
+    def call(**sizes: float) -> Kernel:
+        return predict_collective(operation.replace("-", "_"), **sizes, gpu=gpu, cluster=cluster, algorithm=algorithm,
+                                  engine=engine, efficiency=efficiency)  # fmt: skip
+
+    every(call, {"size": size, "ranks": ranks}, json_, amounts)

@@ -1,0 +1,62 @@
+"""Speculative decoding as passes: what verifies several tokens of a sequence at once, and what guesses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rooflm.catalogue.quant import parse_quant
+from rooflm.estimate import memory as mem
+from rooflm.graph.ops import Comm, Op
+from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.speculation import Speculation, guessing_model
+from rooflm.units import Num
+
+ONCE = ("decode_attention", "mla_decode")
+"""Kinds of kernels that read a sequence's cache once, however many of its tokens are verified."""
+
+
+def verifying(
+    plain: Sequence[Op | Comm], s: Scenario, wide: Callable[[Num], Sequence[Op | Comm]]
+) -> list[Op | Comm]:  # fmt: skip
+    """The nodes of a decode pass that verifies the guesses. plain: of a pass of one token a sequence; wide: of one with
+    so many rows a sequence. Attention keeps its one read of the cache."""
+    if s.speculation.off:
+        return list(plain)
+    rows = s.speculation.verified
+    other = wide(rows)
+    return [a._replace(flops=a.flops * rows) if isinstance(a, Op) and a.kind in ONCE else b
+            for a, b in zip(plain, other, strict=True)]  # fmt: skip
+
+
+def drafting(s: Scenario) -> Scenario:
+    """The scenario of the passes that guess: the draft's model (in its own scheme) on the same devices; the host costs
+    of a step come once, with the pass that verifies."""
+    model = guessing_model(s.model, s.speculation)
+    own = s.quant
+    if s.speculation.draft is not None:
+        own = replace(parse_quant(model.quant or "bf16"), kv_bits=s.quant.kv_bits)
+    mapping = replace(s.mapping, pp=1, ep=s.mapping.ep if s.speculation.draft is None else 1)
+    engine = s.engine.but(step=0.0, sequence=0.0, request=0.0, front=0.0)
+    return replace(s, model=model, quant=own, mapping=mapping, engine=engine, speculation=Speculation())
+
+
+class Held(NamedTuple):
+    """Bytes that guessing adds on a device: of weights, and of the cache a sequence."""
+
+    weights: Num
+    sequence: Num
+
+
+def held(s: Scenario, sequence_bytes: Callable[[Scenario], Num]) -> Held:
+    """Memory of what guesses: a draft model's weights and cache; of the model's own heads those layers that its
+    checkpoint holds for it, else one layer, with its cache."""
+    d = drafting(s)
+    each = sequence_bytes(d)
+    if s.speculation.draft is None:
+        size = float(s.model.mtp_params)
+        two = replace(d.model, blocks=tuple(replace(b, count=2) for b in d.model.blocks))
+        layer = mem.weight_bytes(two, d.mapping, d.quant) - mem.weight_bytes(d.model, d.mapping, d.quant)
+        return Held(size * d.quant.weight_bytes / d.mapping.tp if size else layer, each)
+    return Held(mem.weight_bytes(d.model, d.mapping, d.quant, d.quant.half_bytes), each)

@@ -1,0 +1,62 @@
+"""Time of what the host computes or sends where layers or experts stay in its memory.
+
+Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from
+its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights
+are sent over the link, as llama.cpp does for batches of 32 tokens and more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rooflm.catalogue.model import MoE, ffn_params, mixer_params
+from rooflm.estimate import memory as mem
+from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.offload import on_device, on_host
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+SENT = 32
+"""Tokens of a pass from which on weights are sent to the device (llama.cpp: GGML_OP_OFFLOAD_MIN_BATCH)."""
+
+
+def device_part(s: Scenario) -> Scenario:
+    """The scenario of what the device holds and computes."""
+    return s if s.offload.off else replace(s, model=on_device(s.model.scaled(), s.offload))
+
+
+def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
+    """Bytes of weights (of experts, those that so many tokens pick among them) and of cache a sequence that a pass
+    reads in the host's memory."""
+    model, q = s.model.scaled(), s.quant
+    weights: Num = 0.0
+    cache: Num = 0.0
+    for block, layers, experts_only in on_host(model, s.offload):
+        f = block.ffn
+        share: Num = 1.0
+        routed: Num = 0.0
+        if isinstance(f, MoE):
+            share = 1.0 - (1.0 - f.top_k / f.experts) ** np.maximum(tokens, 1.0)
+            routed = f.experts * (2 + f.gated) * model.hidden * f.width
+        every: Num = 0.0
+        if not experts_only:
+            every = (mixer_params(block.mixer, model.hidden) if block.mixer is not None else 0.0) - routed
+            every = every + (ffn_params(f, model.hidden) if f is not None else 0.0)
+            one = replace(model, blocks=(replace(block, count=1),))
+            cache = cache + layers * mem.kv_bytes_per_sequence(one, Mapping(), q, context)
+        weights = weights + layers * (every + routed * share) * q.weight_bytes
+    return weights, cache
+
+
+def prompt_seconds(s: Scenario, tokens: Num) -> Num:
+    """Seconds that the host adds to a pass of so many prompt tokens."""
+    weights, _ = host_bytes(s, tokens, s.workload.prompt)
+    return np.where(np.asarray(tokens) >= SENT, weights / s.offload.link, weights / s.offload.bandwidth)
+
+
+def decode_seconds(s: Scenario, sequences: Num, context: Num) -> Num:
+    """Seconds that the host adds to a decode step of so many sequences at a mean context."""
+    weights, cache = host_bytes(s, sequences, context)
+    return (weights + sequences * cache) / s.offload.bandwidth

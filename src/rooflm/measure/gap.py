@@ -1,0 +1,169 @@
+"""Measured runs beside their predictions, each played as it was: under load by the simulator, a static batch as such.
+
+Tables of measured runs, `rooflm measure`'s own, and files of other tools all become the same rows; what the caller
+states goes before what a file says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rooflm.errors import RooflmError
+from rooflm.measure import compare as cases
+from rooflm.measure import results, why
+from rooflm.measure.figures import coordinates
+from rooflm.measure.foreign import Cells, content, read_foreign
+from rooflm.validation import table
+from rooflm.validation.columns import COLUMNS, METRIC_NAMES, SERVER_OPTIONS, SETTING
+from rooflm.validation.request import Skip
+from rooflm.validation.score import Scored, score
+
+SHOWN = {"ttft": "ttft_s", "tpot": "tpot_s"}
+"""Metrics whose name in answers has its unit."""
+
+
+class Point(NamedTuple):
+    """One metric of one run: measured and predicted, in SI units, the ends of the band (nan: none), what the run was in
+    words, and where it stands (strategy, dtype, model, ...)."""
+
+    label: str
+    metric: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    at: Mapping[str, Any]
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted / max(self.measured, 1e-30)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Points, rows left out by reason, and causes, best first. rows: the points on which causes were played, in the
+    order of their predictions."""
+
+    points: tuple[Point, ...]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    causes: tuple[why.Cause, ...] = ()
+    rows: tuple[Point, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
+def rows_of(path: str, given: Cells) -> tuple[list[results.Row], list[Cells]]:
+    """(own measurements, rows of a table) of a file of any kind that is read, with what the caller states in them."""
+    suffix = Path(path).suffix.lower()
+    if suffix in (".json", ".jsonl", ".txt", ".log"):
+        return [], [row | given for row in read_foreign(path)]
+    if suffix == ".parquet":
+        return results.read(path), []
+    header, listed = table.records(content(path), path)
+    if "run:key" in header:
+        return results.read(path), []
+    table.check_header(header, path)
+    return [], [{k: v for k, v in row.items() if v} | given for row in listed]
+
+
+def cells_of(given: Mapping[str, Any]) -> Cells:
+    """Arguments as cells of a table. RooflmError for one that is no column."""
+    cells: Cells = {}
+    for name, value in given.items():
+        if name == "sets":
+            cells |= {f"{SETTING}{path}": str(v) for path, v in value.items()}
+        elif name not in COLUMNS:
+            raise RooflmError(f"compare has no argument {name!r}")
+        elif value is not None:
+            cells[name] = ",".join(f"{v:g}" for v in value) if isinstance(value, tuple) else str(value)
+    return cells
+
+
+def compare(
+    paths: Sequence[str], given: Mapping[str, Any], clock: str = "wall", explain: bool = True,
+    tell: Callable[[int, int, str], None] | None = None, efficiency: str | None = None,
+) -> Comparison:  # fmt: skip
+    """Every measured metric of the files beside its prediction, and why they part.
+
+    given: columns that the caller states. Raises RooflmError where nothing can be compared.
+    """
+    stated = cells_of(given)
+    own: list[results.Row] = []
+    rows: list[Cells] = []
+    for path in paths:
+        mine, theirs = rows_of(path, stated)
+        own += mine
+        rows += theirs
+    points: list[Point] = own_points(own, stated, clock, efficiency) if own else []
+    outcomes = [table.read_row(r, i) for i, r in enumerate(with_engine(rows), start=2)]
+    skipped = Counter(o.reason for o in outcomes if isinstance(o, Skip))
+    requests = [o for o in outcomes if not isinstance(o, Skip)]
+    if efficiency:
+        requests = [replace(r, kwargs={**r.kwargs, "efficiency": efficiency}) for r in requests]
+    scored = score(requests)
+    skipped.update(x.reason for x in scored if x.reason)
+    good = [x for x in scored if not x.reason and x.predicted > 0]
+    played = [point(x) for x in good]
+    points += played
+    if not points:
+        said = "; ".join(f"{reason} ({n})" for reason, n in skipped.most_common(3))
+        raise RooflmError(f"nothing can be compared: {said or 'the files hold no measured value'}")
+    causes = why.causes(good, tell) if explain and good else []
+    kept = {id(x) for x in why.chosen(good)}
+    rows_played = tuple(p for x, p in zip(good, played, strict=True) if id(x) in kept)
+    assumed = tuple(dict.fromkeys(a for x in good for a in x.request.assumed))
+    return Comparison(tuple(points), dict(skipped), tuple(causes), rows_played, assumed)
+
+
+def with_engine(rows: Sequence[Cells]) -> list[Cells]:
+    """Rows, with the engine of a calibrated machine's own file where none is named."""
+    from rooflm.catalogue.devices import is_path, own_row
+
+    known = {r["gpu"]: own_row("engine", r["gpu"]) or "" for r in rows if is_path(r.get("gpu", ""))}
+    return [{**({"engine": known[r["gpu"]]} if known.get(r.get("gpu", "")) else {}), **r} for r in rows]
+
+
+def own_points(rows: Sequence[results.Row], stated: Cells, clock: str, efficiency: str | None) -> list[Point]:
+    """Points of `rooflm measure`'s own cases, predicted as they ran."""
+    if "gpu" not in stated:
+        raise RooflmError(
+            "these runs were measured on a machine of one's own: give --gpu, a device or a calibrated .toml"
+        )
+    machine = cases.machine_of(stated["gpu"], stated.get("engine"), efficiency)
+    nan = float("nan")
+    return [Point(p.case.label, p.metric, p.measured, p.predicted, nan, nan, coordinates(p.case))
+            for p in cases.pairs(rows, machine, clock)]  # fmt: skip
+
+
+def point(x: Scored) -> Point:
+    """The point of a scored row."""
+    r = x.request
+    metric = METRIC_NAMES[r.metric].name
+    at = {"model": r.group[0], "strategy": strategy(r.kwargs), "optimisation": str(r.kwargs.get("quant", "none")),
+          "dtype": r.engine, "task": r.task}  # fmt: skip
+    return Point(label(x), SHOWN.get(metric, metric), r.measured, x.predicted, x.low, x.high, at)
+
+
+def strategy(kwargs: Mapping[str, Any]) -> str:
+    """The split of a run by name.
+
+    >>> strategy({"tp": 2, "pp": 1}), strategy({})
+    ('tp2', 'none')
+    """
+    return "+".join(f"{n}{kwargs[n]}" for n in ("tp", "pp", "dp", "ep", "cp") if (kwargs.get(n) or 1) > 1) or "none"
+
+
+def label(x: Scored) -> str:
+    """What a run was, in a few words."""
+    k = x.request.kwargs
+    load = next((f"{k[n]} {w}" for n, w in (("concurrency", "clients"), ("rate", "requests/s"), ("batch", "at a time"))
+                 if k.get(n)), "a trace" if k.get("trace") else "")  # fmt: skip
+    size = f"{k['prompt']}+{k['output']}" if "prompt" in k else f"{k.get('seq', '')} tokens"
+    options = [f"{n} {v}" for n, v in k.get("options", {}).items() if n in SERVER_OPTIONS]
+    return ", ".join(
+        [f"{x.request.group[0].rsplit('/', 1)[-1]} {strategy(k)}".removesuffix(" none"), load, size, *options]
+    )

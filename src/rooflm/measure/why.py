@@ -1,0 +1,258 @@
+"""Why measured runs part from their predictions: what the times would be if a suspect held, ranked over all rows.
+
+A suspect is a row of data/causes/suspects.toml: changes of the scenario's inputs by their own names, at one level or
+several. Each is played on every run; the one whose predictions come nearest to all rows together explains them best.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engines import RELEASE, family_of, releases
+from rooflm.errors import RooflmError
+from rooflm.scenario.paths import get
+from rooflm.serving.deploy import server_for
+from rooflm.validation import under_load
+from rooflm.validation.columns import SERVE, TRAIN
+from rooflm.validation.request import Request
+from rooflm.validation.score import Scored, scenario_of, score, training_scenario
+
+OPTION, SETTING, SEVERAL, FACTOR = "option:", "set:", ".*", "*"
+LEVEL = "{}"
+CHOICE = 0.004
+"""Loss (mean of |ln predicted/measured|) that twice as many levels must gain: more of them fit by chance."""
+WORTH = 0.1
+"""Least share of the loss that a cause must take away to be told."""
+FINER, CLOSE = 2, 0.95
+"""Rounds in which levels are halved, and the share of the base's loss above which that is not worth it."""
+MOST_RUNS = 12
+"""Simulated runs that suspects are played on: those furthest off."""
+
+
+class Suspect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row. name; says: what it would mean, `{}` being the level; changes: input -> value; levels: what is tried
+    ("releases": the other rows of the engine); tasks: of which runs; needs: least values of arguments."""
+
+    name: str
+    says: str
+    changes: dict[str, str]
+    levels: tuple[str, ...] | str = ("",)
+    tasks: tuple[str, ...] = ()
+    needs: dict[str, float] = {}
+
+
+class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    suspect: tuple[Suspect, ...]
+
+
+class Cause(NamedTuple):
+    """A suspect at its best level. loss: mean |ln predicted/measured| if it were so, base: as predicted; share: of the
+    base that it takes away; predicted: of each row, in its unit (nan where none)."""
+
+    name: str
+    says: str
+    level: str
+    loss: float
+    base: float
+    predicted: tuple[float, ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the gap that is explained."""
+        return 1 - self.loss / self.base if self.base else 0.0
+
+
+@cache
+def suspects() -> tuple[Suspect, ...]:
+    """Every suspect."""
+    text = resources.files("rooflm").joinpath("data/causes/suspects.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), _Known).suspect
+
+
+def levels_of(s: Suspect, requests: Sequence[Request]) -> tuple[str, ...]:
+    """The levels of a suspect; the other releases of the engine that the runs name."""
+    if not isinstance(s.levels, str):
+        return s.levels
+    own = {str(r.kwargs["engine"]) for r in requests}
+    families = {family_of(name.partition(RELEASE)[0]) for name in own}
+    rows = [row for row in catalogue.names("engine") if family_of(row) in families]
+    return tuple(n for row in rows for n in (row, *(f"{row}{RELEASE}{r}" for r in releases(row))) if n not in own)
+
+
+def applies(s: Suspect, r: Request) -> bool:
+    """True where a suspect may hold for a run."""
+    return (not s.tasks or r.task in s.tasks) and all((r.kwargs.get(k) or 0) >= v for k, v in s.needs.items())
+
+
+def plain(text: str) -> Any:
+    """A value as written: true, false, a number or a word."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number == int(number) and "e" not in text else number
+
+
+def ends(text: str) -> tuple[float, float]:
+    """ "1-0.2,1+0.2" as (0.8, 1.2).
+
+    >>> ends("1-0.2,1+0.2"), ends("1,1")
+    ((0.8, 1.2), (1.0, 1.0))
+    """
+    low, _, high = text.partition(",")
+    return (round(float(low.partition("-")[0]) - float(low.partition("-")[2] or 0), 9),
+            round(float(high.partition("+")[0]) + float(high.partition("+")[2] or 0), 9))  # fmt: skip
+
+
+def changed(r: Request, s: Suspect, level: str, scene: Callable[[], Any]) -> Request:
+    """A run as it would be if a suspect held. scene: its scenario, for values that are multiplied."""
+    k = {**r.kwargs, "sets": dict(r.kwargs.get("sets", {})), "options": dict(r.kwargs.get("options", {}))}
+    for key, written in s.changes.items():
+        value = written.replace(LEVEL, level)
+        if key.startswith(SETTING):
+            path = key.removeprefix(SETTING)
+            for one in several(path, scene):
+                old = k["sets"].get(one)
+                k["sets"][one] = scaled(value, lambda: get(scene(), one) if old is None else old)  # noqa: B023
+        elif key.startswith(OPTION):
+            name = key.removeprefix(OPTION)
+            k["options"][name] = scaled(value, lambda: getattr(server_for(scene(), k["options"]), name))  # noqa: B023
+        elif key == "spread":
+            k[key] = ends(value)
+        elif FACTOR in value:
+            name, _, factor = value.partition(FACTOR)
+            k[key] = int(k[name or key] * float(factor))
+        else:
+            k[key] = plain(value)
+    return replace(r, kwargs={name: v for name, v in k.items() if v != {}})
+
+
+def several(path: str, scene: Callable[[], Any]) -> list[str]:
+    """The paths that one ending in `.*` means."""
+    if not path.endswith(SEVERAL):
+        return [path]
+    stem = path.removesuffix(SEVERAL)
+    return [f"{stem}.{name}" for name in get(scene(), stem)]
+
+
+def scaled(value: str, old: Callable[[], Any]) -> Any:
+    """What is written, or "*F" times what stood there."""
+    return old() * float(value[1:]) if value.startswith(FACTOR) else plain(value)
+
+
+def scene_of(r: Request) -> Callable[[], Any]:
+    """The scenario of a run, built when it is asked for."""
+
+    @cache
+    def build() -> Any:
+        if r.task == SERVE:
+            return under_load.scenario(r)
+        return training_scenario(r) if r.task == TRAIN else scenario_of([r])
+
+    return build
+
+
+def loss(requests: Sequence[Request], predicted: Iterable[float]) -> float:
+    """Mean of |ln predicted/measured| over rows; infinity where one has no prediction."""
+    ratios = [p / r.measured if p > 0 else math.nan for r, p in zip(requests, predicted, strict=True)]
+    value = float(np.mean(np.abs(np.log(ratios)))) if ratios else math.inf
+    return value if math.isfinite(value) else math.inf
+
+
+def chosen(scored: Sequence[Scored]) -> list[Scored]:
+    """The rows that suspects are played on: of runs under load only those furthest off."""
+    good = [x for x in scored if not x.reason and x.predicted > 0 and x.request.measured > 0]
+    worst: dict[str, float] = {}
+    for x in good:
+        if x.request.task == SERVE:
+            run = under_load.run_of(x.request)
+            worst[run] = max(worst.get(run, 0.0), abs(math.log(x.ratio)))
+    kept = set(sorted(worst, key=lambda run: -worst[run])[:MOST_RUNS])
+    return [x for x in good if x.request.task != SERVE or under_load.run_of(x.request) in kept]
+
+
+def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | None = None) -> list[Cause]:
+    """Suspects that bring the predictions nearer to what was measured, best first.
+
+    tell: called with (number, of how many, name) before each. An interrupt ends the search with what is known.
+    """
+    rows = chosen(scored)
+    requests = [x.request for x in rows]
+    base = loss(requests, [x.predicted for x in rows])
+    if not rows or base <= 0:
+        return []
+    scenes = [scene_of(r) for r in requests]
+    found: list[Cause] = []
+    try:
+        for number, s in enumerate(suspects(), start=1):
+            if tell:
+                tell(number, len(suspects()), s.name)
+            held = [applies(s, r) for r in requests]
+            best = best_level(s, rows, scenes, held, base) if any(held) else None
+            if best is not None:
+                found.append(best)
+    except KeyboardInterrupt:
+        pass
+    return sorted((c for c in found if c.share >= WORTH), key=lambda c: c.loss)
+
+
+def best_level(
+    s: Suspect, rows: Sequence[Scored], scenes: Sequence[Callable[[], Any]], held: Sequence[bool], base: float
+) -> Cause | None:
+    """A suspect at the level that comes nearest, if any can be predicted; where levels are numbers and it helps, levels
+    between them are tried too."""
+    requests = [x.request for x in rows]
+    tried: dict[str, tuple[float, tuple[float, ...]]] = {}
+
+    def try_level(level: str) -> None:
+        try:
+            asked = [changed(r, s, level, scene) for r, scene, h in zip(requests, scenes, held, strict=True) if h]
+        except RooflmError:
+            return
+        told = iter(score(asked))
+        new = tuple(next(told).predicted if h else x.predicted for x, h in zip(rows, held, strict=True))
+        tried[level] = (loss(requests, new), new)
+
+    levels = levels_of(s, requests)
+    for level in levels:
+        try_level(level)
+    for _ in range(FINER):
+        if not tried or min(v for v, _ in tried.values()) > CLOSE * base:
+            break
+        for level in between(tried, min(tried, key=lambda k: tried[k][0])):
+            try_level(level)
+    if not tried or not math.isfinite(min(v for v, _ in tried.values())):
+        return None
+    level = min(tried, key=lambda k: tried[k][0])
+    toll = CHOICE * math.log2(max(len(levels), 1))
+    return Cause(s.name, s.says.replace(LEVEL, level), level, tried[level][0] + toll, base, tried[level][1])
+
+
+def between(levels: Iterable[str], best: str) -> list[str]:
+    """Levels half-way (by ratio) between the best and its neighbours; none where levels are words.
+
+    >>> between(["16", "32", "64"], "32"), between(["0.5", "0.25"], "0.25"), between(["", "x"], "x")
+    (['23', '45'], ['0.354'], [])
+    """
+    try:
+        numbers = {float(x): x for x in levels}
+        here = float(best)
+    except ValueError:
+        return []
+    whole = all(x.isdigit() for x in numbers.values())
+    near = [max((n for n in numbers if n < here), default=0.0), min((n for n in numbers if n > here), default=0.0)]
+    halves = [math.sqrt(n * here) for n in near if n > 0]
+    made = [f"{h:.0f}" if whole else f"{h:.3g}" for h in halves]
+    return [m for m in made if float(m) not in numbers]

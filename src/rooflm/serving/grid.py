@@ -1,0 +1,69 @@
+"""Lists among the arguments of `serve`: every combination simulated, the main figures over the axes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rooflm.estimate.results import Output, table
+from rooflm.scenario.arguments import KINDS, arguments
+from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
+from rooflm.sweep.grid import Grid
+
+
+def _of(name: str, part: str) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda v: v[name][part]
+
+
+SERVE_OUTPUTS = table(
+    Output("ttft_s", "time to first token, mean", "s", _of("ttft_s", "mean")),
+    Output("ttft_p95_s", "time to first token, 95th percentile", "s", _of("ttft_s", "p95")),
+    Output("tpot_s", "time per output token, mean", "s", _of("tpot_s", "mean")),
+    Output("tpot_p95_s", "time per output token, 95th percentile", "s", _of("tpot_s", "p95")),
+    Output("latency_s", "request latency, mean", "s", _of("latency_s", "mean")),
+    Output("requests_per_s", "requests per second", "1/s", lambda v: v["requests_per_s"]),
+    Output("output_tokens_per_s", "output tokens per second, all GPUs", "1/s", lambda v: v["output_tokens_per_s"]),
+    Output("output_tokens_per_s_per_gpu", "output tokens per second per GPU", "1/s",
+           lambda v: v["output_tokens_per_s_per_gpu"]),
+    Output("good_share", "share of requests that meet every limit", "1", lambda v: v["good_share"]),
+    Output("kv_occupancy", "share of the KV memory in use, mean", "1", lambda v: v["kv_occupancy"]),
+    Output("cost_usd_per_million_tokens", "cost per million output tokens", "USD",
+           lambda v: v["cost_usd_per_million_tokens"]),
+    Output("energy_j_per_token", "energy per output token", "J", lambda v: v["energy_j_per_token"]),
+    Output("gpus", "GPUs used", "1", lambda v: v["gpus"]),
+    Output("queue_grows", "the queue grows without bound", "", lambda v: v["queue_grows"]),
+)  # fmt: skip
+"""What a grid of simulations keeps of each."""
+
+
+def split_lists(given: Mapping[str, Any]) -> tuple[list[Axis], Point]:
+    """The axes among arguments of `serve` (lists, where one may stand, and those of `sets`), and the rest.
+
+    >>> split_lists({"model": "llama-7b", "rate": [1, 2], "spread": (0.8, 1.2)})[1]
+    {'model': 'llama-7b', 'spread': (0.8, 1.2)}
+    """
+    known = arguments("serve")
+    may = {n for n, a in known.items() if KINDS[a.kind].many != KINDS[a.kind].one} | {"model"}
+    lists = {k: v for k, v in given.items() if k in may and is_list(v)}
+    sets = {k: v for k, v in (given.get("sets") or {}).items() if is_list(v)}
+    axes, _ = find_axes({**lists, "sets": sets})
+    rest = {k: v for k, v in given.items() if k not in lists and k != "sets"}
+    fixed = {k: v for k, v in (given.get("sets") or {}).items() if k not in sets}
+    return axes, rest | ({"sets": fixed} if fixed else {})
+
+
+def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
+    """Every combination simulated by `run`."""
+    shape = tuple(len(a.values) for a in axes)
+    cells: dict[str, Any] = {k: np.empty(shape, dtype=object) for k in SERVE_OUTPUTS}
+    for place in itertools.product(*(range(n) for n in shape)):
+        chosen = {m.name: m.values[i] for a, i in zip(axes, place, strict=True) for m in a.members}
+        sets = fixed.get("sets") or {}
+        values = run(**nest({**{k: v for k, v in fixed.items() if k != "sets"}, **sets, **chosen})).values()
+        for key, output in SERVE_OUTPUTS.items():
+            cells[key][place] = output.read(values)
+    arrays = {k: v.astype(bool if k == "queue_grows" else float) for k, v in cells.items()}
+    return Grid(axes, fixed, arrays, SERVE_OUTPUTS)

@@ -1,0 +1,50 @@
+"""Progress in a notebook: a clock below the cell for whatever takes over two seconds; nothing anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+SLOW = 2.0
+"""Seconds after which work is told."""
+EVERY = 0.5
+"""Seconds between two looks at the clock."""
+
+
+def in_notebook() -> bool:
+    """Whether this is a kernel of a notebook."""
+    kernel = sys.modules.get("IPython")
+    shell = kernel.get_ipython() if kernel is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def noticed(what: str) -> Iterator[None]:
+    """Say in a notebook that work goes on, and for how long it has."""
+    if not in_notebook():
+        yield
+        return
+    shown: Any = import_module("IPython.display")
+    html, display = shown.HTML, shown.display
+    place, stop = display(html(""), display_id=True), threading.Event()
+    teller = threading.Thread(target=_telling, args=(what, place, html, stop), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        teller.join()
+        place.update(html(""))
+
+
+def _telling(what: str, place: Any, html: Any, stop: threading.Event) -> None:
+    start = time.monotonic()
+    wait = SLOW
+    while not stop.wait(wait):
+        place.update(html(f"<i>rooflm: {what}, {time.monotonic() - start:.0f} s</i>"))
+        wait = EVERY

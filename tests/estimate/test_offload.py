@@ -1,0 +1,56 @@
+"""Layers and experts in the host's memory, by hand count and as people at home measure them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rooflm
+from rooflm.errors import RooflmError
+
+HOME = {"gpu": "rtx-4090", "quant": "q4_k_m", "batch": 1}
+
+
+def test_half_of_a_70b_by_hand() -> None:
+    """45 of 80 layers of 0.855 G parameters at 4.8 bits are 23.1 GB, which 60 GB/s read in 385 ms a token."""
+    whole = rooflm.infer("llama-3.1-70b", **HOME)
+    e = rooflm.infer("llama-3.1-70b", cpu_layers=45, **HOME)
+    assert not whole.fits and e.fits
+    assert e.decode_parts["host layers"] == pytest.approx(45 * 0.8556e9 * 0.6 / 60e9, rel=0.02)
+    assert e.tpot == pytest.approx(e.decode_parts["host layers"] + whole.tpot * 35 / 80, rel=0.06)
+    assert sum(e.decode_parts.values()) == pytest.approx(e.tpot)
+    assert e.memory.parts["kv_cache"] == pytest.approx(whole.memory.parts["kv_cache"] * 35 / 80)
+    faster = rooflm.infer("llama-3.1-70b", cpu_layers=45, host_bandwidth="120GB/s", **HOME)
+    assert faster.decode_parts["host layers"] == pytest.approx(e.decode_parts["host layers"] / 2)
+
+
+def test_experts_on_the_cpu() -> None:
+    """gpt-oss-120b with all experts in the host's memory: 4 of 128 experts of 36 layers of 24.9 M parameters at 4.25
+    bits are 1.9 GB a token: some 30 tokens/s, and attention alone on the card."""
+    e = rooflm.infer("gpt-oss-120b", gpu="rtx-4090", engine="llama.cpp", cpu_experts=36)
+    assert e.fits and e.memory.parts["weights"] < 4e9
+    assert e.decode_parts["host layers"] == pytest.approx(36 * 4 * 3 * 2880**2 * 4.25 / 8 / 60e9, rel=0.02)
+    many = rooflm.infer("gpt-oss-120b", gpu="rtx-4090", engine="llama.cpp", cpu_experts=36, batch=16)
+    assert many.decode_parts["host layers"] > 8 * e.decode_parts["host layers"]
+
+
+def test_a_grid_and_bands_and_what_is_refused() -> None:
+    grid = rooflm.infer("llama-3.1-70b", cpu_layers=[0, 20, 45], **HOME)
+    assert np.all(np.diff(grid["tpot_s"].values) > 0) and np.all(np.diff(grid["memory_bytes"].values) < 0)
+    assert grid["tpot_s"].values[0] == rooflm.infer("llama-3.1-70b", **HOME).tpot
+    whole, some = (rooflm.infer("llama-3.1-70b", cpu_layers=n, **HOME) for n in (0, 45))
+    spreads = [e.error_band["tpot_s"]["high"] / e.error_band["tpot_s"]["low"] for e in (whole, some)]
+    assert spreads[1] > spreads[0]
+    with pytest.raises(RooflmError, match="runs nothing on the host"):
+        rooflm.infer("llama-3.1-8b", gpu="rtx-4090", engine="vllm", cpu_layers=4)
+    with pytest.raises(RooflmError, match="80 layers, of which the device holds at least one"):
+        rooflm.infer("llama-3.1-70b", cpu_layers=80, **HOME)
+
+
+@pytest.mark.parametrize(("model", "name"), [("llama-3.1-70b", "cpu_layers"), ("qwen3-30b-a3b", "cpu_experts")])
+def test_the_verdict_names_it(model: str, name: str) -> None:
+    home = {**HOME, "gpu": "rtx-3060-12gb"}
+    found = [r for r in rooflm.infer(model, **home).would_fit if name in r.change]
+    assert len(found) == 1 and found[0].change[name] > 1
+    assert rooflm.infer(model, **home, **found[0].change).fits
+    assert not rooflm.infer(model, **home, **{name: found[0].change[name] - 1}).fits

@@ -1,0 +1,82 @@
+"""Speculative decoding by hand count: what a step verifies, what it gains, what guessing costs, in time and memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rooflm
+from rooflm.cli.app import main
+from rooflm.errors import RooflmError
+
+CASE = {"gpu": "h100", "tp": 4, "batch": 1, "prompt": 512, "output": 128}
+
+
+def test_a_step_gains_what_leviathan_says() -> None:
+    """Ideal and memory bound: verifying four tokens costs one read of the weights, so TPOT falls by the gain less the
+    guesses (one layer of 80 and the head, three times)."""
+    plain = rooflm.infer("llama-3.1-70b", efficiency="ideal", **CASE)
+    guessed = rooflm.infer("llama-3.1-70b", efficiency="ideal", guesses=3, acceptance=0.8, **CASE)
+    gained = 1 + 0.8 + 0.64 + 0.512
+    assert guessed.gained == pytest.approx(gained)
+    layers, head = 70.0e9 - 2 * 1.05e9, 1.05e9
+    by_hand = plain.tpot / gained * (1 + 3 * (layers / 80 + head) / (layers + head))
+    assert guessed.tpot == pytest.approx(by_hand, rel=0.03)
+    assert sum(guessed.decode_parts.values()) == pytest.approx(guessed.tpot)
+    assert guessed.ttft == plain.ttft
+
+
+def test_a_draft_model_costs_its_own_steps_and_memory() -> None:
+    base = rooflm.infer("llama-3.1-70b", **CASE)
+    small = rooflm.infer("llama-3.1-8b", **CASE)
+    e = rooflm.infer("llama-3.1-70b", draft="llama-3.1-8b", guesses=4, accepted=3.0, **CASE)
+    host = float(small.decode_parts.get("host", 0.0))
+    assert e.decode_parts["guesses"] == pytest.approx(4 * (small.tpot - host) / 3, rel=0.15)
+    more = e.memory.parts["weights"] - base.memory.parts["weights"]
+    assert (
+        more == pytest.approx(small.memory.parts["weights"])
+        and e.memory.parts["kv_cache"] > base.memory.parts["kv_cache"]
+    )
+    assert rooflm.infer("deepseek-v3", gpu="h200", tp=8, guesses=1).memory.parts["weights"] > rooflm.infer(
+        "deepseek-v3", gpu="h200", tp=8).memory.parts["weights"]  # fmt: skip
+
+
+def test_more_users_gain_less() -> None:
+    """Verified tokens are rows of products, which many users fill by themselves (compute bound): the gain wears off."""
+    batches = [1, 64, 1024]
+    plain = rooflm.infer("llama-3.1-8b", gpu="h100", batch=batches)
+    guessed = rooflm.infer("llama-3.1-8b", gpu="h100", batch=batches, guesses=5, acceptance=0.6)
+    ratio = plain["tpot_s"].values / guessed["tpot_s"].values
+    assert np.all(np.diff(ratio) < 0) and ratio[0] > 1.6 and ratio[-1] < 1.0
+
+
+def test_mtp_of_deepseek_v3() -> None:
+    """One token further ahead, accepted in 85 to 90 % of cases, gives 1.8 times the tokens a second (arXiv 2412.19437,
+    section 5.4.3)."""
+    plain, mtp = (rooflm.infer("deepseek-v3", gpu="h200", tp=8, batch=1, guesses=n, acceptance=0.875) for n in (0, 1))
+    assert plain.tpot / mtp.tpot == pytest.approx(1.8, rel=0.06)
+
+
+def test_a_tree_a_grid_a_server_and_a_search() -> None:
+    chain, tree = (rooflm.infer("llama-3.1-8b", gpu="h100", guesses=3, acceptance=0.6, branches=k) for k in (1, 3))
+    assert tree.gained > chain.gained and tree.tpot < chain.tpot
+    grid = rooflm.infer("llama-3.1-8b", gpu="h100", guesses=[0, 3], acceptance=0.6)
+    assert grid["tpot_s"].values[1] == pytest.approx(chain.tpot)
+    assert grid["tpot_s"].values[0] == pytest.approx(rooflm.infer("llama-3.1-8b", gpu="h100").tpot)
+    one = rooflm.serve("llama-3.1-8b", gpu="h100", concurrency=1, requests=3, guesses=3, acceptance=0.6, output=256)
+    assert one.tpot_s["mean"] == pytest.approx(rooflm.infer("llama-3.1-8b", gpu="h100", guesses=3, acceptance=0.6,
+                                                            output=256).tpot, rel=0.05)  # fmt: skip
+    best = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=4, guesses=[0, 3], acceptance=0.8).best
+    assert best is not None and best.inputs["guesses"] == 3
+    loaded = rooflm.search_serve("llama-3.1-8b", gpu="h100", gpus=1, concurrency=4, guesses=[0, 3], acceptance=0.8,
+                                 confirm=1, token_budget=8192)  # fmt: skip
+    assert loaded.best is not None and loaded.best.inputs["guesses"] == 3
+
+
+def test_the_command_starts_it(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["search", "infer", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--batch", "1", "--guesses", "3",
+          "--draft", "llama-3.2-1b"])  # fmt: skip
+    out = capsys.readouterr().out
+    assert '"num_speculative_tokens":3' in out and '"model":"meta-llama/Llama-3.2-1B"' in out
+    with pytest.raises(RooflmError, match="it guesses nothing"):
+        rooflm.infer("llama-3.1-8b", gpu="h100", draft="llama-3.2-1b")
