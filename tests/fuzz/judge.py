@@ -50,18 +50,18 @@ class Ran(NamedTuple):
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise Silent in this thread after so long."""
+    """Raise Silent in this thread after so long (of the processor's time: other work on the machine does not count)."""
 
     def stop(*_: Any) -> None:
         raise Silent
 
-    old = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    old = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, old)
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -97,7 +97,7 @@ def legal(a: Argument) -> st.SearchStrategy[str]:
     """Texts that an option may well have."""
     row = ROWS.get(a.kind.removesuffix("s"))
     if row is None:
-        return KINDS[a.kind](a)
+        return KINDS.get(a.kind, words)(a)  # a new kind has the words of its help
     return rows(row) if row else st.sampled_from(QUANTS)
 
 
@@ -170,7 +170,7 @@ BASES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 def lines(draw: st.DrawFn, command: str) -> tuple[str, ...]:
     """A command line with up to four options beyond those that it needs."""
     calls, base = BASES[command]
-    rows = [a for a in rows_of(command, calls).values() if a.name not in KEPT_OUT]
+    rows = [a for a in rows_of(command, calls).values() if a.name not in KEPT_OUT and a.kind != "file"]
     chosen = draw(st.lists(st.sampled_from(rows), max_size=3, unique_by=lambda a: a.name))
     training = command in ("train", "search train")
     given = [piece for a in chosen for piece in draw(option(a, training))]

@@ -303,7 +303,7 @@ INFERENCE = (
     *ENGINE,
     Rule(
         "the engine runs nothing on the host",
-        lambda s: not s.offload.off and not s.engine.abilities.host_layers,
+        lambda s: (not s.engine.abilities.host_layers) & (np.asarray(s.offload.layers + s.offload.experts) > 0),
         lambda s: (
             f"cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: "
             "use one that does, such as the engines of GGUF files"
