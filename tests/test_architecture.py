@@ -15,6 +15,8 @@ SOURCE = ROOT / "src" / "rooflm"
 FILES = sorted(SOURCE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 LONGEST, FEW, BOXES, CORE = 60, 10, 25, 9_500
+FACE = "tools"
+"""The highest box that has a public name: what imports the package itself stands above it."""
 CORE_BOXES = ("errors", "units", "version", "catalogue", "scenario", "graph", "kernels", "estimate")
 
 
@@ -66,7 +68,7 @@ def test_no_import_upwards(path: Path) -> None:
         return
     wrong = [
         f"{path.name}:{line}: {box(path)} imports {module}" for line, module in imports(path)
-        if level[module.split(".")[1]] > level[box(path)]
+        if level[module.split(".")[1] if "." in module else FACE] > level[box(path)]
     ]  # fmt: skip
     assert not wrong
 

@@ -5,11 +5,15 @@ Signatures and lists of arguments are written by `scripts/signatures` from `scen
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+
+import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
@@ -24,7 +28,7 @@ from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
-from rooflm.sweep.axes import Axis, Point, columns, find_axes, is_list
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
 
@@ -147,7 +151,20 @@ class Task:
         if not axes:
             raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
         job = Job(self.flat, tuple(axes), fixed, outputs or self.streamed)
-        return stream(job, path, arguments.get("on") or "local", progress=progress)
+        where = arguments.get("on") or "local"
+        return stream(job, path, where, progress=progress, content=self.content(axes, fixed))
+
+    def content(self, axes: list[Axis], fixed: Point) -> str:
+        """A hash of every structure that a grid has, as it was read: models, devices and engines may be files."""
+        outer, inner = grids(axes)
+        first = {m.name: m.values[0] for a in inner for m in a.members}
+        told = hashlib.sha256()
+        for values in itertools.product(*(range(len(a.values)) for a in outer)):
+            names = {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
+            scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario
+            with np.printoptions(threshold=2**40, precision=17):
+                told.update(repr(asdict(scenario)).encode())
+        return told.hexdigest()
 
     def answer(self, given: Point) -> Any:
         """The estimate of a scenario, or of arguments; with lists among them, a Dataset."""

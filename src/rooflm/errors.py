@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+LONGEST = 1000
+"""Most characters of a message: a value of a file may be as long as the file."""
 
 
 class RooflmError(ValueError):
-    """Bad input: the message is one sentence that a person can act on.
+    """Bad input: the message is one sentence that a person can act on, in one line.
 
     >>> str(RooflmError("mapping.tp is 0, but it must be at least 1"))
     'mapping.tp is 0, but it must be at least 1'
     """
+
+    def __init__(self, message: str) -> None:
+        line = message if message.isprintable() else " ".join(message.split())
+        half = LONGEST // 2
+        super().__init__(line if len(line) <= LONGEST else f"{line[:half]} ... {line[-half:]}")
+
+    def __reduce__(self) -> Any:
+        """As workers send it back: its kind, its sentence and what else it holds."""
+        return _again, (type(self), str(self), vars(self))
+
+
+def _again(kind: type[RooflmError], message: str, more: dict[str, Any]) -> RooflmError:
+    """An error as it was before it was sent."""
+    made = kind.__new__(kind)
+    RooflmError.__init__(made, message)
+    vars(made).update(more)
+    return made
 
 
 class RooflmWarning(UserWarning):

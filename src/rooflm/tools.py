@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +85,7 @@ def calibrate(
     aside; clock: "wall", or "cpu" where other work ran. base: a calibrated machine, on which the JSON of a server's
     benchmarks (of model, dtype, quant; apart: few rows are multiplied one by one) was made. RooflmError for bad input.
     """
+    from rooflm.catalogue import outside
     from rooflm.measure import calibrate as fit
     from rooflm.measure.calibrate_server import served_cases, serving
     from rooflm.measure.compare import machine_of
@@ -100,7 +100,7 @@ def calibrate(
         found = fit.calibrate([row for path in results for row in read(path)], held_out, check_clock(clock))
     if out:
         beside = environment_file(results[0])
-        environment = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+        environment = outside.read_json(beside, "environment") if beside.is_file() else {}
         fit.write(out, found, environment, ", ".join(results))
     return found
 
@@ -121,7 +121,9 @@ def measure(
     """
     from rooflm.measure.plan import plan
     from rooflm.measure.runs import runner
+    from rooflm.scenario.checks import amount
 
+    amount("timeout", timeout, above=True)
     asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]
     made = plan({"task": task, "model": model, **case}, *asked)
     if left_out:

@@ -46,7 +46,7 @@ _SAME = {
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
-_NUMBER = re.compile(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 _LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
@@ -197,6 +197,8 @@ def between(low: float, high: float, value: float, unit: str = "s") -> str:
     >>> between(0.0112, 0.0141, 0.0124), between(0.92, 1.1, 0.98)
     ('between 11.2 and 14.1 ms', 'between 920 and 1100 ms')
     """
+    if not all(map(math.isfinite, (low, high, value))):
+        return ""
     scale, name = _scale(value, unit)
     low_, high_ = (_digits(end / scale, 2 if scale >= 60 and unit == "s" else 3) for end in (low, high))
     return f"between {low_} and {high_} {name}".strip()

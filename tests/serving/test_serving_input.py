@@ -97,7 +97,7 @@ def test_bad_traces_say_what_is_wrong(tmp_path: Path, name: str, text: str, says
 
 
 def test_a_missing_trace_is_said() -> None:
-    with pytest.raises(RooflmError, match="cannot be read"):
+    with pytest.raises(RooflmError, match="cannot read trace"):
         read_trace("/no/such/trace.csv")
 
 

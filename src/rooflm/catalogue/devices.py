@@ -240,6 +240,8 @@ def _cluster(name: str) -> tuple[str, str, tuple[Link, ...], float]:
     label = where("cluster", name)
     row = convert(raw, _ClusterRow, label)
     tiers = tuple(_tier(tier, label) for tier in row.tiers)
+    if not tiers:
+        raise RooflmError(f"{label}: tiers is an empty list, but a cluster has at least one network")
     sizes = [float(tier.size) for tier in tiers]
     if sizes != sorted(set(sizes)):
         raise RooflmError(f"{label}: tiers have sizes {sizes}, but each must join more devices than the one before")

@@ -50,6 +50,9 @@ def _peak16(peak: Mapping[str, Any], label: str) -> float:
 def figures(row: Mapping[str, Any], label: str) -> Figures:
     """The logarithms by which a row is compared with others."""
     dram = row["dram"]
+    for name in ("dram", "peak"):
+        if not isinstance(row[name], Mapping) or not row[name]:
+            raise RooflmError(f"{label}: {name} is {row[name]!r}, but it must be a table of figures")
     values = (_peak16(row["peak"], label), quantity(dram["bandwidth"], "bytes/s", f"{label}: dram.bandwidth"),
               quantity(dram["size"], "bytes", f"{label}: dram.size"))  # fmt: skip
     return Figures(*map(math.log, values))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from rooflm.catalogue import outside
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.units import parse
 
@@ -135,7 +135,7 @@ class _Naming(msgspec.Struct, forbid_unknown_fields=True):
 @lru_cache
 def _naming() -> _Naming:
     path = DATA / FOLDERS["gpu"] / "_names.toml"
-    return convert(_toml(path.read_text(encoding="utf-8"), path), _Naming, path.name)
+    return convert(outside.toml(path.read_text(encoding="utf-8"), path), _Naming, path.name)
 
 
 def product(name: str) -> str:
@@ -209,22 +209,10 @@ def resolve(kind: str, name: str) -> str:
     return found
 
 
-def _toml(text: str, path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a TOMLDecodeError, too long a number, too deep a nesting
-        raise RooflmError(f"{path} is not valid TOML: {error}") from error
-
-
 def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
     """A file of the user's own: the row's fields at the top level, or in a single table, which then names the row."""
-    path = Path(name).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a file of UTF-8 text"
-        raise RooflmError(f"cannot read {kind} file {name!r}: {reason}") from error
-    table = _toml(text, path)
+    path = Path(name)
+    table = outside.read_toml(name, f"{kind} file")
     own = table.get(kind)
     if isinstance(own, dict) and "source" not in table:  # a machine's file: a table a kind
         return own, path.stem
@@ -240,8 +228,8 @@ def own_row(kind: str, name: str | None) -> str | None:
     if name is None or not is_path(name):
         return None
     try:
-        table = tomllib.loads(Path(name).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        table = outside.read_toml(name, "file")
+    except RooflmError:
         return None
     return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
 
@@ -250,15 +238,14 @@ def beside(name: str, table: str) -> dict[str, Any] | None:
     """A table of a user's file beside its row, such as [residuals]; None where there is none, or `name` is no file."""
     if not is_path(name):
         return None
-    path = Path(name).expanduser()
-    found = _toml(path.read_text(encoding="utf-8"), path).get(table)
+    found = outside.read_toml(name, "file").get(table)
     return found if isinstance(found, dict) else None
 
 
 @lru_cache
 def _packaged_row(kind: str, name: str) -> dict[str, Any]:
     row = _rows(kind)[name]
-    table: dict[str, Any] = _toml(row.text, row.path)[name]
+    table: dict[str, Any] = outside.toml(row.text, row.path)[name]
     return table
 
 
@@ -331,6 +318,8 @@ def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> f
     Traceback (most recent call last):
     rooflm.errors.RooflmError: tdp is '-1 W', but it must be positive
     """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise RooflmError(f"{field} is {value!r}, but it must be a number or a text with a unit")
     try:
         number = parse(value, unit, field) if isinstance(value, str) else float(value)
     except OverflowError:
@@ -352,7 +341,7 @@ def sources(kind: str) -> dict[str, Provenance]:
     path = DATA / FOLDERS[kind] / "_sources.toml"
     if not path.exists():
         return {}
-    table = _toml(path.read_text(encoding="utf-8"), path)
+    table = outside.toml(path.read_text(encoding="utf-8"), path)
     rows = {key: convert(row, SourceRow, f"{path.name}, source {key!r}") for key, row in table.items()}
     return {key: Provenance(row.source, row.date, row.kind) for key, row in rows.items()}
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
+from rooflm.catalogue import outside
 from rooflm.checkpoints.families import STANDARD, Family, Trait
 from rooflm.errors import RooflmError
 
@@ -99,14 +99,7 @@ _NESTED = ("text_config", "thinker_config", "llm_config", "language_config")
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; RooflmError when it cannot be read or is none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RooflmError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    except RecursionError as error:
-        raise RooflmError(f"{path} is nested too deeply for a model's config") from error
-    except ValueError as error:
-        raise RooflmError(f"{path} is not valid JSON: {error}") from error
+    found = outside.read_json(path, "config")
     if not isinstance(found, dict):
         raise RooflmError(f"{path} holds a {type(found).__name__}, but a model's config is a JSON object")
     return found

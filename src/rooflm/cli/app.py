@@ -13,8 +13,8 @@ import typer
 
 from rooflm.cli.console import Voice, open_ended, tell
 from rooflm.cli.examples import START, below, exemplified
+from rooflm.cli.guard import guarded, heed
 from rooflm.cli.options import bare, group
-from rooflm.errors import RooflmError
 from rooflm.version import __version__
 
 PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to trust it", "What is known"
@@ -27,6 +27,7 @@ COMMANDS = {
     "explore": ("explore:app", CHOOSE),
     "study": ("study:study", CHOOSE),
     "report": ("report:report", CHOOSE),
+    "web": ("web:web", CHOOSE),
     "measure": ("measure:measure_command", TRUST),
     "compare": ("compare:compare_command", TRUST),
     "calibrate": ("calibrate:calibrate_command", TRUST),
@@ -89,37 +90,15 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status (see STATUS). Errors go to standard error."""
+    """Run the command line; returns the exit status (see STATUS and `guard`). Errors go to standard error."""
     warnings.showwarning = _warn
     open_ended()
     Voice.quiet = Voice.verbose = False
     words = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        ended = made(completed() or words)(args=words, prog_name="rooflm", standalone_mode=False)
-    except RooflmError as error:
-        print(f"rooflm: {error}", file=sys.stderr)
-        return 2
-    except typer.Exit as stop:
-        return stop.exit_code
-    except SystemExit as stop:  # a shell that completes
-        return int(stop.code or 0)
-    except typer.Abort:
-        return 130
-    except KeyboardInterrupt:
-        print("rooflm: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except Exception as error:
-        usage = getattr(error, "format_message", None)
-        if usage is None:
-            raise
-        print(f"rooflm: {' '.join(usage().split())}", file=sys.stderr)
-        return 2
-    return ended if isinstance(ended, int) else 0  # typer gives back the status of what was interrupted
+    return guarded(lambda: made(completed() or words)(args=words, prog_name="rooflm", standalone_mode=False))
 
 
 def run() -> None:
     """Entry point of the `rooflm` script."""
+    heed()
     raise SystemExit(main())

@@ -79,28 +79,25 @@ calibrate_command = command(
 
 def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
     """Add the residuals of measured cases to the file of the machine that was fitted to them; say what they gain."""
+    from rooflm.catalogue.outside import text
     from rooflm.catalogue.residuals import lines
     from rooflm.measure.compare import measured
     from rooflm.measure.residuals import from_cases
+    from rooflm.sweep.files import write_text
 
     known = from_cases(*measured(rows, clock), machine)
-    with Path(out).open("a", encoding="utf-8") as handle:
-        handle.write("\n".join(lines(known)) + "\n")
+    fitted = text(out, "machine", "toml")
+    write_text(Path(out), fitted + "\n".join(lines(known)) + "\n")
     print(gained(known), file=sys.stderr)
 
 
 def correct(results: list[str], gpu: str, engine: str, out: str, json_: bool) -> None:
     """Write an engine's file with the residuals of measured tables over a known GPU and engine."""
     from rooflm.measure.residuals import engine_file, from_tables, gains
-    from rooflm.sweep.files import check_target, write_whole
+    from rooflm.sweep.files import check_target, write_text
 
     known = from_tables(results, gpu, engine)
-    text = engine_file(engine, known, ", ".join(results))
-
-    def write(name: str) -> None:
-        Path(name).write_text(text, encoding="utf-8")
-
-    write_whole(check_target(out, ("toml",)), write)
+    write_text(check_target(out, ("toml",)), engine_file(engine, known, ", ".join(results)))
     tell(f"wrote {out}, for --gpu {gpu} --engine {out}")
     print(dumps({k: g._asdict() for k, g in gains(known).items()}) if json_ else gained(known))
 

@@ -106,12 +106,12 @@ SHOWN = {"ttft_s": "time to the first token", "tpot_s": "time per output token",
 
 def write(out: str, found: Comparison) -> None:
     """Every point to a csv."""
-    from rooflm.sweep.files import check_target, save_text, table
+    from rooflm.sweep.files import check_target, table, write_text
 
     names = {"run": "label", **{n: n for n in ("metric", "measured", "predicted", "low", "high")}}
     cells: dict[str, list[Any]] = {column: [getattr(p, n) for p in found.points] for column, n in names.items()}
     text = table({k: ["" if v != v else v for v in column] for k, column in cells.items()})
-    save_text(check_target(out, ("csv",)), text)
+    write_text(check_target(out, ("csv",)), text)
 
 
 def grouping(name: str) -> Callable[[Point], str]:

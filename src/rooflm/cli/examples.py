@@ -44,6 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explore dies": ("rooflm explore dies --left-out",),
     "study": ("rooflm study", "rooflm study technology --out pages"),
     "report": ("rooflm report chat.toml -o chat.html",),
+    "web": ("rooflm web", "rooflm web --port 9000 --no-browser"),
     "measure": ("rooflm measure smollm2-135m --batch 1,4 --out mine.csv",),
     "compare": ("rooflm compare mine.csv --gpu my-machine.toml",),
     "calibrate": ("rooflm calibrate mine.csv --out my-machine.toml",),

@@ -55,8 +55,8 @@ ROWS = grouped((
     A("dtype", "text", "Data type (train).", DESIGNS),
     A("quant", "scheme", "Scheme (infer).", DESIGNS),
     A("metric", "text", "step_time; latency, ttft or tpot.", DESIGNS),
-    A("efficiency", "text", "ideal, calibrated (gemms) or factors of compute, memory, network such as 0.7,0.85,0.8.", (*DESIGNS, GEMMS),
-      "ideal"),
+    A("efficiency", "text", "ideal, calibrated (gemms) or factors of compute, memory, network such as 0.7,0.85,0.8.",
+      (*DESIGNS, GEMMS), "ideal"),
     "What is searched, within what",
     A("front", "text", "Only the Pareto front of these columns.", (GRID,)),
     A("method", "text", "evolution, exhaustive or gradient.", (SPLIT,), "evolution"),
@@ -106,7 +106,7 @@ def _space(asked: Mapping[str, Any]) -> Space:
 def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
     """Write, then print."""
     from rooflm.estimate.results import plain
-    from rooflm.sweep.files import check_target, write_whole
+    from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
     values = {**head, "columns": {k: v.tolist() for k, v in table.items()}}
@@ -117,12 +117,7 @@ def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks
             if target.suffix == ".json"
             else csv_text({k: v.tolist() for k, v in table.items()})
         )
-
-        def write(name: str) -> None:
-            with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - a temporary name is text
-                file.write(body)
-
-        write_whole(target, write)
+        write_text(target, body)
     print(dumps(values)) if shown["json"] else show(blocks)
 
 
@@ -351,8 +346,8 @@ for name, run, told in (
      "mapping."),
     (FRONT, front, "Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."),
     (GEMMS, gemms, "What bounds each product of a prefill layer, GPU by GPU."),
-    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each change "
-     "is worth."),
+    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each "
+     "change is worth."),
     (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
 ):  # fmt: skip
     made = command(name, [], run, told, own=ROWS, first=run is not dies or None)

@@ -123,7 +123,8 @@ def cases(model: str, asked: dict[str, Any]) -> None:
 
     with watching(asked) as watch:
         mine = run(texts(model), task=str(task), strategy=asked["strategy"], optimise=asked["optimise"], out=out,
-                   timeout=asked["timeout"], progress=done, left_out=lambda label, why: tell(f"left out: {label}: {why}"),
+                   timeout=asked["timeout"], progress=done,
+                   left_out=lambda label, why: tell(f"left out: {label}: {why}"),
                    **{name: asked[name] for name in CASE if name in asked})  # fmt: skip
     if watch is not None:
         deliver(watch.samples, asked)

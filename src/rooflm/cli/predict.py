@@ -10,6 +10,8 @@ from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Table
+from rooflm.sweep.axes import size_of
+from rooflm.sweep.grid import spelled_out
 
 
 def infer(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -51,6 +53,10 @@ def told(estimate: Any) -> list[Block]:
     return [*estimate.blocks(Voice.verbose), *([] if Voice.quiet else assumptions(estimate))]
 
 
+USUAL = 100
+"""About so many outputs has a point of which none are named."""
+
+
 def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written: Any) -> None:
     """A point or a grid to where it was asked for. written: an estimate to the values of --json and its blocks."""
     axes, _, outputs = task.request(arguments)
@@ -61,6 +67,8 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
             if shown.get(name):
                 more = "; of a grid, --outputs names flops_time_s and flops_gpu_hours" if name == "flops_only" else ""
                 raise RooflmError(f"--{name.replace('_', '-')} is for a single prediction: leave out the lists{more}")
+        if not out or out.endswith(".json"):
+            spelled_out(size_of(axes), len(outputs) if outputs else USUAL, "a table" if not json_ else "JSON")
         if out and streams.wanted(out, axes):
             print(streams.run(task.stream, arguments, out, axes, json_))
             return

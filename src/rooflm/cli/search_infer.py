@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ LOAD_NOTE = (
 def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm search infer` does with its arguments."""
     from rooflm.search.inference import search_infer
+    from rooflm.search.serve_command import start_of
     from rooflm.search.under_load import search_serve
 
     start = time.perf_counter()
@@ -35,7 +35,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     search = search_serve if under_load else search_infer
     with working("searching"):
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
-    begun = served(model, found, asked, asked.get("spread"))
+    begun = start_of(model, found, asked, asked.get("spread"))
     if shown["deploy"]:
         deployed(shown["deploy"], begun, found, model, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE
@@ -78,33 +78,3 @@ def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict
     machine, _ = find_cluster(gpu[0] if isinstance(gpu, list) else gpu, asked.get("cluster"))
     text = deployment_text(path, begun, machine.device.vendor, node_size(machine))
     write_text(check_target(path, ("yaml", "yml"), "--deploy"), text)
-
-
-def served(model: str, found: Any, given: dict[str, Any], spread: tuple[float, float] | None) -> Start | None:
-    """How the best answer's engine starts: of a search under load, the best of those simulated."""
-    from rooflm.checkpoints.load import load_model
-    from rooflm.scenario.build_inference import build_inference
-    from rooflm.search.checkpoint import home_of
-    from rooflm.search.serve_command import start
-    from rooflm.sweep.axes import nest
-
-    if found.best is None:
-        return None
-    confirmed = getattr(found, "chosen", None)
-    chosen = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
-    under_load = hasattr(found, "confirmed")
-    if under_load:
-        chosen["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else chosen.get("concurrency", 0)
-    if "engine.token_budget" in chosen:
-        chosen["token_budget"] = chosen["engine.token_budget"]
-    rest = {k: given[k] for k in ("gpu", "engine", "quant", "cluster") if k in given}
-    one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
-    s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
-                        alone=False).scenario  # fmt: skip
-    chosen = {k: given[k] for k in ("guesses", "draft") if k in given and not isinstance(given[k], list)} | chosen
-    longest = given["prompt"] + given["output"]
-    if under_load:
-        longest = math.floor(longest * (spread or (0.8, 1.2))[1])
-    if chosen.get("draft"):
-        chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
-    return start(model, s.model, s.engine, s.quant, chosen, int(longest))

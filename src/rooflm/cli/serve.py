@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rooflm.cli.console import Voice, dumps, show, warn, working
+import typer
+
+from rooflm.cli.console import Voice, dumps, show, tell, warn, working
 from rooflm.cli.deliver import deliver_grid
+from rooflm.cli.guard import INTERRUPTED
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 
@@ -48,14 +51,18 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     values = served.values()
     if found is not None:
         values["found"] = {find: found.load, "broken_above": list(found.broken)}
-    if shown["out"]:
+    if served.run.interrupted:
+        tell("these numbers are of what was done until then; no file is written")
+    if shown["out"] and not served.run.interrupted:
         write_table(shown["out"], served)
-    if shown["plot"]:
-        draw(shown["plot"], served)
+    if shown["plot"] and not served.run.interrupted:
+        served.plot(shown["plot"])
     if shown["json"]:
         print(dumps(clean(values)))
-        return
-    show([*blocks(served, values), *([] if Voice.quiet else assumptions(served))])
+    else:
+        show([*blocks(served, values), *([] if Voice.quiet else assumptions(served))])
+    if served.run.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 serve_command = command("serve", ["serve"], serve, "Simulate users on a deployment: TTFT, TPOT, latency, throughput, "
@@ -113,7 +120,7 @@ def check_files(out: str | None, plot: str | None) -> None:
 
 def write_table(path: str, served: Served) -> None:
     """The per-request table to a file."""
-    from rooflm.sweep.files import check_target, table, write_whole
+    from rooflm.sweep.files import check_target, table, write_text, write_whole
 
     target = check_target(path, ("csv", "parquet", "json"))
     columns = {k: v.tolist() for k, v in served.table._asdict().items()}
@@ -122,39 +129,14 @@ def write_table(path: str, served: Served) -> None:
         for k, v in columns.items()
     }
     kind = target.suffix.lower()
-
-    def write(name: str) -> None:
-        if kind == ".parquet":
-            try:
-                import pandas as pd
-            except ImportError:
-                raise RooflmError("parquet needs pandas and pyarrow: pip install 'rooflm[parquet]'") from None
-            pd.DataFrame(columns).to_parquet(name, index=False)
-            return
-        body = table(columns) if kind == ".csv" else dumps(clean(columns))
-        with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 (a temporary file's name)
-            file.write(body)
-
-    write_whole(target, write)
-
-
-def draw(path: str, served: Served) -> None:
-    """Requests queued and running, and KV memory, over time: requests hold, memory grows and is given back."""
-    import numpy as np
-
-    from rooflm.plots.lines import Curve, Panel, timeline
-    from rooflm.plots.scale import Scale, Side
-
-    line = served.timeline
-    times = tuple(line["time_s"].tolist())
-    twice = tuple(np.repeat(line["time_s"], 2).tolist())
-    held = 100 * np.column_stack([line["kv_before"], line["kv"]]).reshape(-1)
-    counts = tuple(Curve(name, line[name], steps=True) for name in ("waiting", "running"))
-    share = Scale("KV memory (% of capacity)", percent=True)
-    panels = [Panel("", Scale("requests"), counts), Panel("", share, (Curve("KV memory", held, x=twice),))]
-    s = served.run.pools[-1].table.components.scenario
-    about = f"{s.model.name} on {s.cluster.device.name}, {s.engine.name}: {served.run.requests.name}"
-    timeline("Requests and KV memory over time", Side("time (s)", times, time=True), panels, about).save(path)
+    if kind != ".parquet":
+        write_text(target, table(columns) if kind == ".csv" else dumps(clean(columns)))
+        return
+    try:
+        import pandas as pd
+    except ImportError:
+        raise RooflmError("parquet needs pandas and pyarrow: pip install 'rooflm[parquet]'") from None
+    write_whole(target, lambda name: pd.DataFrame(columns).to_parquet(name, index=False))
 
 
 def clean(values: Any) -> Any:

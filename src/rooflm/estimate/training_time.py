@@ -237,7 +237,8 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
             issue = issue + experts_host(s) * ISSUED.get(phase, once)
-        host = np.maximum(issue - total, 0.0) + part.kernels * e.host.gap
+        gap = np.maximum(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
+        host = np.maximum(issue - total, 0.0) + part.kernels * gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
         seconds[place] = seconds[place] + total + host

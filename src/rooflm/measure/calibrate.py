@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from rooflm.measure.case import BYTES, Case
 from rooflm.measure.compare import Key, Machine, fast_times, predictions, training
 from rooflm.measure.compare import measured as medians
 from rooflm.measure.results import Row
-from rooflm.sweep.files import check_target, write_whole
+from rooflm.sweep.files import check_target, write_text
 from rooflm.validation.metrics import describe
 
 Array = NDArray[np.float64]
@@ -171,6 +170,8 @@ def _micro(kind: str, dtype: str, m: Array, n: Array, k: Array, device: Device, 
 
 def calibrate(rows: Sequence[Row], share: float = HELD_OUT, clock: str = "wall") -> Calibration:
     """Fit a machine to measurements. Raises RooflmError when there are too few of them."""
+    if not any(r.status == "ok" for r in rows):
+        raise RooflmError("there is no measured time to fit: give a table of `rooflm measure`")
     known, values = medians(rows, clock)
     runs = {c: s for c, s in known.items() if c.task == "infer" and not c.compiled}
     steps = {c: s for c, s in known.items() if c.task == "train"}
@@ -300,8 +301,4 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         lines += [f"{m} = {{ cases = {f['rows']}, median = {f['median_ape']:.4f}, p90 = {f['p90_ape']:.4f} }}"
                   for m, f in figures.items()]  # fmt: skip
     text = "\n".join(lines) + "\n"
-    write_whole(target, lambda name: _save(name, text))
-
-
-def _save(name: str, text: str) -> None:
-    Path(name).write_text(text, encoding="utf-8")
+    write_text(target, text)

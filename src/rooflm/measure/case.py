@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.checks import whole
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -73,7 +74,8 @@ class Case:
         >>> Case(batch=2).key == Case(batch=2).key, Case(batch=2).key == Case(batch=4).key
         (True, False)
         """
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+        told = asdict(self) | {"width_prune": float(self.width_prune)}  # 0 and 0.0 are one case
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def scheme(self) -> str:
@@ -105,11 +107,8 @@ def check(case: Case) -> Case:
             raise RooflmError(f"{field} is {value!r}: {tail}")
     least = {"layers": 0, "warmup": 0, "seed": 0}
     for f in fields(Case):
-        value = getattr(case, f.name)
-        if f.type == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < least.get(f.name, 1)):
-            raise RooflmError(
-                f"{f.name} is {value!r}, but it must be a whole number of at least {least.get(f.name, 1)}"
-            )
+        if f.type == "int":
+            whole(f.name, getattr(case, f.name), least.get(f.name, 1))
     if not 0 <= case.width_prune < 1:
         raise RooflmError(f"width_prune is {case.width_prune!r}, but it must be at least 0 and below 1")
     if case.task != "micro" and not case.model:

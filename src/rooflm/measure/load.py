@@ -27,7 +27,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.measure import profile, server
 from rooflm.measure.case import gguf_of
 from rooflm.measure.foreign import Cells, read_foreign
-from rooflm.sweep.files import check_target, save_text, table
+from rooflm.sweep.files import check_target, table, write_text
 from rooflm.validation.columns import COLUMNS
 
 GRACE = 180.0
@@ -318,10 +318,10 @@ def save(out: str | None, found: Run) -> None:
     used = [c for c in (*COLUMNS, *sorted({k for r in found.rows for k in r} - COLUMNS.keys()))
             if any(c in r for r in found.rows)]  # fmt: skip
     columns: dict[str, list[Any]] = {c: [r.get(c, "") for r in found.rows] for c in used}
-    save_text(Path(out), table(columns))
+    write_text(Path(out), table(columns))
     notes = {**environment(), "server": found.told, "levels": found.levels, "failed": found.failed}
     text = json.dumps(notes, indent=1, default=str) + "\n"
-    save_text(environment_file(out), text)
+    write_text(environment_file(out), text)
 
 
 def listed(values: Sequence[Any] | Any) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.measure.case import Case, check
+from rooflm.scenario.checks import whole
 
 OPTIMISATIONS: dict[str, dict[str, Any]] = {
     "none": {}, "eager-attention": {"attention": "eager"}, "compile": {"compiled": True}, "graphs": {"graphs": True},
@@ -38,7 +39,7 @@ def strategy(text: str) -> dict[str, int]:
         match = re.fullmatch(r"(tp|pp|dp)=?(\d+)", piece)
         if match is None:
             raise RooflmError(f"strategy is {text!r}, but it must be none, or tp2, pp2, dp2 joined by +")
-        degrees[match[1]] = int(match[2])
+        degrees[match[1]] = int(whole(f"strategy {piece}: {match[1]}", int(match[2]), 1, 4096))
     return degrees
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rooflm.sweep.files import check_target, save_text, table
+from rooflm.sweep.files import check_target, table, write_text
 
 MEGAHERTZ = 1e6
 FORMATS = ("csv",)
@@ -209,7 +209,7 @@ def write(path: str, samples: list[Sample]) -> None:
     columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in samples] for name in Sample._fields}
     columns["unit"] = [UNITS[s.metric] for s in samples]
     target = check_target(path, FORMATS, "--profile")
-    save_text(target, table(columns))
+    write_text(target, table(columns))
 
 
 def draw(path: str, samples: list[Sample]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue import outside
+from rooflm.catalogue.fields import LARGEST, shown
 from rooflm.errors import RooflmError
-from rooflm.measure.case import Case
+from rooflm.measure.case import Case, check
 from rooflm.measure.shape import parse
-from rooflm.sweep.files import check_target, save_text, table, write_whole
+from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
 from rooflm.validation.columns import RUN
 from rooflm.version import __version__
 
@@ -116,34 +118,59 @@ def unflat(record: dict[str, Any], label: str) -> Row:
         given = {f.name: record[f.name if f.name in COMMON else RUN + f.name] for f in fields(Case)
                  if f.name != "prompt"}  # fmt: skip
         given["prompt"] = record["prompt"] or record["seq"]
-        case = Case(**{f.name: _typed(str(f.type), given[f.name]) for f in fields(Case)})
+        case = check(Case(**{f.name: _typed(str(f.type), given[f.name]) for f in fields(Case)}))
         value, p10, p90, p99 = (float(record[c]) for c in ("value", "p10", "p90", "p99"))
         own = {name: record[RUN + name] for name in PLACE}
-        sizes = {name: int(own[name]) for name in ("rank", "m", "n", "k")}
+        if own["status"] == "ok" and not all(math.isfinite(v) for v in (value, p10, p90, p99)):
+            raise RooflmError(f"{label}: {record['metric']} is {record['value']}, but it must be a finite number")
+        sizes = {name: _whole(own[name], name) for name in ("rank", "m", "n", "k")}
         return Row(case, record["metric"], record["unit"], Stat(value, p10, p90, p99, int(record["samples"])),
                    own["shape"] or "", status=own["status"], reason=own["reason"] or "", **sizes)  # fmt: skip
     except KeyError as error:
         raise RooflmError(f"{label}: column {error} is missing: it is no table of `rooflm measure`") from error
-    except (TypeError, ValueError) as error:
+    except RooflmError as error:
+        raise RooflmError(f"{label}: {str(error).removeprefix(f'{label}: ')}") from error
+    except (TypeError, ValueError, OverflowError) as error:
         raise RooflmError(f"{label}: {error}") from error
+
+
+def _whole(value: Any, column: str) -> int:
+    """A size of a micro-benchmark, or a rank (-1: all of them)."""
+    number = int(value)
+    if not -1 <= number <= LARGEST:
+        raise RooflmError(f"{column} is {number}, but it must be a whole number from -1 to {shown(LARGEST)}")
+    return number
 
 
 def read(path: str | Path) -> list[Row]:
     """The rows of a results file."""
-    file = Path(path)
-    if not file.is_file():
-        raise RooflmError(f"cannot read {str(path)!r}: there is no such file")
-    if file.suffix.lower() == ".parquet":
-        from pyarrow import parquet
+    if str(path).lower().endswith(".parquet"):
+        return [unflat(r, f"{path}, row {i}") for i, r in enumerate(_parquet(path), start=2)]
+    content = outside.text(path, "results", "csv")
+    return [unflat(r, f"{path}, row {i}") for i, r in outside.csv_rows(content, f"results {str(path)!r}")]
 
-        records = parquet.read_table(file).to_pylist()
-    else:
-        try:
-            with file.open(encoding="utf-8", newline="") as handle:
-                records = list(csv.DictReader(handle))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise RooflmError(f"cannot read {str(path)!r}: {error}") from error
-    return [unflat(r, f"{path}, row {i}") for i, r in enumerate(records, start=2)]
+
+def _parquet(path: str | Path) -> list[dict[str, Any]]:
+    """The records of a parquet file."""
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise RooflmError("reading parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
+    try:
+        records: list[dict[str, Any]] = parquet.read_table(outside.placed(path, "results")).to_pylist()
+    except (OSError, ArrowException) as error:
+        said = outside.reason(error) or " ".join(str(error).split())[:200]
+        raise RooflmError(f"cannot read results {str(path)!r}: {said}") from error
+    return records
+
+
+def add(path: str | Path, rows: Sequence[Row]) -> None:
+    """Rows into a results file: those of the same cases go, all others stay, whoever wrote them and whenever."""
+    target = check_target(str(path), FORMATS)
+    mine = {row.case.key for row in rows}
+    with locked(target.parent):
+        kept = read(target) if target.exists() else []
+        write(target, [*(row for row in kept if row.case.key not in mine), *rows])
 
 
 def write(path: str | Path, rows: Iterable[Row]) -> None:
@@ -152,7 +179,7 @@ def write(path: str | Path, rows: Iterable[Row]) -> None:
     records = [flat(r) for r in rows]
     columns = {c: [r[c] for r in records] for c in COLUMNS}
     if target.suffix.lower() == ".csv":
-        save_text(target, table(columns))
+        write_text(target, table(columns))
         return
     try:
         import pyarrow
@@ -224,4 +251,4 @@ def _memory() -> int:
 def write_environment(path: str | Path) -> None:
     """The environment beside a results file."""
     text = json.dumps(environment(), indent=1) + "\n"
-    save_text(environment_file(path), text)
+    write_text(environment_file(path), text)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
+from rooflm.scenario.checks import whole
 
 
 class Shape(NamedTuple):
@@ -51,7 +52,13 @@ def parse(text: str) -> Shape:
     2
     """
     try:
-        return Shape(**{k: int(v) for k, v in (pair.split("=") for pair in text.split())})
+        shape = Shape(**{k: int(v) for k, v in (pair.split("=") for pair in text.split())})
+        flags = ("tied", "qkv_bias", "qk_norm")
+        for name, value in shape._asdict().items():
+            whole(f"shape: {name}", value, 0 if name in flags else 1)
+        return shape
+    except RooflmError:
+        raise
     except (TypeError, ValueError) as error:
         raise RooflmError(f"shape is {text!r}, but it must be pairs such as hidden=576 layers=30") from error
 

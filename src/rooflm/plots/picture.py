@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,10 @@ class Picture:
             import altair
         except ImportError as error:
             raise RooflmError(f"an Altair chart needs altair: {INSTALL}") from error
-        return altair.Chart.from_dict(dict(self.spec))
+        data: dict[str, list[Spec]] = {}
+        made = altair.Chart.from_dict(_apart(self.spec, data))  # which looks at every row, were they inside
+        made["datasets"] = data
+        return made
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """What a notebook shows: the interactive figure where it can draw one, and the same as svg."""
@@ -92,6 +96,19 @@ class Picture:
 
     def __repr__(self) -> str:
         return f"Picture({self.title!r})"
+
+
+def _apart(part: Any, data: dict[str, list[Spec]]) -> Any:
+    """A part of a specification with its rows in `data`, by name."""
+    if isinstance(part, list):
+        return [_apart(v, data) for v in part]
+    if not isinstance(part, Mapping):
+        return part
+    if part.keys() == {"values"} and isinstance(part["values"], list):
+        name = f"rows-{len(data) + 1}"
+        data[name] = part["values"]
+        return {"name": name}
+    return {k: _apart(v, data) for k, v in part.items()}
 
 
 def drawer() -> Any:
@@ -113,9 +130,22 @@ def check_picture(path: str) -> Path:
 
 def _page(picture: Picture) -> bytes:
     """One page that holds the picture and all that draws it."""
-    page = drawer().vegalite_to_html(dict(picture.spec), bundle=True)
+    page = drawer().vegalite_to_html(unmarked(dict(picture.spec)), bundle=True)
     head = f"<head><title>{escape(picture.title)}</title>"
     return str(page).replace("<head>", head, 1).encode()
+
+
+def unmarked(value: Any) -> Any:
+    """A specification whose texts hold no mark-up: a page has it inside a script, which "</script>" would end.
+
+    >>> unmarked({"text": ["a</script>", 1]})
+    {'text': ['a‹/script>', 1]}
+    """
+    if isinstance(value, dict):
+        return {unmarked(k): unmarked(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [unmarked(v) for v in value]
+    return re.sub(r"(?i)<(?=/|!--|script)", "‹", value) if isinstance(value, str) else value
 
 
 WRITERS: dict[str, Any] = {

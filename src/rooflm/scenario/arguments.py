@@ -6,11 +6,14 @@ the option of the command with its help and, where it has a place in the scenari
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.fields import one_of
+import numpy as np
+
+from rooflm.catalogue.fields import LARGEST, one_of
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.checks import amount, choices, whole
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
@@ -69,9 +72,10 @@ KINDS = {
 class Argument(NamedTuple):
     """One argument. name: in Python (its option has hyphens); kind: a key of KINDS; help: one line; of: the calls that
     have it; default: None where it is worked out; unit: of its values; path: the field of the scenario that it fills
-    ("": it chooses a row or says how to sweep); least: it is a whole number of at least this; words: it is one of
-    these; shell, python: whether the command, the call has it; option: its name there, where it is another;
-    group: under which heading help shows it."""
+    ("": it chooses a row or says how to sweep); least: it is a whole number of at least this; most: and at most this
+    (infinity: it may be infinite); above: a number that must be above 0; words: it is one of these; shell, python:
+    whether the command, the call has it; option: its name there, where it is another; group: under which heading help
+    shows it."""
 
     name: str
     kind: str
@@ -85,9 +89,13 @@ class Argument(NamedTuple):
     shell: bool = True
     python: bool = True
     option: str = ""
+    most: float = LARGEST
+    above: bool = False
     group: str = ""
 
 
+REQUESTS, REPLICAS, CLIENTS = 10_000_000, 10_000, 1_000_000
+"""Most requests, replicas and clients that a simulation holds in memory."""
 A = Argument
 ROWS: tuple[Argument | str, ...] = (
     "Where it runs",
@@ -99,37 +107,37 @@ ROWS: tuple[Argument | str, ...] = (
     A("gpus", "numbers", "How many GPUs; what tp, pp, cp leave is data parallel.", (TRAIN,), least=1),
     A("gpus", "numbers", "GPUs of one replica; split into tp, then pp, unless given.", (SERVE,), least=1),
     A("gpus", "numbers", "Exactly so many GPUs, or a list.", SEARCHES, least=1),
-    A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1),
-    A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1),
+    A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1, most=16384),
+    A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1, most=2**20),
     A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES), unit="USD"),
     A("cluster", "clusters", "Cluster (default: the GPU's own).", GRIDS),
     A("cluster", "cluster", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),
     "How it is split",
     A("tp", "numbers", "Tensor parallel degree.", GRIDS, path="mapping.tp", least=1),
     A("tp", "numbers", "Tensor parallel degree.", (SERVE,), least=1),
-    A("tp", "numbers", "Only these tensor parallel degrees.", SEARCHES),
+    A("tp", "numbers", "Only these tensor parallel degrees.", SEARCHES, least=1),
     A("pp", "numbers", "Pipeline parallel degree.", GRIDS, path="mapping.pp", least=1),
     A("pp", "numbers", "Pipeline parallel degree.", (SERVE,), least=1),
-    A("pp", "numbers", "Only these pipeline parallel degrees.", SEARCHES),
+    A("pp", "numbers", "Only these pipeline parallel degrees.", SEARCHES, least=1),
     A("vp", "numbers", "Virtual pipeline stages a GPU (interleaved).", (TRAIN,), 1, path="mapping.vp", least=1),
-    A("vp", "numbers", "Only these numbers of virtual stages.", (FIT,)),
+    A("vp", "numbers", "Only these numbers of virtual stages.", (FIT,), least=1),
     A("dp", "numbers", "Data parallel degree (replicas, or attention DP with ep).", (INFER,), path="mapping.dp",
       least=1),
     A("dp", "numbers", "Data parallel degree.", (TRAIN,), path="mapping.dp", least=1),
     A("dp", "numbers", "Attention data parallel degree (MoE), else replicas.", (SERVE,), least=1),
-    A("dp", "numbers", "Only these data parallel degrees.", (BEST, LOAD)),
+    A("dp", "numbers", "Only these data parallel degrees.", (BEST, LOAD), least=1),
     A("cp", "numbers", "Context parallel degree.", GRIDS, path="mapping.cp", least=1),
     A("cp", "numbers", "Context parallel degree.", (SERVE,), least=1),
-    A("cp", "numbers", "Only these context parallel degrees.", (FIT,)),
+    A("cp", "numbers", "Only these context parallel degrees.", (FIT,), least=1),
     A("ep", "numbers", "Expert parallel degree (of tp x dp).", GRIDS, path="mapping.ep", least=1),
     A("ep", "numbers", "Expert parallel degree (of tp x dp).", (SERVE,), least=1),
-    A("ep", "numbers", "Only these expert parallel degrees.", SEARCHES),
+    A("ep", "numbers", "Only these expert parallel degrees.", SEARCHES, least=1),
     A("sp", "switch", "Sequence parallelism (default: the engine's).", (TRAIN,), path="mapping.sp"),
     "What is asked",
     A("batch", "numbers", "Sequences at a time, in all.", (INFER,), 1, path="workload.batch", least=1),
     A("batch", "numbers", "Sequences a step, in all.", (TRAIN,), path="workload.batch", least=1),
-    A("batch", "numbers", "Only these batches (default: 1 to 1024).", (BEST,)),
-    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens).", (FIT,)),
+    A("batch", "numbers", "Only these batches (default: 1 to 1024).", (BEST,), least=1),
+    A("batch", "count", "Sequences a step in all (default: 4 Mi tokens).", (FIT,), least=1),
     A("prompt", "numbers", "Prompt tokens a sequence.", (INFER,), 512, "tokens", "workload.prompt", least=1),
     A("prompt", "numbers", "Prompt tokens a request.", (SERVE,), 512, "tokens", least=1),
     A("prompt", "count", "Prompt tokens a request.", (BEST, LOAD), 512, "tokens", least=1),
@@ -138,14 +146,14 @@ ROWS: tuple[Argument | str, ...] = (
     A("output", "count", "Output tokens a request.", (BEST, LOAD), 128, "tokens", least=1),
     A("cached", "numbers", "Prompt tokens already in the cache (prefix caching).", (INFER,), 0, "tokens",
       "workload.cached", least=0),
-    A("cached", "count", "Prompt tokens already in the cache (prefix caching).", (BEST,), unit="tokens"),
+    A("cached", "count", "Prompt tokens already in the cache (prefix caching).", (BEST,), unit="tokens", least=0),
     A("logits", "names", "Logits of the 'last' prompt token or of 'all'.", (INFER,), "last", path="workload.logits",
       words=("last", "all")),
     A("logits", "text", "Logits of the 'last' prompt token or of 'all'.", (BEST,)),
     A("seq", "numbers", "Tokens a sequence.", (TRAIN,), 2048, "tokens", "workload.seq", least=1),
     A("seq", "count", "Tokens a sequence.", (FIT,), 2048, "tokens", least=1),
     A("micro_batch", "numbers", "Sequences a micro-batch.", (TRAIN,), 1, path="mapping.micro_batch", least=1),
-    A("micro_batch", "numbers", "Only these micro-batches.", (FIT,)),
+    A("micro_batch", "numbers", "Only these micro-batches.", (FIT,), least=1),
     A("tokens", "amounts", "Tokens of the whole run, such as 300B.", (TRAIN,), 0, "tokens", "workload.tokens", least=0),
     A("tokens", "amount", "Tokens of the whole run, such as 15T.", (FIT,), 0, "tokens"),
     "How it is trained",
@@ -157,7 +165,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("recompute_modules", "joined", "Modules recomputed too: layernorm, mla_up_proj, moe_act, mlp, moe, core_attn.",
       (TRAIN,), path="mapping.recompute_modules", words=MODULES),
     A("zero", "stage", "ZeRO stage 0 to 3, or fsdp.", (TRAIN,), path="mapping.zero"),
-    A("zero", "numbers", "Only these ZeRO stages.", (FIT,)),
+    A("zero", "numbers", "Only these ZeRO stages.", (FIT,), least=0, most=3),
     A("fsdp_group", "numbers", "GPUs of a sharding group (0: all of dp).", (TRAIN,), 0, path="mapping.fsdp_group",
       least=0),
     A("schedule", "names", "gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.", (TRAIN,), path="mapping.schedule",
@@ -174,11 +182,11 @@ ROWS: tuple[Argument | str, ...] = (
       path="training.dropout"),
     A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (TRAIN,), 0,
       path="training.lora_rank", least=0),
-    A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (FIT,)),
+    A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (FIT,), least=0),
     A("lora_modules", "joined", "Products with adapters, such as qkv,out.", (TRAIN,), path="training.lora_modules",
       words=Training.lora_modules),
     A("lora_modules", "joined", "Products with adapters, such as qkv,out.", (FIT,)),
-    A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (FIT,), unit="bit"),
+    A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (FIT,), unit="bit", least=2),
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (TRAIN,), 16, "bit", "training.base_bits",
       least=2),
     "Speculative decoding",
@@ -200,47 +208,51 @@ ROWS: tuple[Argument | str, ...] = (
     A("host_bandwidth", "numbers", "What the host's memory reaches, such as 60GB/s.", (INFER,), unit="B/s",
       path="offload.bandwidth"),
     "Who comes, when",
-    A("concurrency", "numbers", "Closed loop: clients that wait for their answer.", (SERVE,), least=1),
-    A("concurrency", "numbers", "So many clients in all that wait for their answer, or a list.", (LOAD,), least=1),
-    A("rate", "numbers", "Open loop: requests/s (of a trace: its mean rate).", (SERVE,), unit="1/s"),
+    A("concurrency", "numbers", "Closed loop: clients that wait for their answer.", (SERVE,), least=1, most=CLIENTS),
+    A("concurrency", "numbers", "So many clients in all that wait for their answer, or a list.", (LOAD,), least=1,
+      most=CLIENTS),
+    A("rate", "numbers", "Open loop: requests/s (of a trace: its mean rate).", (SERVE,), unit="1/s", above=True),
     A("rate", "numbers", "Requests/s in all (Poisson), or a list.", (LOAD,), unit="1/s"),
     A("trace", "text", "Requests from a .csv, .jsonl or .json file.", (SERVE,)),
-    A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1),
+    A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
       "1,1).", (SERVE,)),
     A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
       least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),
-    A("seed", "count", "Seed of all chance.", (SERVE,), 0),
-    A("burstiness", "number", "Gamma shape of the gaps: 1 Poisson, below 1 bursts.", (SERVE,), 1.0),
+    A("seed", "count", "Seed of all chance.", (SERVE,), 0, least=0),
+    A("burstiness", "number", "Gamma shape of the gaps: 1 Poisson, below 1 bursts.", (SERVE,), 1.0, above=True,
+      most=math.inf),
     A("peak", "number", "Highest rate of the day over the mean, 1 to 2.", (SERVE,), 1.0),
-    A("copies", "count", "Requests that each row of the trace stands for.", (SERVE,), 1),
-    A("limit", "count", "Read at most so many rows of the trace.", (SERVE,)),
-    A("shared_prefix", "count", "Prompt tokens that all requests share (prefix caching).", (SERVE,), 0, "tokens"),
-    A("replicas", "numbers", "Replicas behind a router.", (SERVE,), 1),
+    A("copies", "count", "Requests that each row of the trace stands for.", (SERVE,), 1, least=1, most=REQUESTS),
+    A("limit", "count", "Read at most so many rows of the trace.", (SERVE,), least=1),
+    A("shared_prefix", "count", "Prompt tokens that all requests share (prefix caching).", (SERVE,), 0, "tokens",
+      least=0),
+    A("replicas", "numbers", "Replicas behind a router.", (SERVE,), 1, least=1, most=REPLICAS),
     A("router", "text", "round-robin, least-loaded or prefix-aware.", (SERVE,), "round-robin"),
-    A("prefill_replicas", "count", "Separate prefill replicas (disaggregated).", (SERVE,), 0),
+    A("prefill_replicas", "count", "Separate prefill replicas (disaggregated).", (SERVE,), 0, least=0, most=REPLICAS),
     A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE,)),
     A("transfer_bandwidth", "number", "From prefill to decode replicas (default: the cluster's).", (SERVE,),
-      unit="B/s", shell=False),
+      unit="B/s", shell=False, above=True),
     A("server", "server", "Options of the server: those to change, or a whole Server.", (SERVE,), shell=False),
     A("slo", "text", "Limits such as ttft:p95=500ms,tpot:p95=50ms.", (SERVE, LOAD), ""),
-    A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3),
+    A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3, least=0, most=1000),
     A("definitions", "text", "Of TPOT: vllm or guidellm.", (SERVE,), "vllm"),
-    A("horizon", "number", "Stop after so many simulated seconds.", (SERVE,), unit="s"),
+    A("horizon", "number", "Stop after so many simulated seconds.", (SERVE,), unit="s", above=True, most=math.inf),
     "What is searched, within what",
     A("token_budget", "budgets", "New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the "
       "engine's own; under load also 512 to 16384 and off.", (BEST, LOAD), unit="tokens"),
-    A("ttft", "seconds", "Longest time to first token: of a whole batch; under load: mean.", (BEST, LOAD), unit="s"),
-    A("tpot", "seconds", "Longest time per output token (mean).", (BEST, LOAD), unit="s"),
-    A("latency", "seconds", "Longest request (under load: mean).", (BEST, LOAD), unit="s"),
-    A("step_time", "seconds", "Longest step.", (FIT,), unit="s"),
-    A("days", "number", "Longest run.", (FIT,), unit="d"),
-    A("gpu_hours", "amount", "Most GPU-hours of the run, such as 2M.", (FIT,), unit="h"),
-    A("cost", "number", "Most USD per million output tokens.", (BEST, LOAD), unit="USD"),
-    A("cost", "amount", "Most USD of the run, such as 5M.", (FIT,), unit="USD"),
-    A("energy", "joules", "Most energy of the run, such as 20GWh or 70TJ.", (FIT,), unit="J"),
-    A("throughput", "number", "Least output tokens/s in all.", (BEST, LOAD), unit="1/s"),
+    A("ttft", "seconds", "Longest time to first token: of a whole batch; under load: mean.", (BEST, LOAD), unit="s",
+      above=True),
+    A("tpot", "seconds", "Longest time per output token (mean).", (BEST, LOAD), unit="s", above=True),
+    A("latency", "seconds", "Longest request (under load: mean).", (BEST, LOAD), unit="s", above=True),
+    A("step_time", "seconds", "Longest step.", (FIT,), unit="s", above=True),
+    A("days", "number", "Longest run.", (FIT,), unit="d", above=True),
+    A("gpu_hours", "amount", "Most GPU-hours of the run, such as 2M.", (FIT,), unit="h", above=True),
+    A("cost", "number", "Most USD per million output tokens.", (BEST, LOAD), unit="USD", above=True),
+    A("cost", "amount", "Most USD of the run, such as 5M.", (FIT,), unit="USD", above=True),
+    A("energy", "joules", "Most energy of the run, such as 20GWh or 70TJ.", (FIT,), unit="J", above=True),
+    A("throughput", "number", "Least output tokens/s in all.", (BEST, LOAD), unit="1/s", above=True),
     A("memory_margin", "share", "Share of memory to keep free, such as 0.1.", (BEST, LOAD)),
     A("memory_margin", "share", "Share of memory to keep free (default: 0.05).", (FIT,)),
     A("objective", "text", "throughput (per GPU), total, cost, latency, ttft, tpot or energy.", (BEST, LOAD),
@@ -281,6 +293,8 @@ def grouped(rows: Iterable[Argument | str]) -> tuple[Argument, ...]:
 TABLE = grouped(ROWS)
 """Every argument."""
 
+REAL = ("amounts", "amount", "number", "seconds", "joules")
+"""Kinds of arguments that hold a finite number."""
 SWEPT = ("zip", "outputs", "on")
 """Arguments that say how to sweep, not what."""
 
@@ -315,7 +329,8 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
 
 
 def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
-    """Raise RooflmError for a number where a name belongs.
+    """Raise RooflmError for a number where a name belongs, and for a number of an argument that is out of its bounds
+    (those with a place in the scenario are checked where they fill it).
 
     >>> refuse_kind("infer", {"quant": 8})
     Traceback (most recent call last):
@@ -324,7 +339,14 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
     """
     known = arguments(call)
     for name, value in given.items():
-        if isinstance(value, str) or name not in known or not KINDS[known[name].kind].text:
+        if name not in known or value is None:
+            continue
+        a = known[name]
+        if call == SERVE and isinstance(value, list | range | np.ndarray):
+            raise RooflmError(f"{name} is a list, but {call} answers for one {name}: call it for each")
+        if a.kind in REAL or (a.least is not None and not a.path):
+            checked(a, np.array(value) if isinstance(value, list | tuple | range) else value)
+        if isinstance(value, str) or not KINDS[a.kind].text:
             continue
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, int | float):
@@ -350,10 +372,10 @@ def _placed(call: str, place: str) -> tuple[tuple[str, Argument], ...]:
 
 def checked(a: Argument, value: Any) -> Any:
     """The value of an argument, if it is of its kind and within its bounds; RooflmError otherwise."""
-    if a.kind == "amounts":
-        return amount(a.name, value)
     if a.least is not None:
-        return whole(a.name, value, a.least)
+        return whole(a.name, value, a.least, a.most)
+    if a.kind in REAL:
+        return amount(a.name, value, a.above, a.most == math.inf)
     if a.kind == "joined" and a.words:
         return choices(a.name, value, a.words)
     return one_of(a.name, value, a.words) if a.words else value

@@ -66,6 +66,8 @@ def unit_at(path: str) -> str | None:
 
 def allowed(root: Any, path: str, value: Any) -> Any:
     """A value as the field at a path holds it. Raises RooflmError for an unknown path and a value beyond its rule."""
+    if "." not in path:
+        raise RooflmError(f"path {path!r} must start with model., workload., mapping., cluster., engine. or quant.")
     owner, name = paths.found(root, path)
     if path in CHOICES:
         return one_of(path, value, CHOICES[path])
@@ -84,7 +86,8 @@ OF_TRAINING = (
     "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
 )  # fmt: skip
 OF_INFERENCE = (
-    "speculation.", "offload.",
+    "speculation.",
+    "offload.",
     "workload.prompt",
     "workload.output",
     "workload.cached",

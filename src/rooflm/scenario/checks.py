@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rooflm.catalogue.fields import one_of, shown
+from rooflm.catalogue.fields import LARGEST, one_of, shown
 from rooflm.errors import RooflmError
 from rooflm.units import Num, is_array
 
+HIGHEST = 1e30
+"""No amount (tokens, seconds, joules, dollars) is larger."""
 
-def whole(name: str, value: Any, least: int = 1) -> Num:
-    """A whole number of at least `least` (or an array of them); RooflmError otherwise.
+
+def whole(name: str, value: Any, least: int = 1, most: float = LARGEST) -> Num:
+    """A whole number from `least` to `most` (or an array of them); RooflmError otherwise.
 
     >>> whole("tp", 8)
     8
     """
-    if type(value) is int and value >= least:
+    if type(value) is int and least <= value <= most:
         return value
     if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float | np.number)):
         raise RooflmError(f"{name} is {value!r}, but it must be a whole number of at least {least}")
-    flat = np.asarray(value, dtype=float)
-    bad = flat[~(np.isfinite(flat) & (flat == np.floor(flat)) & (flat >= least))] if flat.ndim else None
-    if bad is None:
-        number = float(flat)
-        if not (math.isfinite(number) and number == math.floor(number) and number >= least):
-            raise RooflmError(f"{name} is {shown(value)}, but it must be a whole number of at least {least}")
-        return int(number)
+    flat = reals(name, value)
+    bad = flat[~((flat == np.floor(flat)) & (flat >= least) & (flat <= most))]
     if bad.size:
-        raise RooflmError(f"{name} is {shown(bad.flat[0])}, but it must be a whole number of at least {least}")
-    return flat
+        rule = f"at least {least}" + f" and at most {shown(most)}" * bool(np.any(bad > most))
+        raise RooflmError(f"{name} is {shown(bad.flat[0])}, but it must be a whole number of {rule}")
+    return flat if flat.ndim else int(flat)
 
 
-def amount(name: str, value: Any) -> Any:
-    """A finite number of at least 0 (or an array of them); RooflmError otherwise."""
-    flat = np.asarray(value, dtype=float)
-    if not np.all(np.isfinite(flat)) or np.any(flat < 0):
-        raise RooflmError(f"{name} is {shown(np.min(flat))}, but it must be a number of at least 0")
+def reals(name: str, value: Any) -> NDArray[np.float64]:
+    """A number, or a list of them, as an array: the place where numbers of arguments enter.
+
+    RooflmError for what is no number and for an integer that no float holds.
+    """
+    try:
+        if not isinstance(value, str | bytes | bool) and np.asarray(value).dtype.kind in "iufO":
+            return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise RooflmError(f"{name} is {repr(value)[:60]}, but it must be a number")
+
+
+def amount(name: str, value: Any, above: bool = False, endless: bool = False) -> Any:
+    """A finite number of at least 0, or above it (or an array of them); RooflmError otherwise. endless: it may be
+    infinity too.
+
+    >>> amount("rate", 2.5, above=True)
+    2.5
+    """
+    flat = reals(name, value)
+    good = ((flat > 0) if above else (flat >= 0)) & ((flat <= HIGHEST) | (endless & (flat == np.inf)))
+    if not np.all(good):
+        rule = f"{'above' if above else 'of at least'} 0" + f" and at most {HIGHEST:g}" * bool(np.any(flat > HIGHEST))
+        raise RooflmError(f"{name} is {shown(flat[~good].flat[0])}, but it must be a number {rule}")
     return value
 
 

@@ -13,18 +13,16 @@ prompt = "8k"               # as on the command line
 from __future__ import annotations
 
 import csv
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import Argument, refuse_unknown
 from rooflm.scenario.written import READ, as_it_is, assignments
 
 ENDS = (".toml", ".yaml", ".yml", ".csv")
-LARGEST = 16 * 2**20
-"""Bytes of the largest scenario file that is read."""
 ASIDE = ("question", "note", "task", "title")
 """Keys of a file that say something of the scenario and are no argument of it."""
 
@@ -35,15 +33,10 @@ def read_table(path: str) -> dict[str, Any] | None:
 
     Raises RooflmError where it cannot be read.
     """
-    file = Path(path).expanduser()
-    if file.suffix.lower() not in ENDS or not file.is_file():
+    suffix = Path(path).suffix.lower()
+    if suffix not in ENDS or not outside.placed(path, "scenario").is_file():
         return None
-    if file.stat().st_size > LARGEST:
-        raise RooflmError(f"{path!r} has {file.stat().st_size} bytes, but a scenario file may have {LARGEST} at most")
-    try:
-        found = PARSERS[file.suffix.lower()](file.read_text(encoding="utf-8-sig"), path)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
-        raise RooflmError(f"cannot read {path!r}: {error}") from None
+    found = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)
     return found if isinstance(found, dict) and isinstance(found.get("model"), str | list) else None
 
 
@@ -53,14 +46,19 @@ def _yaml(text: str, path: str) -> Any:
     except ImportError:
         raise RooflmError(f"{path!r} is YAML, which needs PyYAML: pip install 'rooflm[yaml]', or write TOML") from None
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return outside.shallow(yaml.safe_load(text), path)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        if isinstance(error, RooflmError):
+            raise
         raise RooflmError(f"cannot read {path!r}: {' '.join(str(error).split())}") from None
 
 
 def _columns(text: str, path: str) -> dict[str, Any]:
     """The columns of a CSV file, each a list; a column whose cells are alike is one value, an empty one is left out."""
-    rows = list(csv.DictReader(text.splitlines()))
+    try:
+        rows = list(csv.DictReader(text.splitlines()))
+    except csv.Error as error:
+        raise RooflmError(f"cannot read {path!r}: {error}") from None
     if not rows:
         raise RooflmError(f"{path!r} has no rows: its first line names arguments, each further line is a scenario")
     if any(None in row or None in row.values() for row in rows):
@@ -76,7 +74,7 @@ def _columns(text: str, path: str) -> dict[str, Any]:
     return found | ({"zip": [",".join(lists)]} if len(lists) > 1 else {})
 
 
-PARSERS = {".toml": lambda text, _: tomllib.loads(text), ".yaml": _yaml, ".yml": _yaml, ".csv": _columns}
+PARSERS = {".toml": outside.toml, ".yaml": _yaml, ".yml": _yaml, ".csv": _columns}
 
 
 def value_of(a: Argument, value: Any) -> Any:

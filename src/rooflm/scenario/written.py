@@ -12,8 +12,9 @@ from rooflm import units
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import TABLE, arguments
 
-_SIZE = r"([\d.]+(?:e[+-]?\d+)?(?:\s?[A-Za-z/%]+)?)"
-_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])([\d.]+[A-Za-z]?))?")
+_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
+_SIZE = rf"({_NUMBER}(?:e[+-]?\d+)?(?:\s?[A-Za-z/%]+)?)"
+_RANGE = re.compile(rf"{_SIZE}\.\.{_SIZE}(?:([*+])({_NUMBER}[A-Za-z]?))?")
 MOST = 100_000
 """Most values that one range may have."""
 
@@ -108,7 +109,16 @@ def one_number(text: str, field: str) -> int | float:
     value = numbers(text, field)
     if isinstance(value, list):
         raise RooflmError(f"{field} is {text!r}, but it must be one number")
-    return value  # type: ignore[no-any-return]
+    return value
+
+
+def seconds(text: str, field: str) -> int | float:
+    """One time.
+
+    >>> seconds("500ms", "interval"), seconds("2", "ttft")
+    (0.5, 2)
+    """
+    return units.amount(text, "s", field)
 
 
 def count(text: str, field: str) -> int:
@@ -118,7 +128,7 @@ def count(text: str, field: str) -> int:
     (10000, 8192)
     """
     value = one_number(text, field)
-    if value != int(value):
+    if not float(value).is_integer():
         raise RooflmError(f"{field} is {text!r}, but it must be a whole number")
     return int(value)
 
@@ -267,7 +277,7 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     **{f"{row}s": lambda text, _: texts(text) for row in ROWS},
     "factors": lambda text, _: efficiency_text(text),
     "stage": stage,
-    "seconds": one_number,
+    "seconds": seconds,
     "joules": one_number,
     "count": count,
     "number": one_number,
@@ -283,7 +293,7 @@ READ: dict[str, Callable[[Any, str], Any]] = {
 are."""
 
 
-NUMERIC = {"numbers": numbers, "amounts": amounts, "amount": amount, "seconds": one_number, "joules": one_number,
+NUMERIC = {"numbers": numbers, "amounts": amounts, "amount": amount, "seconds": seconds, "joules": one_number,
            "count": count, "number": one_number, "share": share, "budgets": budgets}  # fmt: skip
 """Kinds of arguments that hold numbers, with their readers."""
 

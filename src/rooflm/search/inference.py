@@ -108,11 +108,11 @@ def search_infer(
     >>> found.best.inputs["batch"], found.points
     (8, 2)
     """
+    refuse_kind("search_infer", locals())
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
              "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches)
-    refuse_kind("search_infer", {"gpu": gpu, **more})
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)

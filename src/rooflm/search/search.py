@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.errors import RooflmError
 from rooflm.estimate.results import Answer as Shown
-from rooflm.estimate.results import frame, plain, shown
+from rooflm.estimate.results import frame, pictures, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
 from rooflm.shown.blocks import Block as Shape
 from rooflm.shown.progress import noticed
@@ -104,6 +105,10 @@ class SearchResult(Shown):
         from rooflm.search import said
 
         return said.blocks(self)
+
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """The trade-off, or of training the best steps; path: write it there too."""
+        return pictures().search(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The best points and the trade-off, in plain Python values."""
@@ -294,8 +299,18 @@ def outputs_at(values: Values, at: int) -> dict[str, float]:
     return {k: float(v[at]) for k, v in values.items() if k != "legal"}
 
 
+MOST = 50_000_000
+"""Most points of a search: what is kept of those that break a limit fits in memory."""
+
+
 def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
     """Evaluate every point of the grids; the best, the front, what rules better points out."""
+    points = sum(size_of(grid.axes) for grid in task.grids)
+    if points > MOST:
+        raise RooflmError(
+            f"this search has {points:,} points, more than the {MOST:,} that are tried: name fewer values "
+            "(--gpus, --tp, --pp, --batch and the like), or a smaller --gpus-max"
+        )
     parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, block)]
     order = {part: i for i, part in enumerate(parts)}
     with noticed("searching"):
@@ -310,7 +325,7 @@ def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Ite
     feasible = sum(d.feasible for d in digests)
     best = tuple(task.candidate(t.spot, t.outputs) for t in top)
     return SearchResult(
-        task.goal, sum(size_of(r.axes) for r in task.grids), feasible, best, tuple(chosen),
+        task.goal, points, feasible, best, tuple(chosen),
         tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),

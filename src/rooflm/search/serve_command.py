@@ -12,7 +12,10 @@ from typing import Any
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
-from rooflm.search.checkpoint import weights_for
+from rooflm.checkpoints.load import load_model
+from rooflm.scenario.build_inference import build_inference
+from rooflm.search.checkpoint import home_of, weights_for
+from rooflm.sweep.axes import nest
 
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
@@ -43,6 +46,33 @@ class Start:
     def words(self) -> list[str]:
         """The server's command line cut into words, as a container takes it."""
         return shlex.split(self.server)
+
+
+def start_of(
+    model: str | Model, found: Any, given: Mapping[str, Any], spread: tuple[float, float] | None, named: str = ""
+) -> Start | None:  # fmt: skip
+    """How the best answer's engine starts: of a search under load, the best of those simulated. named: what
+    the command calls the model (default: as it is named)."""
+    if found.best is None:
+        return None
+    confirmed = getattr(found, "chosen", None)
+    chosen = dict(confirmed.candidate.inputs if confirmed else found.best.inputs)
+    under_load = hasattr(found, "confirmed")
+    if under_load:
+        chosen["batch"] = confirmed.load if confirmed and found.kind == "concurrency" else chosen.get("concurrency", 0)
+    if "engine.token_budget" in chosen:
+        chosen["token_budget"] = chosen["engine.token_budget"]
+    rest = {k: given[k] for k in ("gpu", "engine", "quant", "cluster") if k in given}
+    one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
+    s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
+                        alone=False).scenario  # fmt: skip
+    chosen = {k: given[k] for k in ("guesses", "draft") if k in given and not isinstance(given[k], list)} | chosen
+    if chosen.get("draft"):
+        chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
+    longest = given["prompt"] + given["output"]
+    if under_load:
+        longest = math.floor(longest * (spread or (0.8, 1.2))[1])
+    return start(named or getattr(model, "name", str(model)), s.model, s.engine, s.quant, chosen, int(longest))
 
 
 def start(
@@ -79,7 +109,8 @@ def _started(
     c, shared = engine.command, _shared(engine, v)
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
     numbers = {
-        **_numbers(engine, v, length), "model": model, "memory_fraction": float(engine.room.memory_fraction),
+        **_numbers(engine, v, length), "model": shlex.quote(model),
+        "memory_fraction": float(engine.room.memory_fraction),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
         "layers": int(chosen.get("layers", 999)), "port": c.port, "rank": 16, "adapters": 1,

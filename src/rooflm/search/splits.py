@@ -119,7 +119,8 @@ def refuse_none(kept: bool, reasons: Iterable[str]) -> None:
 
 
 def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
-    """Numbers of GPUs that an answer may use: those given, or all up to the largest allowed (default: one node).
+    """Numbers of GPUs that an answer may use: those given, or all up to the largest allowed (default: one node, or the
+    first NODE devices of a larger one, such as a pod of TPUs).
 
     >>> totals(8, None, 8), totals(None, 4, 8)
     ([8], [1, 2, 3, 4])
@@ -130,7 +131,11 @@ def totals(gpus: Any, gpus_max: Any, node: int) -> list[int]:
         if not kept or min(kept) < 1:
             raise RooflmError(f"gpus is {gpus}, but it must be at least 1 and at most gpus_max")
         return sorted(set(kept))
-    return list(range(1, int(gpus_max or node) + 1))
+    return list(range(1, int(gpus_max or min(node, NODE)) + 1))
+
+
+NODE = 128
+"""GPUs up to which a search looks unless told, where a node has more."""
 
 
 def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:

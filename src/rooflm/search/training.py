@@ -182,11 +182,11 @@ def search_train(
     >>> found.best.inputs["recompute"], found.feasible > 10
     ('full', True)
     """
+    refuse_kind("search_train", locals())
     asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
              "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
              "sets": sets, "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    refuse_kind("search_train", {"gpu": gpu, **more})
     goal = goal_of(objective, GOALS)
     counts = gpu_counts(gpus, gpus_max)
     if not counts:

@@ -40,7 +40,7 @@ from rooflm.search.splits import (
     totals,
 )
 from rooflm.serving import metrics, workload
-from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for
+from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool
@@ -298,11 +298,11 @@ def search_serve(
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
+    refuse_kind("search_serve", locals())
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches)
-    refuse_kind("search_serve", {"gpu": gpu, **more})
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
@@ -383,7 +383,7 @@ def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], ki
     given: dict[str, Any] = {"rate": float(load)}
     if kind == "concurrency":
         given = {"concurrency": int(load), "requests": int(amount(load)), "warmup": int(load)}
-    return serve(**nest(chosen), **given, options=options, spread=spread, slo=text)
+    return whole(serve(**nest(chosen), **given, options=options, spread=spread, slo=text))
 
 
 def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:

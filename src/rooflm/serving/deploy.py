@@ -18,8 +18,20 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan, whose_constants
+from rooflm.estimate.results import (
+    Answer,
+    bands_around,
+    frame,
+    headline,
+    pictures,
+    plain,
+    shown,
+    timespan,
+    whose_constants,
+)
+from rooflm.scenario.arguments import REPLICAS
 from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
@@ -104,6 +116,7 @@ def make_pool(
     RooflmError where weights leave no KV memory, if it must fit."""
     if not attention_dp(s.model) and s.mapping.dp != 1:
         replicas *= int(s.mapping.dp)
+        whole_number("replicas x dp", replicas, 1, REPLICAS)
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=s.engine.but(token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
@@ -160,6 +173,10 @@ class Served(Answer):
 
         return said.blocks(self, self.values())
 
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """Requests and KV memory over time; path: write it there too."""
+        return pictures().load(self, path)
+
     def to_dict(self) -> dict[str, Any]:
         """The numbers of --json in plain Python values."""
         told: dict[str, Any] = plain(self.values())
@@ -206,6 +223,13 @@ class Served(Answer):
                              "requests_per_s": self.steady.requests_per_s * len(self.run.replicas),
                              "stable": self.steady.stable, "agrees": agrees(self)}  # fmt: skip
         return out | {"assumed": list(self.assumed), "warnings": list(self.warnings)}
+
+
+def whole(served: Served) -> Served:
+    """A run that came to its end; KeyboardInterrupt again where Ctrl-C cut it short, for who goes by its numbers."""
+    if served.run.interrupted:
+        raise KeyboardInterrupt
+    return served
 
 
 def agrees(served: Served, within: float = 0.25) -> bool:
@@ -263,12 +287,12 @@ def make_requests(
                 raise RooflmError("the trace has no times, so it cannot be played at a rate: leave --rate out")
             speed = rate / (own * copies)
         found = workload.scaled(found, speed, copies, seed) if speed != 1.0 or copies != 1 else found
-        return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
-    if rate is not None:
+    elif rate is not None:
         day = workload.daily(peak, period=(requests or 1000) / rate) if peak != 1 else None
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    workload.lasting(found)
     return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 
 

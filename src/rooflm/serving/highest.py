@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rooflm.errors import RooflmError
 from rooflm.serving.deploy import Served
+from rooflm.serving.deploy import whole as complete
 
 Trial = Callable[[float], Served]
 """A run at a load (or with a number of replicas)."""
@@ -49,7 +50,7 @@ def highest(trial: Trial, start: float = 1.0, whole: bool = False) -> Found:
     why: tuple[str, ...] = ()
     load = start
     while high / max(low, 1e-12) > CLOSE and MOST > load > 1e-4 and not (whole and high - low <= 1):
-        served = trial(load)
+        served = complete(trial(load))
         if served.summary.meets(served.limits):
             low, best = load, served
         else:
@@ -72,7 +73,7 @@ def fewest(trial: Trial, most: int = 4096) -> Found:
     best: Served | None = None
     why: tuple[str, ...] = ()
     while high <= most:
-        served = trial(float(high))
+        served = complete(trial(float(high)))
         if served.summary.meets(served.limits):
             best = served
             break
@@ -81,7 +82,7 @@ def fewest(trial: Trial, most: int = 4096) -> Found:
         raise RooflmError(f"even {most} replicas do not hold the limits: {'; '.join(why)}")
     while high - low > 1:
         middle = (low + high) // 2
-        served = trial(float(middle))
+        served = complete(trial(float(middle)))
         if served.summary.meets(served.limits):
             high, best = middle, served
         else:

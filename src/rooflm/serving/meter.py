@@ -10,6 +10,15 @@ SAMPLES = 4000
 """Most samples of a timeline; beyond, every other one is dropped."""
 
 
+def bucket_of(gap: float) -> int:
+    """The bucket of a time between tokens; none is taken shorter than a picosecond.
+
+    >>> bucket_of(1.0) - ORIGIN, bucket_of(0.0) == bucket_of(1e-12)
+    (0, True)
+    """
+    return int(BUCKETS * math.log(gap if gap > 1e-12 else 1e-12) + ORIGIN)
+
+
 class Meter:
     """Sums of one instance. Times in s.
 
@@ -46,12 +55,12 @@ class Meter:
         self.context_steps += (stored + weight / 2) * count
         gaps = self.gaps
         if self._stall:
-            bucket = int(BUCKETS * math.log((lasts / count + self._stall) / growth) + ORIGIN)
+            bucket = bucket_of((lasts / count + self._stall) / growth)
             gaps[bucket] = gaps.get(bucket, 0.0) + running * growth
             weight -= running * growth
             self._stall = 0.0
         if weight:
-            bucket = int(BUCKETS * math.log(lasts / (count * growth)) + ORIGIN)
+            bucket = bucket_of(lasts / (count * growth))
             gaps[bucket] = gaps.get(bucket, 0.0) + weight
 
     def prefilled(self, new: int, past: int) -> None:

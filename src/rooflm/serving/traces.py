@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import math
+import itertools
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
-from rooflm.serving.workload import Requests
+from rooflm.serving.workload import MOST, Requests
 
 TIME = ("timestamp", "arrival", "arrival_time", "arrived_at", "start_time", "time", "request_start")
 PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input_tokens", "num_prefill_tokens",
@@ -21,6 +20,14 @@ PROMPT = ("contexttokens", "input_length", "prompt_len", "prompt_tokens", "input
 OUTPUT = ("generatedtokens", "output_length", "output_len", "output_tokens", "completion_tokens", "num_decode_tokens",
           "output", "expected_output_len", "output_tokens_count")  # fmt: skip
 """Column names by meaning (lower case): Azure, Mooncake, Vidur, vLLM's and guidellm's benchmark files."""
+
+
+LONGEST = 2**31
+"""No prompt or answer of a trace has so many tokens."""
+LATEST = 1e19
+"""No time of a trace is so late (nanoseconds since 1970 are smaller)."""
+
+Line = tuple[int, dict[str, Any]]
 
 
 def read_trace(path: str, limit: int | None = None) -> Requests:
@@ -31,66 +38,50 @@ def read_trace(path: str, limit: int | None = None) -> Requests:
     input_lens, output_lens) and guidellm's (prompt_tokens, output_tokens). Without times, all arrive at once. Raises
     RooflmError: what is missing or wrong, and where.
     """
-    where = Path(path).expanduser()
-    suffix = where.suffix.lower()
-    if suffix not in (".csv", ".jsonl", ".json"):
+    suffix = Path(path).suffix.lower()
+    if suffix not in READ:
         raise RooflmError(f"trace is {path!r}, but it must end in .csv, .jsonl or .json")
-    try:
-        with where.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(_limited(_records(file, suffix, path), limit))
-    except OSError as error:
-        raise RooflmError(f"trace {path!r} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise RooflmError(f"trace {path!r} is no text file") from None
-    if not rows:
-        raise RooflmError(f"trace {path!r} has no requests")
+    content = outside.text(path, "trace", "csv")
+    rows = itertools.islice(READ[suffix](content, f"trace {path!r}"), limit)
     return requests_of(rows, path)
 
 
-def _limited(rows: Iterator[tuple[int, dict[str, Any]]], limit: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    for count, row in enumerate(rows):
-        if limit is not None and count >= limit:
-            return
-        yield row
+def _csv(content: str, label: str) -> Iterator[Line]:
+    for number, row in outside.csv_rows(content, label):
+        yield number, {k.lower(): v for k, v in row.items()}
 
 
-def _records(file: Iterable[str], suffix: str, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, fields by lower-case name) of every request."""
-    if suffix == ".csv":
-        for number, row in enumerate(csv.DictReader(file), 2):
-            yield number, {str(k).strip().lower(): v for k, v in row.items() if k is not None}
-        return
-    if suffix == ".json":
-        try:
-            whole = json.loads("".join(file))
-        except json.JSONDecodeError as error:
-            raise RooflmError(f"trace {path!r}, line {error.lineno}: no valid JSON ({error.msg})") from None
-        for number, row in enumerate(_listed(whole, path), 1):
-            yield number, {str(k).lower(): v for k, v in row.items()}
-        return
-    for number, line in enumerate(file, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RooflmError(f"trace {path!r}, line {number}: no valid JSON ({error.msg})") from None
+def _json(content: str, label: str) -> Iterator[Line]:
+    for number, row in enumerate(_listed(outside.from_json(content, label), label), 1):
+        yield number, {k.lower(): v for k, v in row.items()}
+
+
+def _jsonl(content: str, label: str) -> Iterator[Line]:
+    for number, row in outside.json_lines(content, label):
         if not isinstance(row, dict):
-            raise RooflmError(f"trace {path!r}, line {number}: a request must be an object with named fields")
-        yield number, {str(k).lower(): v for k, v in row.items()}
+            raise RooflmError(f"{label}, line {number}: a request must be an object with named fields")
+        yield number, {k.lower(): v for k, v in row.items()}
 
 
-def _listed(whole: Any, path: str) -> list[dict[str, Any]]:
+READ = {".csv": _csv, ".json": _json, ".jsonl": _jsonl}
+"""Suffix -> the requests of a file, as (line, fields by lower-case name)."""
+
+
+def _listed(whole: Any, label: str) -> list[dict[str, Any]]:
     """The requests of a JSON document: a list of objects, guidellm's report, or vLLM's result with parallel lists."""
     if isinstance(whole, dict) and "input_lens" in whole and "output_lens" in whole:
-        times = whole.get("start_times") or [0.0] * len(whole["input_lens"])
-        each = zip(times, whole["input_lens"], whole["output_lens"], strict=False)
+        prompts, outputs = whole["input_lens"], whole["output_lens"]
+        times = whole.get("start_times") or itertools.repeat(0.0)
+        if not (isinstance(prompts, list) and isinstance(outputs, list) and isinstance(times, list | itertools.repeat)):
+            raise RooflmError(f"{label}: input_lens, output_lens and start_times must be lists")
+        each = zip(times, prompts, outputs, strict=False)
         return [{"start_time": t, "prompt_len": p, "output_len": o} for t, p, o in each]
     if isinstance(whole, dict) and isinstance(whole.get("benchmarks"), list) and whole["benchmarks"]:
-        found = whole["benchmarks"][0].get("requests", [])
+        first = whole["benchmarks"][0]
+        found = first.get("requests", []) if isinstance(first, dict) else None
         whole = found.get("successful", []) if isinstance(found, dict) else found
     if not isinstance(whole, list) or not all(isinstance(r, dict) for r in whole):
-        raise RooflmError(f"trace {path!r} must be a list of requests, a guidellm report or a vLLM benchmark result")
+        raise RooflmError(f"{label} must be a list of requests, a guidellm report or a vLLM benchmark result")
     return whole
 
 
@@ -102,50 +93,83 @@ def _column(fields: dict[str, Any], names: tuple[str, ...], what: str, path: str
     raise RooflmError(f"trace {path!r} has no column for the {what}: it needs one of {', '.join(names[:5])}")
 
 
-def requests_of(rows: list[tuple[int, dict[str, Any]]], path: str) -> Requests:
+def requests_of(rows: Iterable[Line], path: str) -> Requests:
     """Rows as Requests, checked: whole numbers of at least 1 token, times not below 0."""
-    fields = rows[0][1]
+    each = iter(rows)
+    first = next(each, None)
+    if first is None:
+        raise RooflmError(f"trace {path!r} has no requests")
+    fields = first[1]
     p, o = _column(fields, PROMPT, "prompt tokens", path), _column(fields, OUTPUT, "output tokens", path)
     t = next((name for name in TIME if name in fields), None)
-    scale = 1e-3 if "hash_ids" in fields or t == "timestamp_ms" else 1.0
-    prompt = np.array([_tokens(row.get(p), p, line, path) for line, row in rows], dtype=np.int64)
-    output = np.array([_tokens(row.get(o), o, line, path, least=0) for line, row in rows], dtype=np.int64)
-    output = np.maximum(output, 1)
-    arrival = np.zeros(len(rows)) if t is None else np.array([_time(row.get(t), t, n, path) for n, row in rows]) * scale
+    hashed, ranked = "hash_ids" in fields, "priority" in fields
+    read: dict[str, list[Any]] = {"prompt": [], "output": [], "arrival": [], "hashes": [], "priority": []}
+    for line, row in itertools.chain((first,), each):
+        where = f"trace {path!r}, line {line}"
+        if len(read["prompt"]) >= MOST:
+            raise RooflmError(f"trace {path!r} has more than {MOST:,} requests: read some of it with limit")
+        read["prompt"].append(_tokens(row.get(p), p, where))
+        read["output"].append(_tokens(row.get(o), o, where, least=0))
+        if t is not None:
+            read["arrival"].append(_time(row.get(t), t, where))
+        if hashed:
+            read["hashes"].append(_hashes(row.get("hash_ids"), where))
+        if ranked:
+            read["priority"].append(_number(row.get("priority") or 0, "priority", where))
+    prompt, output = np.array(read["prompt"], dtype=np.int64), np.maximum(np.array(read["output"], dtype=np.int64), 1)
+    scale = 1e-3 if hashed else 1.0
+    arrival = np.zeros(len(prompt)) if t is None else np.array(read["arrival"]) * scale
     order = np.argsort(arrival, kind="stable")
     arrival = arrival[order] - arrival[order[0]]
-    hashes = None
-    if "hash_ids" in fields:
-        hashes = [[int(h) for h in rows[i][1].get("hash_ids") or []] for i in order]
-    priority = None
-    if "priority" in fields:
-        priority = np.array([float(rows[i][1].get("priority") or 0) for i in order])
+    hashes = [read["hashes"][i] for i in order] if hashed else None
+    priority = np.array(read["priority"])[order] if ranked else None
     return Requests(prompt[order], output[order], arrival, hashes=hashes, priority=priority, name=Path(path).name)
 
 
-def _tokens(value: Any, column: str, line: int, path: str, least: int = 1) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and number == int(number) and number >= least):
+def _tokens(value: Any, column: str, where: str, least: int = 1) -> int:
+    number = outside.real(value)
+    if number is None or number != int(number) or not least <= number < LONGEST:
         raise RooflmError(
-            f"trace {path!r}, line {line}: {column} is {value!r}, but it must be a whole number of at least {least}"
+            f"{where}: {column} is {_seen(value)}, but it must be a whole number of at least {least}, below {LONGEST}"
         )
     return int(number)
 
 
-def _time(value: Any, column: str, line: int, path: str) -> float:
-    """Seconds of a time: a number (not below 0) or a date and time."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
+def _number(value: Any, column: str, where: str) -> float:
+    number = outside.real(value)
+    if number is None:
+        raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be a number")
+    return number
+
+
+def _hashes(value: Any, where: str) -> list[int]:
+    """Ids of the blocks of a prompt: a list of whole numbers, in csv as JSON text."""
+    if isinstance(value, str):
+        value = outside.from_json(value or "[]", where)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(h, int) and not isinstance(h, bool) for h in value):
+        raise RooflmError(f"{where}: hash_ids is {_seen(value)}, but it must be a list of whole numbers")
+    return value
+
+
+def _seen(value: Any) -> str:
+    """A value as a message shows it."""
+    said = repr(value)
+    return said if len(said) <= 60 else f"{said[:60]}..."
+
+
+def _time(value: Any, column: str, where: str) -> float:
+    """Seconds of a time: a number (not below 0) or a date and time, which is of UTC where it does not say otherwise."""
+    number = outside.real(value)
+    if number is None and isinstance(value, str):
         try:
-            return datetime.fromisoformat(str(value).strip()[:26]).timestamp()
-        except ValueError:
-            raise RooflmError(
-                f"trace {path!r}, line {line}: {column} is {value!r}, but it must be seconds or a date and time"
-            ) from None
-    if not math.isfinite(number) or number < 0:
-        raise RooflmError(f"trace {path!r}, line {line}: {column} is {value!r}, but a time must not be below 0")
+            told = datetime.fromisoformat(value.strip()[:26])
+            number = (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError, OSError):
+            number = None
+    if number is None:
+        raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be seconds or a date and time")
+    if not 0 <= number <= LATEST:
+        raise RooflmError(f"{where}: {column} is {_seen(value)}, but a time must be from 0 to {LATEST:g}")
     return number

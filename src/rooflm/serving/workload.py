@@ -19,6 +19,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+MOST = 20_000_000
+"""Most requests of a simulation, which holds them all."""
+
+
 @dataclass(frozen=True)
 class Requests:
     """Requests in the order of their arrival. arrival: s from the start (open loop); concurrency: clients of a closed
@@ -135,10 +139,31 @@ def stretched(arrival: Array, day: Callable[[Array], Array]) -> Array:
     return np.interp(arrival, passed, grid)
 
 
+SPAN = 1e9
+"""s over which requests may arrive (30 years): the clock of a simulation stays exact to 0.1 us."""
+
+
+def lasting(r: Requests) -> None:
+    """RooflmError for arrivals over a longer time than is simulated.
+
+    >>> lasting(open_loop(1e-9, 10))
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: the requests arrive over ... s, more than the 1e+09 s that are simulated: ...
+    """
+    span = float(r.arrival[-1] - r.arrival[0]) if len(r.arrival) else 0.0
+    if not span <= SPAN:
+        raise RooflmError(
+            f"the requests arrive over {span:.3g} s, more than the {SPAN:g} s that are simulated: give a higher rate, "
+            "or times in seconds"
+        )
+
+
 def scaled(r: Requests, rate: float = 1.0, copies: int = 1, seed: int = 0) -> Requests:
     """A trace played `rate` times as fast, each request standing for `copies` (shifted by up to the mean gap)."""
     if not rate > 0 or copies < 1:
         raise RooflmError(f"scale is {rate:g} x {copies}, but both must be above 0")
+    if r.count * copies > MOST:
+        raise RooflmError(f"copies is {copies}, but {r.count * copies:,} requests are more than the {MOST:,} simulated")
     arrival = np.repeat(r.arrival / rate, copies)
     if copies > 1:
         gap = float(arrival[-1]) / max(r.count, 1)

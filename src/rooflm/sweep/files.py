@@ -3,55 +3,166 @@
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import json
+import math
 import os
-import tempfile
-from collections.abc import Callable, Mapping
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rooflm.catalogue.outside import placed
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import flatten, plain
 from rooflm.sweep.axes import column_name
+from rooflm.sweep.grid import spelled_out
 
 FORMATS = ("csv", "parquet", "nc", "json")
 
 
+def needs_netcdf() -> None:
+    """RooflmError where netCDF files cannot be written."""
+    try:
+        import h5netcdf  # noqa: F401
+    except ImportError:
+        raise RooflmError("netCDF files need h5netcdf: pip install 'rooflm[nc]'") from None
+
+
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
-    target = Path(path).expanduser()
+    target = placed(path, option)
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
+    if target.suffix.lower() == ".nc":
+        needs_netcdf()
     folder = target.parent
     if not folder.is_dir():
         raise RooflmError(f"{option} is {path!r}, but the folder {str(folder)!r} does not exist")
-    if target.is_dir() or not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+    if target.exists() and not target.is_file():
+        raise RooflmError(f"{option} is {path!r}, but it cannot be written there: it is no file")
+    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
         raise RooflmError(f"{option} is {path!r}, but it cannot be written there")
     return target
 
 
 def write_whole(path: Path, write: Callable[[str], None]) -> None:
-    """Write through a temporary file beside the target, then rename, so that no half file is ever seen."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
+    """Write through a temporary file beside the target, then rename: whatever happens (an error, a full disk, a kill, a
+    power loss), the target is what it was or the whole new file. Two that write to one target each write a whole file.
+
+    What a killed process left of its own temporary files goes with the next write to the same target.
+    """
+    name = f".{path.stem[:100]}-{os.getpid()}-{threading.get_ident()}{TEMPORARY}{path.suffix}"
+    made = path.with_name(name)
+    _sweep(path)
     try:
-        write(name)
+        write(str(made))
+        _synced(made)
         mask = os.umask(0)
         os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(path)
-    except OSError as error:
+        made.chmod(0o666 & ~mask)
+        made.replace(path)
+    except OSError as error:  # of the system, or of a library that writes
         raise RooflmError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
     finally:
-        Path(name).unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
 
 
-def save_text(path: Path, text: str) -> None:
-    """A text to a file, whole or not at all."""
-    write_whole(path, lambda name: _text(name, text))
+TEMPORARY = ".part"
+"""Mark of a temporary file."""
+_LEFT = re.compile(r"-(\d+)-\d+" + re.escape(TEMPORARY))
+
+
+def _sweep(path: Path) -> None:
+    """Remove the temporary files of this target that killed processes left behind."""
+    for old in path.parent.glob(f".{glob.escape(path.stem[:100])}-*{TEMPORARY}{glob.escape(path.suffix)}"):
+        found = _LEFT.search(old.name)
+        if found and not _alive(int(found[1])):
+            old.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _synced(path: Path) -> None:
+    """Wait until a file is on its disk, so that a rename never comes before its content."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[bool]:
+    """A folder locked against other processes that lock it; gives whether it is (wait: until it is). The system lets go
+    of the lock when a process dies. Where there are no such locks, nobody is kept out."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        mine = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            mine = False
+        except OSError:  # a file system without locks
+            mine = True
+        yield mine and _same(handle, folder)
+    finally:
+        os.close(handle)
+
+
+def _same(handle: int, folder: Path) -> bool:
+    """Whether a folder is still the one that was opened; FileNotFoundError where it has gone."""
+    return os.fstat(handle).st_ino == folder.stat().st_ino
+
+
+def write_text(path: Path, text: str) -> None:
+    """Text to a file, whole or not at all."""
+
+    def write(name: str) -> None:
+        with Path(name).open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+    write_whole(path, write)
+
+
+def reserve(name: str, size: int) -> None:
+    """See that there is room for a file of about this many bytes; OSError where there is not.
+
+    The netCDF library ends the process by a signal when a disk fills up under it; so it is asked for before.
+    """
+    with Path(name).open("wb") as file:
+        if size > 0 and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
+def netcdf_size(arrays: Iterable[NDArray[Any]], points: int = 0) -> int:
+    """Bytes that a netCDF file of these arrays may take, with some to spare. points: values of each, where they are not
+    those that it has."""
+    cells = ((points or int(a.size), 64 if a.dtype.kind in "OUS" else a.dtype.itemsize) for a in arrays)
+    return 2**20 + sum(count * size for count, size in cells) * 11 // 10
+
+
+def write_netcdf(name: str, data: Any) -> None:
+    """An xarray.Dataset to a netCDF file."""
+    reserve(name, netcdf_size(v.values for v in data.variables.values()))
+    data.to_netcdf(name, engine="h5netcdf")
 
 
 def table(columns: Mapping[str, list[Any]]) -> str:
@@ -66,6 +177,7 @@ def table(columns: Mapping[str, list[Any]]) -> str:
 def grid_columns(grid: Any) -> dict[str, list[Any]]:
     """A grid as tidy columns: one row a point, the axes first."""
     shape = tuple(len(a.values) for a in grid.axes)
+    spelled_out(math.prod(shape), len(grid.arrays), "a table of rows")
     places = np.indices(shape).reshape(len(shape), -1)
     columns: dict[str, list[Any]] = {
         m.name: [m.values[i] for i in place] for a, place in zip(grid.axes, places, strict=True) for m in a.members
@@ -80,7 +192,10 @@ def _parquet(columns: Mapping[str, list[Any]], path: str) -> None:
         from pyarrow import parquet
     except ImportError as error:
         raise RooflmError("writing parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
-    parquet.write_table(pyarrow.table(dict(columns)), path)
+    try:
+        parquet.write_table(pyarrow.table(dict(columns)), path)
+    except pyarrow.ArrowException as error:
+        raise RooflmError(f"cannot write as parquet: {' '.join(str(error).split())[:200]}") from error
 
 
 def write_values(path: str, values: dict[str, Any]) -> None:
@@ -88,18 +203,18 @@ def write_values(path: str, values: dict[str, Any]) -> None:
     target = check_target(path)
     kind = target.suffix.lower()
     if kind == ".json":
-        write_whole(target, lambda name: _text(name, json.dumps(plain(values), indent=1) + "\n"))
+        write_text(target, json.dumps(plain(values), indent=1) + "\n")
         return
     columns = {k: [v] for k, v in flatten(plain({k: v for k, v in values.items() if not isinstance(v, list)})).items()}
     if kind == ".csv":
-        write_whole(target, lambda name: _text(name, table(columns)))
+        write_text(target, table(columns))
     elif kind == ".parquet":
         write_whole(target, lambda name: _parquet(columns, name))
     else:
         import xarray
 
         numbers = {k: v[0] for k, v in columns.items() if v[0] is not None}
-        write_whole(target, lambda name: xarray.Dataset(numbers).to_netcdf(name, engine="h5netcdf"))
+        write_whole(target, lambda name: write_netcdf(name, xarray.Dataset(numbers)))
 
 
 def write_grid(path: str, grid: Any) -> None:
@@ -107,19 +222,10 @@ def write_grid(path: str, grid: Any) -> None:
     target = check_target(path)
     kind = target.suffix.lower()
     if kind == ".json":
-        write_whole(target, lambda name: _text(name, json.dumps(plain(grid.values())) + "\n"))
+        write_text(target, json.dumps(plain(grid.values())) + "\n")
     elif kind == ".csv":
-        write_whole(target, lambda name: _text(name, table(grid_columns(grid))))
+        write_text(target, table(grid_columns(grid)))
     elif kind == ".parquet":
         write_whole(target, lambda name: _parquet(grid_columns(grid), name))
     else:
-        write_whole(target, lambda name: grid.dataset().to_netcdf(name, engine="h5netcdf"))
-
-
-def write_text(target: Path, text: str) -> None:
-    """A text to a file, whole or not at all."""
-    write_whole(target, lambda name: _text(name, text))
-
-
-def _text(name: str, text: str) -> None:
-    Path(name).write_text(text, encoding="utf-8")
+        write_whole(target, lambda name: write_netcdf(name, grid.dataset()))

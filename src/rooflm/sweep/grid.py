@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, unflatten
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
@@ -15,6 +16,24 @@ from rooflm.version import __version__
 
 if TYPE_CHECKING:
     import xarray
+
+
+CELLS = 20_000_000
+"""Most values that are spelled out one by one, in text, JSON and tables."""
+
+
+def spelled_out(points: int, outputs: int, where: str) -> None:
+    """RooflmError where a grid is too large to be spelled out. outputs: how many of each point; where: in what.
+
+    >>> spelled_out(10**6, 100, "JSON")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: a grid of 1,000,000 points with 100 outputs is too large for JSON: name the outputs ...
+    """
+    if points * outputs > CELLS:
+        raise RooflmError(
+            f"a grid of {points:,} points with {outputs} outputs is too large for {where}: name the outputs that you "
+            "need (--outputs tpot_s,fits), or write it to a file (--out FILE.parquet)"
+        )
 
 
 class Grid(NamedTuple):

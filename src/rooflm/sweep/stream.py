@@ -1,15 +1,20 @@
 """Grids too large for memory, written block by block, and carried on where an interrupted run stopped.
 
-Each block becomes a file in `FILE.parts/`, beside a manifest with a hash of the request; when all are there, they are
-joined into FILE and the folder goes. Memory holds a few blocks only, whatever the size of the grid.
+Each block becomes a file in `FILE.parts/`, beside a manifest with a hash of the request and of what its files say; when
+all are there, they are joined into FILE and the folder goes. Memory holds a few blocks only, whatever the size of the
+grid. One run at a time holds the folder; a part that is not whole is worked out again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
-from rooflm.sweep.files import check_target, write_whole
+from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
 from rooflm.sweep.sweep import Block, Job, Values, blocks, results
 from rooflm.version import __version__
 
@@ -39,11 +45,12 @@ class Streamed(NamedTuple):
     kept: int
 
 
-def fingerprint(job: Job, block: int, suffix: str) -> str:
-    """A hash of all that decides the content of the blocks."""
+def fingerprint(job: Job, block: int, suffix: str, content: str = "") -> str:
+    """A hash of all that decides the content of the blocks. content: what models, devices and engines that are files
+    said, for a file may change between a run and the one that carries on."""
     told = [__version__, [[m.name, list(m.values)] for a in job.axes for m in a.members],
             [a.name for a in job.axes], {k: whole(v) for k, v in sorted(job.fixed.items())},
-            job.outputs, block, suffix]  # fmt: skip
+            job.outputs, block, suffix, content]  # fmt: skip
     return hashlib.sha256(json.dumps(told, default=whole).encode()).hexdigest()
 
 
@@ -58,29 +65,32 @@ def whole(value: Any) -> str:
 
 
 def stream(
-    job: Job, path: str, on: str = "local", block: int = STREAM_BLOCK, progress: Progress | None = None
-) -> Streamed:
+    job: Job, path: str, on: str = "local", block: int = STREAM_BLOCK, progress: Progress | None = None,
+    content: str = "",
+) -> Streamed:  # fmt: skip
     """Evaluate the whole grid of a job into a parquet, nc or csv file.
 
-    progress: called with the number of points of each block, those kept from an earlier run first.
-    Raises RooflmError for a bad target and when FILE.parts holds another request.
+    progress: called with the number of points of each block, those kept from an earlier run first; content: see
+    `fingerprint`. Raises RooflmError for a bad target, when FILE.parts holds another request, and while another run
+    writes there.
     """
     target = check_target(path, FORMATS)
     suffix = target.suffix.lower()
     _needs(suffix)
     folder = target.with_name(target.name + ".parts")
     todo = blocks(job.axes, block)
-    _open(folder, fingerprint(job, block, suffix), len(todo))
     names = {b: folder / f"{i:07d}{'.npz' if suffix == '.nc' else suffix}" for i, b in enumerate(todo)}
-    kept = [b for b in todo if names[b].exists()]
-    for one in kept:
-        _tell(progress, job.axes, one)
-    left = [b for b in todo if b not in set(kept)]
-    for one, values in results(job, left, on):
-        write_whole(names[one], lambda name, b=one, v=values: write_part(name, suffix, job.axes, b, v))  # type: ignore[misc]
-        _tell(progress, job.axes, one)
-    write_whole(target, lambda name: JOIN[suffix](name, [(b, names[b]) for b in todo], job.axes))
-    shutil.rmtree(folder)
+    with held(folder):
+        _open(folder, fingerprint(job, block, suffix, content), len(todo))
+        kept = [b for b in todo if names[b].exists() and is_whole(names[b], suffix, _size(job.axes, b))]
+        for one in kept:
+            _tell(progress, job.axes, one)
+        left = [b for b in todo if b not in set(kept)]
+        for one, values in results(job, left, on):
+            write_whole(names[one], lambda name, b=one, v=values: write_part(name, suffix, job.axes, b, v))  # type: ignore[misc]
+            _tell(progress, job.axes, one)
+        write_whole(target, lambda name: JOIN[suffix](name, [(b, names[b]) for b in todo], job.axes))
+        shutil.rmtree(folder)
     sizes = [sum(_size(job.axes, b) for b in group) for group in (left, kept)]
     return Streamed(size_of(job.axes), *sizes)
 
@@ -94,23 +104,59 @@ def _needs(suffix: str) -> None:
 
 
 def _open(folder: Path, mark: str, count: int) -> None:
-    """The folder of parts, empty or of the same request."""
-    manifest = folder / "manifest.json"
-    if folder.exists():
-        try:
-            same = json.loads(manifest.read_text(encoding="utf-8"))["request"] == mark
-        except (OSError, ValueError, KeyError, TypeError):
-            same = False
-        if not same:
+    """The folder of parts, empty or of the same request. Parts without a manifest are of a run that was killed before
+    it had any to keep: they go."""
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        told = outside.read_json(manifest, "manifest")
+        if not isinstance(told, dict) or told.get("request") != mark:
             raise RooflmError(f"{str(folder)!r} holds parts of another run: delete it, or write to another --out")
         return
+    others = [p.name for p in folder.iterdir() if not (OURS.fullmatch(p.name) or TEMPORARY in p.name)]
+    if others:
+        raise RooflmError(f"{str(folder)!r} holds {others[0]!r}, which is no part of a run: write to another --out")
+    for old in folder.iterdir():
+        old.unlink()
+    write_text(manifest, json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n")
+
+
+MANIFEST = "manifest.json"
+OURS = re.compile(r"\d{7}\.(parquet|csv|npz)")
+"""Names of the files in a folder of parts, but the manifest."""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """A folder made, and held by this run alone until it ends or dies; RooflmError where another run holds it."""
+    with ExitStack() as until_the_end:
+        while True:
+            try:
+                folder.mkdir(exist_ok=True)
+                mine = until_the_end.enter_context(locked(folder, wait=False))
+                break
+            except FileNotFoundError:  # the run before has just ended, and taken its folder with it
+                continue
+            except OSError as error:
+                raise RooflmError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
+        if not mine:
+            raise RooflmError(f"another run writes to {str(folder)!r}: wait, or write to another --out")
+        yield
+
+
+def is_whole(part: Path, suffix: str, points: int) -> bool:
+    """Whether a part holds all its points: one that a power loss cut short does not."""
     try:
-        folder.mkdir()
-        manifest.write_text(
-            json.dumps({"request": mark, "blocks": count, "rooflm": __version__}) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        raise RooflmError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
+        if suffix == ".parquet":
+            from pyarrow import parquet
+
+            return bool(parquet.read_metadata(part).num_rows == points)
+        if suffix == ".csv":
+            content = part.read_bytes()
+            return content.endswith(b"\n") and content.count(b"\n") > points
+        with np.load(part) as values:
+            return all(values[key].size <= points for key in values.files)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error):  # ArrowInvalid is a ValueError
+        return False
 
 
 def _size(axes: Sequence[Axis], block: Block) -> int:
@@ -204,6 +250,7 @@ def _join_nc(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -
 
     structural, numeric = grids(axes)
     order = [*structural, *numeric]
+    reserve(name, _nc_size(parts, size_of(axes)))
     with h5netcdf.File(name, "w") as file:
         file.dimensions = {a.name: n for a, n in zip(order, shape_of(order), strict=True)}
         for axis in axes:
@@ -215,6 +262,15 @@ def _join_nc(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -
             with np.load(part) as values:
                 for key in values.files:
                     _fill(file, column_name(key, axes), values[key], block, order)
+
+
+def _nc_size(parts: list[tuple[Block, Path]], points: int) -> int:
+    """Bytes that the whole netCDF file may take: every output over all points."""
+    kinds: dict[str, NDArray[Any]] = {}
+    for _, part in parts[:1] + parts[-1:]:
+        with np.load(part) as values:
+            kinds |= {key: values[key].reshape(-1)[:1] for key in values.files}
+    return netcdf_size(kinds.values(), points)
 
 
 def _text_type() -> Any:

@@ -16,11 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.errors import RooflmError
 from rooflm.sweep.axes import Axis, Point, grids, nest, numeric_point, shape_of
 from rooflm.sweep.workers import spread
 
 BLOCK = 1 << 17
 """Points of a block: its arrays stay near the caches, and interpreting a block costs little beside its arithmetic."""
+
+MEMORY = 3 * 2**30
+"""Most bytes of a grid that is held in memory."""
 
 LAST_SPLIT = ("output", "prompt", "cached")
 """Axes that part of the formulas does not depend on: splitting them would repeat that part, so others go first."""
@@ -94,21 +98,33 @@ class Store:
             array = self._array(name, value, wanted)
             place = tuple(slice(b, e) if array.shape[len(block.place) + i] > 1 else slice(None)
                           for i, (b, e) in enumerate(block.slices))  # fmt: skip
-            array[(*block.place, *place)] = value.reshape(own)
+            array[(*block.place, *place)] = value.reshape(own) if own else value.item()  # not an array in a cell
 
     def _array(self, name: str, value: NDArray[Any], wanted: tuple[int, ...]) -> NDArray[Any]:
         """The array of an output, made or widened when a block varies in more axes than those before it."""
         outer = shape_of(self.structural)
         old = self.arrays.get(name)
         if old is None:
+            self._room(name, math.prod(outer + wanted))
             kind: Any = value.dtype if value.dtype.kind in "fb" else (float if value.dtype.kind in "iu" else object)
             absent = 0.0 if "." in name else np.nan  # a part that a block does not have takes nothing
             empty: Any = "" if kind is object else (absent if np.dtype(kind).kind == "f" else False)
             self.arrays[name] = np.full(outer + wanted, empty, dtype=kind)
         elif any(o < w for o, w in zip(old.shape[len(outer) :], wanted, strict=True)):
             shape = np.broadcast_shapes(old.shape, outer + wanted)
+            self._room(name, math.prod(shape))
             self.arrays[name] = np.broadcast_to(old, shape).copy()
         return self.arrays[name]
+
+    def _room(self, name: str, values: int) -> None:
+        """RooflmError where one more array would take more memory than a grid may, before it is made."""
+        size = 8 * (values + sum(a.size for k, a in self.arrays.items() if k != name))
+        if size > MEMORY:
+            points = math.prod(shape_of(self.axes))
+            raise RooflmError(
+                f"a grid of {points:,} points takes over {size / 2**30:.3g} GiB, and {MEMORY / 2**30:g} at most are "
+                "held in memory: write it to a file (--out FILE.parquet), or name the outputs that you need"
+            )
 
     def views(self) -> Values:
         """Every output over the whole grid, axes in the order given; views that repeat what does not vary."""

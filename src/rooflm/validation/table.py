@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import outside
 from rooflm.catalogue.engines import RELEASE, releases
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
@@ -64,12 +65,8 @@ def source_names() -> dict[str, str]:
 
 def read_rows(path: str | os.PathLike[str]) -> list[Outcome]:
     """Every row of a table, in order, as a Request or a Skip. RooflmError when it is no such table."""
-    where = Path(path).expanduser()
-    try:
-        content = where.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise RooflmError(f"{where} cannot be read: {error.strerror}") from None
-    return parse(content.replace("\0", ""), str(where))
+    content = outside.text(path, "table", "csv", errors="replace")
+    return parse(content.replace("\0", ""), os.fspath(path))
 
 
 def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[Outcome]:
@@ -97,7 +94,7 @@ def parse(content: str, label: str = "table") -> list[Outcome]:
 def records(content: str, label: str) -> tuple[list[str], list[dict[str, str]]]:
     """(header, rows by column) of the text of a table; RooflmError where it is none."""
     try:
-        csv.field_size_limit(2**31 - 1)
+        csv.field_size_limit(outside.WIDEST)
         lines = list(csv.reader(io.StringIO(content, newline="")))
     except csv.Error as error:
         raise RooflmError(f"{label} is not a table of comma-separated values: {error}") from None

@@ -11,7 +11,7 @@ import numpy as np
 from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve
+from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve, whole
 from rooflm.validation.request import Request
 from rooflm.validation.sizes import model_argument
 
@@ -64,7 +64,7 @@ def deployment(request: Request) -> tuple[Deployment, Any]:
 def figures(request: Request) -> dict[str, float]:
     """What the simulator says of a row, whichever metric it holds: ttft and tpot (means, s), output_tokens_per_s (all
     devices), latency_s (mean, s), memory is not among them. Raises RooflmError where it cannot run."""
-    served = serve(**arguments(request))
+    served = whole(serve(**arguments(request)))
     found = served.summary.values
     return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
             "output_tokens_per_s": found["output_tokens_per_s"]}  # fmt: skip

@@ -137,7 +137,7 @@ def run(cases: Sequence[Case], out: str | None = None, tell: Tell | None = None,
             done.add(case.key)
             status = outcome.status if outcome.status == "ok" else f"{outcome.status}: {outcome.reason}"
             if out:
-                results.write(out, rows)
+                results.add(out, found)
         if tell is not None:
             tell(number, len(cases), case, status)
     return rows

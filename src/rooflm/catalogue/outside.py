@@ -1,0 +1,186 @@
+"""Files from outside, the one door through which they come: text, TOML, JSON, lines of JSON and csv, with limits on
+size and depth. Whatever is wrong with a file is one sentence.
+
+Nothing here runs what it reads: no pickle, no YAML tags, no import.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rooflm.errors import RooflmError
+
+MIB = 2**20
+LARGEST = {"toml": 16 * MIB, "json": 512 * MIB, "csv": 1024 * MIB}
+"""Most bytes of a file, by its format: a description is small, a trace may be long."""
+DEEPEST = 64
+"""Most tables and lists within each other."""
+MOST = 30_000_000
+"""Most tables and lists in all."""
+WIDEST = 10**6
+"""Most characters of one cell of a csv file."""
+
+Source = str | os.PathLike[str]
+
+
+def placed(path: Source, what: str) -> Path:
+    """A path that the system can be asked for, with `~` spelled out; RooflmError for one that no file can have.
+
+    >>> placed("a\\0b", "trace")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: trace is 'a\\x00b', but no file can have that name
+    """
+    try:
+        found = Path(path).expanduser()
+        found.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RooflmError(f"{what} is {_short(path)}, but {reason(error) or 'no file can have that name'}") from error
+    return found
+
+
+def reason(error: Exception) -> str:
+    """Why the system refused, in its words without their capital; "" where it has none.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory"))
+    'no such file or directory'
+    """
+    said = str(getattr(error, "strerror", None) or "")
+    return said[:1].lower() + said[1:]
+
+
+def _short(path: Source) -> str:
+    """A path as a message shows it."""
+    said = os.fspath(path)
+    return repr(said if len(said) <= 200 else f"{said[:200]}...")
+
+
+def text(path: Source, what: str, kind: str = "json", errors: str = "strict") -> str:
+    """The text of a file. what: what messages call it; kind: its format, for the limit on its size; errors: "replace"
+    to read past bytes that are no UTF-8.
+
+    Raises RooflmError where it cannot be read, is larger than such a file may be, or is no UTF-8 text.
+    """
+    most = LARGEST[kind]
+    try:
+        with placed(path, what).open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise RooflmError(f"cannot read {what} {_short(path)}: {reason(error) or error}") from error
+    if len(data) > most:
+        raise RooflmError(f"{what} {_short(path)} is larger than the {most // MIB} MiB that such a file may have")
+    try:
+        return data.decode("utf-8-sig", errors)
+    except UnicodeDecodeError as error:
+        at = f"byte {error.start}"
+        raise RooflmError(f"cannot read {what} {_short(path)}: it is not a file of UTF-8 text ({at})") from error
+
+
+def toml(content: str, label: Source) -> dict[str, Any]:
+    """The tables of TOML text; RooflmError where it is none, or nested too deep."""
+    try:
+        found = tomllib.loads(content)
+    except (ValueError, RecursionError) as error:  # a TOMLDecodeError, too long a number, too deep a nesting
+        raise RooflmError(f"{label} is not valid TOML: {_said(error)}") from error
+    return dict(shallow(found, str(label)))
+
+
+def read_toml(path: Source, what: str) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    return toml(text(path, what, "toml"), path)
+
+
+def from_json(content: str, label: Source) -> Any:
+    """What JSON text holds; RooflmError where it is none, or nested too deep."""
+    try:
+        found = json.loads(content)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}: {error.msg}"
+        raise RooflmError(f"{label} is not valid JSON: {where}") from error
+    except (ValueError, RecursionError) as error:
+        raise RooflmError(f"{label} is not valid JSON: {_said(error)}") from error
+    return shallow(found, str(label))
+
+
+def read_json(path: Source, what: str) -> Any:
+    """What a JSON file holds."""
+    return from_json(text(path, what), path)
+
+
+def json_lines(content: str, label: Source) -> Iterator[tuple[int, Any]]:
+    """(line number, what it holds) of every line of JSON that is not empty."""
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            try:
+                yield number, shallow(json.loads(line), f"{label}, line {number}")
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, RooflmError):
+                    raise
+                raise RooflmError(f"{label}, line {number}: no valid JSON ({_said(error)})") from error
+
+
+def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line number, column -> cell) of every row of csv text; cells beyond the header are left out.
+
+    >>> list(csv_rows("a,b\\n1,2,3\\n", "x.csv"))
+    [(2, {'a': '1', 'b': '2'})]
+    """
+    csv.field_size_limit(WIDEST)
+    reader = csv.reader(io.StringIO(content.replace("\0", ""), newline=""))
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        for line in reader:
+            if any(cell.strip() for cell in line):
+                yield reader.line_num, dict(zip(header, line, strict=False))
+    except csv.Error as error:
+        raise RooflmError(f"{label}, line {reader.line_num}: not a row of comma-separated values: {error}") from error
+
+
+def shallow(found: Any, label: str) -> Any:
+    """What was read, if it is not nested too deep and its numbers are numbers of a computer; RooflmError otherwise."""
+    level, seen = [found], 0
+    for _ in range(DEEPEST):
+        seen += len(level)
+        if seen > MOST:  # a YAML file of few lines may stand for billions of lists
+            raise RooflmError(f"{label}: more than {MOST:,} tables and lists")
+        below: list[Any] = []
+        for node in level:
+            inside = node.values() if isinstance(node, dict) else node
+            for value in inside if isinstance(inside, list) or isinstance(node, dict) else ():
+                if isinstance(value, dict | list):
+                    below.append(value)
+                elif isinstance(value, int) and abs(value) > 2**1000:
+                    raise RooflmError(
+                        f"{label}: a number of {len(bin(value)) - 2} bits is more than one can reckon with"
+                    )
+        if not below:
+            return found
+        level = below
+    raise RooflmError(f"{label}: tables and lists are nested more than {DEEPEST} deep")
+
+
+def _said(error: Exception) -> str:
+    """What a parser said, in one line."""
+    return "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
+
+
+def real(value: Any) -> float | None:
+    """A number of a file: written as one or as text, finite; None for anything else.
+
+    >>> real("1.5"), real(2), real("nan"), real(True), real([1])
+    (1.5, 2.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,100 @@
+"""What the address asks: the texts of fields, their values, and what is wrong with any of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import arguments
+from rooflm.web.fields import BY_KEY, Field, value_of
+
+
+class FieldError(RooflmError):
+    """What is wrong, and with which field ("": with none alone)."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The fields of a tab. texts: what stands in every field of the page; keys: fields of this tab."""
+
+    tab: str
+    keys: tuple[str, ...]
+    texts: Mapping[str, str]
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def value(self, key: str) -> Any:
+        """The value of a field, None where it is empty. FieldError says what is wrong with it."""
+        if key not in self.values:
+            text = self.texts.get(key, BY_KEY[key].usual).strip()
+            try:
+                self.values[key] = value_of(BY_KEY[key], text) if text else None
+            except RooflmError as error:
+                raise FieldError(key, str(error)) from None
+            if key == "model" and self.values[key] is None:
+                raise FieldError(key, "model is missing: name one, or drop its config.json")
+        return self.values[key]
+
+    def errors(self) -> dict[str, str]:
+        """Field -> what is wrong with what it holds."""
+        found = {}
+        for key in self.keys:
+            try:
+                self.value(key)
+            except FieldError as error:
+                found[key] = str(error)
+        return found
+
+    def arguments(self, call: str, group: str = "") -> dict[str, Any]:
+        """The arguments of a call: the tab's fields that it has, those of the group before the shared ones."""
+        known = arguments(call)
+        own = {k.rpartition(".")[2]: k for k in self.keys if k.rpartition(".")[0] == group}
+        shared = {k: k for k in self.keys if "." not in k}
+        chosen = {**shared, **{name: key for name, key in own.items() if group == "" or self.value(key) is not None}}
+        found = {name: self.value(key) for name, key in chosen.items() if name in known or name == "model"}
+        return {name: v for name, v in found.items() if v is not None}
+
+    def single(self, given: Mapping[str, Any], free: Iterable[str] = ()) -> dict[str, Any]:
+        """The arguments, if none but the free ones is a list."""
+        for name, v in given.items():
+            if isinstance(v, list) and name not in free:
+                raise RooflmError(f"{name} is a list, but here one is asked for at a time: the map takes lists")
+        return dict(given)
+
+    def but(self, **changes: Any) -> Asked:
+        """The same with other texts; keys with a dot are written with two underscores."""
+        new = {k.replace("__", "."): str(v) for k, v in changes.items()}
+        return Asked(self.tab, self.keys, {**self.texts, **new})
+
+    def query(self, **changes: Any) -> str:
+        """The address of the same with other texts: only what is not as at first."""
+        texts = self.but(**changes).texts
+        return urlencode({k: v for k, v in texts.items() if k in BY_KEY and v != BY_KEY[k].usual})
+
+    def blamed(self, error: RooflmError) -> str:
+        """The field that a sentence is about: the one that it names first; "" where it names none."""
+        if isinstance(error, FieldError):
+            return error.key
+        text = str(error).lower()
+        words = re.findall(r"[a-z_]+", text.replace("quantisation", "quant").replace("--", ""))
+        names: dict[str, str] = {}
+        for key in sorted(self.keys, key=lambda k: "." not in k):
+            names.setdefault(key.rpartition(".")[2], key)
+        return next((names[w] for w in words[:12] if w in names), "")
+
+
+def read_query(tab: str, keys: Iterable[str], query: Mapping[str, str]) -> Asked:
+    """What an address asks of a tab. Names that no field has are left out."""
+    return Asked(tab, tuple(keys), {k: v for k, v in query.items() if k in BY_KEY})
+
+
+def shown_fields(keys: Iterable[str]) -> list[Field]:
+    """The fields of a tab, in its order."""
+    return [BY_KEY[k] for k in keys]

@@ -1,0 +1,42 @@
+"""What was worked out once is kept for a while: a link opened twice, a slider dragged back, are answered at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+MOST = 128
+"""Answers kept."""
+_kept: OrderedDict[str, Any] = OrderedDict()
+_busy: dict[str, threading.Lock] = {}
+_lock = threading.Lock()
+
+
+def kept(key: str, make: Callable[[], T]) -> T:
+    """The value of a key, made the first time; who asks for it meanwhile waits for the same.
+
+    >>> kept("a", lambda: 1), kept("a", lambda: 2)
+    (1, 1)
+    """
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+        own = _busy.setdefault(key, threading.Lock())
+    with own:
+        with _lock:
+            if key in _kept:
+                return _kept[key]
+        try:
+            made = make()
+            with _lock:
+                _kept[key] = made
+                while len(_kept) > MOST:
+                    _kept.popitem(last=False)
+            return made
+        finally:
+            with _lock:
+                _busy.pop(key, None)

@@ -1,0 +1,164 @@
+"""From an answer to HTML and to what the page's script reads."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rooflm.errors import RooflmError
+from rooflm.estimate.results import plain
+from rooflm.version import __version__
+from rooflm.web.asked import Asked
+from rooflm.web.blocks import Answer, Figure
+from rooflm.web.dropped import dropped_model, is_dropped, shown_name
+from rooflm.web.fields import BY_KEY, WORDS, Field, choices
+from rooflm.web.memo import kept
+from rooflm.web.tabs.table import TABS, Tab
+
+HERE = Path(__file__).parent
+LISTS = ("model", "gpu", "engine", "quant", "cluster")
+"""Kinds of names that a field offers while a person types."""
+
+
+@cache
+def environment() -> Environment:
+    """The templates, every value escaped."""
+    found = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
+                        trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+    found.globals.update(tabs=TABS, fields=BY_KEY, version=__version__, words=WORDS, shown_name=shown_name)
+    return found
+
+
+class Shown:
+    """A tab's answer, or what is wrong with what was asked."""
+
+    def __init__(self, tab: Tab, asked: Asked) -> None:
+        self.tab, self.asked = tab, asked
+        self.answer: Answer | None = None
+        self.errors = asked.errors()
+        if self.errors:
+            return
+        try:
+            self.answer = tab.answer(asked)
+        except RooflmError as error:
+            self.errors = {asked.blamed(error): str(error)}
+
+    def html(self) -> str:
+        """The answer as a fragment."""
+        errors = [(BY_KEY[k].label if k else "", v) for k, v in self.errors.items()]
+        return environment().get_template("answer.html").render(
+            a=self.answer, errors=errors, tab=self.tab, notes=dropped_notes(self.asked)
+        )  # fmt: skip
+
+    def rest(self) -> str:
+        """What is folded below: numbers, assumptions, code, files."""
+        query = self.asked.query()
+        return environment().get_template("rest.html").render(a=self.answer, tab=self.tab, query=query)
+
+    @cached_property
+    def figures(self) -> Sequence[Figure]:
+        """The pictures, drawn when first asked for: the stops of a slider have none."""
+        return self.answer.figures() if self.answer else ()
+
+    def pictures(self) -> str:
+        """The places of the pictures as a fragment."""
+        return environment().get_template("figures.html").render(figures=self.figures)
+
+    def told(self) -> dict[str, Any]:
+        """What the page's script puts in place."""
+        return {
+            "html": self.html(), "rest": self.rest(), "errors": self.errors, "query": self.asked.query(),
+            "pictures": self.pictures(), "figures": plain([dict(f.spec) for f in self.figures]),
+        }  # fmt: skip
+
+
+def dropped_notes(asked: Asked) -> tuple[str, ...]:
+    """What a person should know of how a dropped model was read."""
+    name = asked.texts.get("model", "").strip()
+    try:
+        return dropped_model(name)[1] if is_dropped(name) else ()
+    except RooflmError:
+        return ()
+
+
+def shown(tab: Tab, asked: Asked) -> Shown:
+    """A tab's answer, kept for who asks the same again."""
+    return kept(f"shown {tab.name}?{asked.query()}", lambda: Shown(tab, asked))
+
+
+def whole_page(tab: Tab, asked: Asked) -> str:
+    """The page with its first answer."""
+    found = shown(tab, asked)
+    keys = [BY_KEY[k] for k in tab.keys]
+    figures = json.dumps(plain([dict(f.spec) for f in found.figures])).replace("<", "\\u003c")
+    return environment().get_template("page.html").render(
+        tab=tab, asked=asked, value=lambda f: asked.texts.get(f.key, f.usual), errors=found.errors,
+        answer=found.html(), pictures=found.pictures(), rest=found.rest(), figures=figures, main=sections(keys),
+        lists=LISTS, choices=choices, more=[f for f in keys if f.more], query=asked.query(),
+        sliders=[BY_KEY[k] for k in tab.sliders],
+    )  # fmt: skip
+
+
+SECTIONS = (("What", ("model", "gpu", "gpus", "engine", "quant")), ("Work", ("prompt", "output", "batch")))
+"""Headings of the shared fields."""
+GROUPS = {"": "Limits", "find": "Find", "train": "Training", "map": "Map", "b": "Second", "c": "Third", "d": "Fourth"}
+"""Headings of the fields of a tab's own."""
+
+
+def sections(keys: list[Field]) -> list[tuple[str, list[Field]]]:
+    """The fields that are always in sight, under their headings."""
+    here = [f for f in keys if not f.more]
+    found = [(title, [f for f in here if f.key in names]) for title, names in SECTIONS]
+    rest = [f for f in here if not any(f.key in names for _, names in SECTIONS)]
+    for group, title in GROUPS.items():
+        found.append((title, [f for f in rest if f.group == group]))
+    return [(title, fields) for title, fields in found if fields]
+
+
+def frames(tab: Tab, asked: Asked, key: str) -> list[dict[str, Any]]:
+    """The answer at every stop of a slider: worked out once, so that dragging only reads it."""
+
+    def made() -> list[dict[str, Any]]:
+        found = []
+        for stop in BY_KEY[key].stops:
+            at = Asked(tab.name, asked.keys, {**asked.texts, key: str(stop)})
+            one = Shown(tab, at)
+            found.append({"value": str(stop), "html": one.html(), "errors": one.errors})
+        return found
+
+    rest = Asked(tab.name, asked.keys, {**asked.texts, key: ""}).query()
+    return kept(f"frames?{tab.name}&{key}&{rest}", made)
+
+
+def as_json(found: Answer) -> str:
+    """The numbers of an answer."""
+    return json.dumps(plain(dict(found.data())), indent=1)
+
+
+def as_csv(found: Answer) -> str:
+    """The rows of an answer, else its numbers as one row."""
+    rows = [dict(r) for r in found.rows] or [flat(plain(dict(found.data())))]
+    out = io.StringIO()
+    names = list(dict.fromkeys(k for r in rows for k in r))
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Groups as dotted names, lists as text."""
+    found: dict[str, Any] = {}
+    for k, v in values.items():
+        if isinstance(v, dict):
+            found |= flat(v, f"{before}{k}.")
+        else:
+            found[f"{before}{k}"] = "; ".join(map(str, v)) if isinstance(v, list) else v
+    return found

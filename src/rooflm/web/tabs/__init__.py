@@ -1,0 +1,1 @@
+"""The tabs of the page, a module each: from what is asked to an answer."""

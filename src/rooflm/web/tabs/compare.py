@@ -1,0 +1,109 @@
+"""Which is better? Up to four scenarios side by side: the shared one, and others that differ in a few fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import rooflm
+from rooflm.errors import RooflmError
+from rooflm.units import count, gib, percent
+from rooflm.web.asked import Asked, FieldError
+from rooflm.web.blocks import Answer, Notes, Table
+from rooflm.web.code import as_command, as_python
+from rooflm.web.figures import compared
+from rooflm.web.tabs import fits
+from rooflm.web.words import seconds
+
+SIDES = ("b", "c", "d")
+CHANGED = ("model", "gpu", "gpus", "quant", "engine", "batch")
+KEYS = (*fits.KEYS, *(f"{side}.{k}" for side in SIDES for k in CHANGED))
+SLIDERS = ()
+METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool | None], ...] = (
+    ("ttft_s", "First token", lambda e: e.ttft, seconds, True),
+    ("tpot_s", "Each token", lambda e: e.tpot, seconds, True),
+    ("latency_s", "Whole request", lambda e: e.latency, seconds, True),
+    ("output_tokens_per_s", "Tokens a second, all", lambda e: e.output_tokens_per_s, count, False),
+    ("output_tokens_per_s_per_gpu", "Tokens a second, a card", lambda e: e.output_tokens_per_s_per_gpu, count, False),
+    ("cost_usd_per_million_tokens", "USD a million tokens", lambda e: e.cost_per_million_tokens,
+     lambda v: f"{v:.2f}", True),
+    ("memory_bytes", "Memory of the fullest card", lambda e: e.memory.total, lambda v: gib(float(v)), True),
+    ("max_batch", "Largest batch that fits", lambda e: e.max_batch, count, False),
+    ("decode_mbu", "Use of bandwidth, decoding", lambda e: e.decode_mbu, percent, None),
+)  # fmt: skip
+"""Key, name, how to read it, how to write it, and whether less is better (None: neither)."""
+
+
+def answer(asked: Asked) -> Answer:
+    """Every scenario's figures, the best of each marked."""
+    made = [(side, given, estimate(side, given)) for side, given in scenarios(asked)]
+    names = [f"{side.upper()}: {named(given, made[0][1])}" for side, given, _ in made]
+    rows, best = [("Fits", *("yes" if e.fits else "no" for *_, e in made))], set()
+    for at, (_, name, value, write, less) in enumerate(METRICS, start=1):
+        values = [float(value(e)) for *_, e in made]
+        rows.append((name, *map(write, values)))
+        able = [i for i, (*_, e) in enumerate(made) if e.fits]
+        if len(able) > 1 and less is not None:
+            top = min(able, key=lambda i: values[i] if less else -values[i])
+            best |= {(at, top + 1)} if sum(values[i] == values[top] for i in able) == 1 else set()
+    verdict, tone, said = told(names, made)
+    if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
+        said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
+    table = Table("Side by side", ("", *names), rows, "the best of those that fit is marked", frozenset(best))
+    flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
+    python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
+    command = "\n".join(as_command("infer", given) for _, given, _ in made)
+    notes = Notes("Assumed", list(made[0][2].assumed))
+
+    def data() -> dict[str, Any]:
+        return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}
+
+    return Answer(tone, verdict, said, [table, notes], partial(compared, names, made), python, command, data, flat)
+
+
+def scenarios(asked: Asked) -> list[tuple[str, dict[str, Any]]]:
+    """Side and arguments of the shared scenario and of those that differ from it."""
+    shared = asked.single(asked.arguments("infer"))
+    found = [("a", shared)]
+    for side in SIDES:
+        changes = {k: asked.value(f"{side}.{k}") for k in CHANGED}
+        changes = {k: v for k, v in changes.items() if v is not None}
+        if changes:
+            kept = {k: v for k, v in shared.items() if k not in fits.SPLIT} if "gpus" in changes else shared
+            found.append((side, asked.single({**kept, **changes})))
+    if len(found) == 1:
+        found.append(("b", {**shared, "batch": 4 * shared.get("batch", 1)}))
+    return found
+
+
+def estimate(side: str, given: dict[str, Any]) -> Any:
+    """The estimate of a scenario; what is wrong with it is said beside its own field."""
+    try:
+        return rooflm.infer(**given)
+    except RooflmError as error:
+        raise FieldError(f"{side}.model" if side != "a" else "", str(error)) from None
+
+
+def named(given: dict[str, Any], first: dict[str, Any]) -> str:
+    """A scenario by what sets it apart from the first."""
+    differ = {k: v for k, v in given.items() if first.get(k) != v} if given is not first else {}
+    words = {"gpus": "{} cards", "batch": "{} at once"}
+    shown = differ or {k: given[k] for k in ("model", "gpu") if k in given}
+    return ", ".join(words.get(k, "{}").format(count(v) if isinstance(v, int | float) else getattr(v, "name", v))
+                     for k, v in shown.items()) or "the same"  # fmt: skip
+
+
+def told(names: list[str], made: list[tuple[str, dict[str, Any], Any]]) -> tuple[str, str, list[str]]:
+    """The verdict: which is quickest for a user, which cheapest a token."""
+    able = [(n, e) for n, (*_, e) in zip(names, made, strict=True) if e.fits]
+    out = [n for n, (*_, e) in zip(names, made, strict=True) if not e.fits]
+    said = [f"{n} does not fit." for n in out]
+    if not able:
+        return "None of these fits.", "bad", []
+    quick = min(able, key=lambda p: float(p[1].latency))
+    cheap = min(able, key=lambda p: float(p[1].cost_per_million_tokens))
+    same = quick[0] == cheap[0]
+    verdict = (f"{quick[0]} is both the quickest and the cheapest." if same else
+               f"{quick[0]} is the quickest, {cheap[0]} the cheapest a token.")  # fmt: skip
+    return verdict, "good", said

@@ -1,0 +1,107 @@
+"""What is the best way to serve it? Every legal split, scheme and card, the best first, with the command to run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import rooflm
+from rooflm.search.serve_command import start_of
+from rooflm.units import count, gib
+from rooflm.web.asked import Asked
+from rooflm.web.blocks import Answer, Code, Fact, Facts, Notes, Table
+from rooflm.web.code import as_command, as_python
+from rooflm.web.figures import front
+from rooflm.web.memo import kept
+from rooflm.web.words import dollars, seconds
+
+KEYS = ("model", "gpu", "quant", "engine", "prompt", "output", "find.concurrency", "ttft", "tpot", "find.gpus_max",
+        "find.objective", "tp", "pp", "dp", "ep", "efficiency")  # fmt: skip
+SLIDERS = ()
+SPLIT = ("tp", "pp", "dp", "ep")
+GOALS = {"throughput": "most tokens a second per card", "total": "most tokens a second in all",
+         "cost": "fewest dollars a token", "latency": "the quickest request", "ttft": "the quickest first token",
+         "tpot": "the quickest token", "energy": "the least energy a token"}  # fmt: skip
+"""What is best, in words."""
+
+
+def answer(asked: Asked) -> Answer:
+    """The best point under the limits, the front, and the next best."""
+    call, given = arguments(asked)
+    found = kept(f"search?{asked.query()}", lambda: getattr(rooflm, call)(**given))
+    what = GOALS[given.get("objective", "throughput")]
+    python, command = as_python(call, given), as_command(call, given)
+    seen = f"{found.points:,} points looked at, {found.feasible:,} within the limits"
+    notes = Notes("Assumed", [*found.assumed, seen, *found.same])
+    if found.best is None:
+        near = found.nearest
+        why = list(near.why) if near else ["no split is legal"]
+        said = [f"The nearest is {in_words(near.candidate.inputs)}: {'; '.join(why)}."] if near else why
+        return Answer("bad", "Nothing meets these limits.", said, [notes], tuple, python, command, found.to_dict)
+    chosen = getattr(found, "chosen", None)
+    best = chosen.candidate if chosen else found.best
+    out = best.outputs
+    verdict = f"Best: {in_words(best.inputs)}."
+    said = [f"It has {what}: {count(out['output_tokens_per_s'])} tokens a second on {count(out['gpus'])} "
+            f"card{'s' * (out['gpus'] != 1)}, {dollars(out['cost_usd_per_million_tokens'])} a million.",
+            *confirmed(chosen)]  # fmt: skip
+    facts = [
+        Fact(
+            "First token", seconds(out["ttft_s"]), "mean under load" if call == "search_serve" else "of a whole batch"
+        ),
+        Fact("Each token", seconds(out["tpot_s"]), "mean"),
+        Fact("Memory of the fullest card", gib(out["memory_bytes"])),
+    ]
+    blocks: list[Any] = [Facts("What users get", facts), table(found, best), *start(found, given), notes]
+    return Answer("good", verdict, said, blocks, partial(front, found), python, command, found.to_dict,
+                  [{**c.inputs, **c.outputs} for c in found.top])  # fmt: skip
+
+
+def arguments(asked: Asked) -> tuple[str, dict[str, Any]]:
+    """The call (under load where clients are given) and its arguments."""
+    call = "search_serve" if asked.value("find.concurrency") is not None else "search_infer"
+    given = asked.arguments(call, "find")
+    return call, {**given, "confirm": 1} if call == "search_serve" else given
+
+
+def in_words(inputs: dict[str, Any]) -> str:
+    """A point: names, degrees above one, sizes."""
+    names = [str(inputs[k]) for k in ("gpu", "quant", "engine") if inputs.get(k) is not None]
+    degrees = [f"{k} {inputs[k]}" for k in SPLIT if inputs.get(k, 1) != 1]
+    sizes = {"batch": "{} requests at once", "concurrency": "{} clients", "rate": "{} requests a second"}
+    loads = [told.format(count(inputs[k])) for k, told in sizes.items() if k in inputs]
+    return ", ".join([*names, *(degrees or ["one card"]), *loads])
+
+
+def confirmed(chosen: Any) -> list[str]:
+    """What the simulation of the best answer says."""
+    if chosen is None:
+        return []
+    v = chosen.served.values()
+    return [f"Simulated with {count(chosen.load)} clients: first token after {seconds(v['ttft_s']['mean'])}, "
+            f"{seconds(v['tpot_s']['mean'])} a token (means)."]  # fmt: skip
+
+
+def table(found: Any, best: Any) -> Table:
+    """The best answers."""
+    head = ("Card", "Scheme", "Split", "At once", "Cards", "TTFT", "TPOT", "Tokens/s a card", "USD a million")
+    rows = []
+    for c in found.top:
+        i, o = c.inputs, c.outputs
+        split = ", ".join(f"{k} {i[k]}" for k in SPLIT if i.get(k, 1) != 1) or "none"
+        load = next((count(i[k]) for k in ("batch", "concurrency", "rate") if k in i), "")
+        rows.append((str(i.get("gpu", "")), str(i.get("quant", "as released")), split, load, count(o["gpus"]),
+                     seconds(o["ttft_s"]), seconds(o["tpot_s"]), count(o["output_tokens_per_s_per_gpu"]),
+                     f"{o['cost_usd_per_million_tokens']:.2f}"))  # fmt: skip
+    return Table("The best answers", head, rows)
+
+
+UNNAMED = "your/model"
+"""What a command calls a dropped model."""
+
+
+def start(found: Any, given: dict[str, Any]) -> list[Code]:
+    """The command that starts the engine so, and what to do first."""
+    named = "" if isinstance(given["model"], str) else UNNAMED
+    begun = start_of(given["model"], found, {"prompt": 512, "output": 128, **given}, given.get("spread"), named)
+    return [Code("To run it", begun.text, begun.note)] if begun else []

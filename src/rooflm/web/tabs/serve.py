@@ -1,0 +1,151 @@
+"""How many users at a time? Times to the first and to each further token over the number of clients, and where the
+limits break."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import rooflm
+from rooflm.units import count, percent
+from rooflm.web.asked import Asked
+from rooflm.web.blocks import Answer, Fact, Facts, Notes, Table
+from rooflm.web.code import as_command, as_python
+from rooflm.web.fields import LOADS
+from rooflm.web.figures import served
+from rooflm.web.memo import kept
+from rooflm.web.words import band, dollars, seconds
+
+KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "ttft", "tpot", "concurrency", "tp", "pp", "dp",
+        "ep", "cluster", "efficiency")  # fmt: skip
+SLIDERS = ("concurrency",)
+EACH, FEWEST = 25, 100
+"""Requests a client (so that the first wave, which comes at once, is less than one in twenty), and at least."""
+CLOSER = 3
+"""Runs between the last load that holds and the first that does not."""
+SPREAD = (0.8, 1.2)
+
+
+def answer(asked: Asked) -> Answer:
+    """The most clients within the limits, and what they see at the load chosen."""
+    given = arguments(asked)
+    runs = kept(f"serve?{asked.but(concurrency='').query()}", lambda: curve(given))
+    clients = int(asked.value("concurrency") or 16)
+    if clients not in runs:
+        runs = {**runs, clients: run(given, clients)}
+    edge = max((c for c, r in runs.items() if r["held"]), default=0)
+    above = min((c for c, r in runs.items() if not r["held"] and c > edge), default=None)
+    limits = limits_in_words(asked)
+    at = runs[clients]
+    tone, verdict, said = told(edge, above, runs, limits)
+    blocks: list[Any] = [at_load(clients, at)]
+    blocks += [table(runs, clients), Notes("Assumed", [*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
+               f"lengths {SPREAD[0]:g} to {SPREAD[1]:g} of these"])]  # fmt: skip
+    code = {**given, "concurrency": clients}
+    pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot"))
+    return Answer(tone, verdict, said, blocks, pictures, as_python("serve", code), as_command("serve", code),
+                  lambda: {"limits": given.get("slo", ""), "most_clients": edge, "runs": rows(runs)},
+                  rows(runs))  # fmt: skip
+
+
+def arguments(asked: Asked) -> dict[str, Any]:
+    """The arguments of `serve` but the number of clients."""
+    given = asked.single(asked.arguments("serve"))
+    given.pop("concurrency", None)
+    slo = ",".join(f"{k}:p95={asked.value(k):g}s" for k in ("ttft", "tpot") if asked.value(k) is not None)
+    return {**given, "spread": SPREAD, **({"slo": slo} if slo else {})}
+
+
+def limits_in_words(asked: Asked) -> str:
+    """The limits as a person says them."""
+    names = {"ttft": "first token within {}", "tpot": "each further one within {}"}
+    found = [told.format(short(asked.value(k))) for k, told in names.items() if asked.value(k) is not None]
+    return " and ".join(found)
+
+
+def short(value: float) -> str:
+    """A limit as a person writes it.
+
+    >>> short(0.05), short(1.0)
+    ('50 ms', '1 s')
+    """
+    return f"{value:g} s" if value >= 1 else f"{1e3 * value:g} ms"
+
+
+def curve(given: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Runs over the number of clients: doubled until the limits have broken twice, then closer to where they do."""
+    runs: dict[int, dict[str, Any]] = {}
+    broken = 0
+    for clients in LOADS:
+        runs[clients] = run(given, clients)
+        broken += not runs[clients]["held"]
+        if broken == 2:
+            break
+    low = max((c for c, r in runs.items() if r["held"]), default=0)
+    high = min((c for c, r in runs.items() if not r["held"]), default=0)
+    for _ in range(CLOSER):
+        middle = (low + high) // 2
+        if not low < middle < high:
+            break
+        runs[middle] = run(given, middle)
+        low, high = (middle, high) if runs[middle]["held"] else (low, middle)
+    return dict(sorted(runs.items()))
+
+
+def run(given: dict[str, Any], clients: int) -> dict[str, Any]:
+    """What clients see: the numbers of one simulated load."""
+    found = rooflm.serve(**given, concurrency=clients, requests=max(EACH * clients, FEWEST))
+    v = found.values()
+    return {
+        **{f"{k}_{p}": v[f"{k}_s"][p] for k in ("ttft", "tpot", "latency") for p in ("mean", "p50", "p95", "p99")},
+        **{k: v[k] for k in ("requests_per_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "busy",
+                             "kv_occupancy", "cost_usd_per_million_tokens", "queue", "good_share")},
+        "held": bool(found.meets(found.limits)) if found.limits else True, "band": v["error_band"],
+        "assumed": v["assumed"], "warnings": v["warnings"],
+    }  # fmt: skip
+
+
+def told(edge: int, above: int | None, runs: dict[int, dict[str, Any]], limits: str) -> tuple[str, str, list[str]]:
+    """Tone, verdict, and the sentence below it."""
+    if not limits:
+        return "plain", f"{count(max(runs))} clients and no limit: give one to see where it breaks.", []
+    if not edge:
+        one = runs[min(runs)]
+        return "bad", f"Not even one client gets {limits}.", [f"One alone waits {seconds(one['ttft_p95'])} and then "
+                                                              f"{seconds(one['tpot_p95'])} a token."]  # fmt: skip
+    best = runs[edge]
+    gives = (f"That is {count(best['requests_per_s'])} requests and {count(best['output_tokens_per_s'])} output tokens "
+             f"a second, {dollars(best['cost_usd_per_million_tokens'])} a million.")  # fmt: skip
+    if above is None:
+        return "good", f"{count(edge)} clients at a time and more: {limits}, 95 times in 100.", [gives]
+    return "good", f"Up to {count(edge)} clients at a time: {limits}, 95 times in 100.", [gives]
+
+
+def at_load(clients: int, at: dict[str, Any]) -> Facts:
+    """What clients see at one load."""
+    return Facts(f"With {count(clients)} client{'s' * (clients != 1)}", [
+        Fact("First token, 95 of 100", seconds(at["ttft_p95"]), f"mean {seconds(at['ttft_mean'])}, "
+             f"{band(at['ttft_mean'], at['band']['ttft_s'])}"),
+        Fact("Each token, 95 of 100", seconds(at["tpot_p95"]), f"mean {seconds(at['tpot_mean'])}, "
+             f"{band(at['tpot_mean'], at['band']['tpot_s'])}"),
+        Fact("Whole request", seconds(at["latency_mean"]), f"95 of 100 within {seconds(at['latency_p95'])}"),
+        Fact("Output tokens a second", count(at["output_tokens_per_s"]),
+             f"{count(at['output_tokens_per_s_per_gpu'])} a card"),
+        Fact("KV memory in use", percent(at["kv_occupancy"]), "mean over time"),
+        Fact("A million output tokens", dollars(at["cost_usd_per_million_tokens"]), "at the catalogue's rough price"),
+    ])  # fmt: skip
+
+
+def table(runs: dict[int, dict[str, Any]], clients: int) -> Table:
+    """All loads."""
+    head = ("Clients", "Within limits", "TTFT p95", "TPOT p95", "Tokens/s", "USD a million")
+    body = [(count(c), "yes" if r["held"] else "no", seconds(r["ttft_p95"]), seconds(r["tpot_p95"]),
+             count(r["output_tokens_per_s"]), f"{r['cost_usd_per_million_tokens']:.2f}")
+            for c, r in sorted(runs.items())]  # fmt: skip
+    return Table("Every load that was simulated", head, body, folded=True)
+
+
+def rows(runs: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The loads to download."""
+    left = ("band", "assumed", "warnings")
+    return [{"clients": c, **{k: v for k, v in r.items() if k not in left}} for c, r in sorted(runs.items())]

@@ -1,0 +1,56 @@
+"""How fast is it? The parts of prefill and decode, what bounds them, and how sure the figures are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import rooflm
+from rooflm.units import count, percent
+from rooflm.web.asked import Asked
+from rooflm.web.blocks import Answer, Fact, Facts, Notes
+from rooflm.web.code import as_command, as_python
+from rooflm.web.figures import roofline
+from rooflm.web.tabs.fits import KEYS
+from rooflm.web.words import banded, dollars, seconds, time_bar
+
+__all__ = ["KEYS", "SLIDERS", "answer"]
+SLIDERS = ("batch", "prompt", "gpus")
+BOUND = {
+    "compute": "the arithmetic", "dram": "reading memory", "l2": "the cache", "overhead": "launches and small steps",
+    "network": "messages between cards", "communication": "messages between cards",
+}  # fmt: skip
+"""What bounds a phase, in words."""
+
+
+def answer(asked: Asked) -> Answer:
+    """Times of a request, what they are made of, and what they cost."""
+    given = asked.single(asked.arguments("infer"))
+    e = rooflm.infer(**given)
+    bands, batch = e.error_band, float(given.get("batch", 1))
+    user = 1 / float(e.tpot)
+    tone = "plain" if e.fits else "bad"
+    lead = "First" if e.fits else "It does not fit; if it did: first"
+    verdict = f"{lead} token after {seconds(e.ttft)}, then {count(user)} tokens a second for each user."
+    bound = {k: BOUND.get(str(v), str(v)) for k, v in e.bound.items()}
+    said = [f"{count(e.output_tokens_per_s)} tokens a second in all. Prefill is bound by {bound['prefill']}, decode by "
+            f"{bound['decode']}."]  # fmt: skip
+    facts = [
+        banded("Time to first token (TTFT)", e.ttft, bands["ttft_s"],
+               f"all {count(batch)} prompts together" if batch > 1 else ""),
+        banded("Time per output token (TPOT)", e.tpot, bands["tpot_s"]),
+        banded("Whole request", e.latency, bands["latency_s"]),
+        Fact("Output tokens a second", count(e.output_tokens_per_s), f"{count(e.output_tokens_per_s_per_gpu)} a card"),
+        Fact("A million output tokens", dollars(e.cost_per_million_tokens), "at the catalogue's rough hourly price"),
+        Fact("Use of the card", f"{percent(e.decode_mbu)} of bandwidth",
+             f"decoding; prefill does {percent(e.prefill_mfu)} of its peak arithmetic"),
+    ]  # fmt: skip
+    blocks: list[Any] = [
+        time_bar("Prefill: reading the prompts", e.prefill_parts, e.ttft),
+        time_bar("Decode: writing one token", e.decode_parts, e.tpot),
+        Facts("In figures", facts),
+        Notes("Assumed", [*e.assumed, *e.warnings]),
+    ]
+    pictures = partial(roofline, e)
+    return Answer(tone, verdict, said, blocks, pictures, as_python("infer", given), as_command("infer", given),
+                  e.to_dict)  # fmt: skip

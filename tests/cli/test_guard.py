@@ -1,0 +1,100 @@
+"""How commands end: interrupted, ended, out of memory, with a name that would be markup or a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rooflm.cli.app import main
+from rooflm.cli.guard import ended_by, guarded
+
+LONG = {
+    "serve --find": "serve llama-7b --gpu h100 --find rate --slo ttft:p95=1s --requests 20000",
+    "serve": "serve llama-7b --gpu h100 --rate 5 --requests 1000000",
+    "search infer": "search infer mixtral-8x7b --gpu h100 --under-load --rate 5 --confirm 1000",
+    "search train": "search train llama-2-70b --gpu h100 --gpus 256 --batch 1024",
+    "validate": "validate --json",
+    "grid": "infer llama-7b,mixtral-8x7b,qwen3-32b --gpu h100,a100 --batch 1..150 --prompt 1..150 --outputs fits",
+}
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_ctrl_c_ends_at_once_and_is_no_answer(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    me = os.getpid()
+    stop = threading.Timer(0.5, lambda: os.kill(me, signal.SIGINT))
+    stop.start()
+    start = time.monotonic()
+    try:
+        status = main(LONG[command].split())
+    finally:
+        stop.cancel()
+    said = capsys.readouterr()
+    if time.monotonic() - start > 0.5:  # it was still at it
+        assert status == 130 and "interrupted" in said.err
+        assert command == "serve" or said.out == ""
+
+
+def test_being_ended_runs_what_cleans_up() -> None:
+    cleaned = []
+
+    def work() -> None:
+        try:
+            ended_by(signal.SIGTERM, None)
+        finally:
+            cleaned.append(True)
+
+    with pytest.raises(SystemExit) as end:
+        guarded(work)
+    assert end.value.code == 143 and cleaned
+
+
+def test_want_of_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        raise MemoryError("Unable to allocate 74.5 GiB")
+
+    assert guarded(work) == 2
+    assert capsys.readouterr().err == "rooflm: not enough memory: Unable to allocate 74.5 GiB; ask for less at once\n"
+
+
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        guarded(lambda: 1 / 0)
+
+
+def test_a_name_is_no_markup(tmp_path: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "measure"))
+    from measuring import CONFIG
+
+    folder = tmp_path / "<script>alert(1)<" / "script>"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    page = tmp_path / "page.html"
+    assert main(["infer", str(folder.parent) + "/script>", "--gpu", "a100", "--batch", "1,2", "--plot", str(page)]) == 0
+    assert "<script>alert(1)" not in page.read_text(encoding="utf-8")
+
+
+def test_a_name_is_no_command(tmp_path: Path) -> None:
+    from rooflm.catalogue.engines import load_engine
+    from rooflm.catalogue.quant import PRESETS
+    from rooflm.search.serve_command import serve_command
+
+    said = serve_command("m; rm -rf $HOME", load_engine("vllm"), PRESETS["bf16"], {"tp": 1}, 640)
+    assert "vllm serve 'm; rm -rf $HOME' " in said
+
+
+def test_a_file_of_objects_is_not_unpickled(tmp_path: Path) -> None:
+    """A part of a streamed grid that holds a pickle is no part."""
+    import numpy as np
+
+    from rooflm.sweep.stream import is_whole
+
+    part = tmp_path / "0000000.npz"
+    np.savez(part, a=np.array([{"x": 1}], dtype=object))
+    assert not is_whole(part, ".nc", 1)

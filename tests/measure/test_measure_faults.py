@@ -1,0 +1,83 @@
+"""Measuring that is killed again and again, or that two processes do at once, loses no row and measures none twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from rooflm.cli.app import main
+from rooflm.measure import results
+from rooflm.measure.case import Case
+from rooflm.measure.results import Row, one
+from rooflm.measure.runs import runner
+
+KILLS = int(os.environ.get("ROOFLM_KILLS", "10"))
+CASES = [Case(model="m", batch=b, prompt=p) for b in (1, 2, 4) for p in range(8, 128, 8)]
+
+
+def measured(case: Case, _: float) -> runner.Outcome:
+    """A case measured at once."""
+    time.sleep(0.002)
+    return runner.Outcome([Row(case, metric, "s", one(1.0)) for metric in ("ttft_s", "tpot_s")])
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(runner, "run_case", measured)
+    monkeypatch.setattr(runner, "needs_torch", lambda: None)
+    monkeypatch.setattr(results, "environment", lambda: {})
+
+
+def apart(cases: list[Case], out: str, told: int) -> int:
+    """A process that measures cases and tells the number of each that is done."""
+    child = os.fork()
+    if child == 0:
+        runner.run(cases, out, lambda number, *_: (os.write(told, bytes([number])), None)[1])
+        os._exit(0)
+    return child
+
+
+def test_no_row_is_lost_to_kills(tmp_path: Path) -> None:
+    out, draw = tmp_path / "r.csv", random.Random(0)
+    read, told = os.pipe()
+    for _ in range(KILLS):
+        child = apart(CASES, str(out), told)
+        time.sleep(draw.uniform(0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.set_blocking(read, False)
+        try:
+            done = max(os.read(read, 10_000), default=0)
+        except BlockingIOError:
+            done = 0
+        kept = {r.case.key for r in results.read(out)} if out.exists() else set()
+        assert {c.key for c in CASES[:done]} <= kept
+    assert os.waitpid(apart(CASES, str(out), told), 0)[1] == 0
+    keys = [r.case.key for r in results.read(out)]
+    assert len(keys) == 2 * len(CASES) and set(keys) == {c.key for c in CASES}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.csv", "r.environment.json"]
+
+
+def test_two_measure_into_one_file(tmp_path: Path) -> None:
+    out = str(tmp_path / "r.csv")
+    _, told = os.pipe()
+    children = [apart(cases, out, told) for cases in (CASES[::2], CASES[1::2])]
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+    assert {r.case.key for r in results.read(out)} == {c.key for c in CASES}
+
+
+def test_a_case_is_one_however_it_is_written() -> None:
+    assert Case(width_prune=0).key == Case(width_prune=0.0).key
+
+
+def test_measuring_again_from_the_command_line_keeps_what_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["measure", "llama-7b", "--batch", "1,2", "--out", str(tmp_path / "r.csv")]
+    assert main(words) == 0 and main(words) == 0
+    assert capsys.readouterr().err.count("kept") == 2 and len(results.read(tmp_path / "r.csv")) == 4

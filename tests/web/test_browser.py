@@ -1,0 +1,205 @@
+"""The page in a real browser: every tab, links, sliders, errors, widths, keyboard, accessibility, walks of clicks."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rooflm.web.tabs.table import TABS
+
+pytestmark = pytest.mark.xdist_group("browser")
+AXE = (
+    "return axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => [v.id, v.nodes[0].html]))"
+)
+
+
+def hosts(page: Any) -> set[str]:
+    """Hosts that the browser asked."""
+    found = set()
+    for entry in page.driver.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            url = message["params"]["request"]["url"]
+            if url.startswith(("http", "ws")):
+                found.add(url.split("/")[2])
+    return found
+
+
+def axe() -> str:
+    """The script of axe-core."""
+    import axe_core_python
+
+    return (Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def quiet(page: Any, log: Any) -> None:
+    """Neither console nor log holds a fault."""
+    assert page.faults() == []
+    assert log.lines == []
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_a_tab_at_every_width_dark_and_light_is_accessible(tab: str, page: Any, log: Any) -> None:
+    page.driver.get_log("performance")
+    page.open(f"/{tab}?output=16&tpot=12ms")
+    assert page.verdict and tab in page.driver.current_url
+    pictures = page.js(
+        "return [document.querySelectorAll('.plot').length, document.querySelectorAll('.plot svg').length]"
+    )
+    assert pictures[0] == pictures[1] and (pictures[0] > 0 or tab in ("fits", "train"))
+    for width, scheme in ((1280, "dark"), (2560, "light"), (360, "light")):
+        page.size(width, scheme)
+        page.js("document.body.dataset.state = 'sized'; dispatchEvent(new Event('resize'))")
+        page.wait()
+        if width < 500:
+            page.js("document.querySelector('.asked').open = true")
+        time.sleep(0.05)
+        wide = page.js("return [document.documentElement.scrollWidth, innerWidth]")
+        assert wide[0] <= width and wide[1] <= width
+        if width == 1280:
+            page.js(axe())
+        if width != 2560:
+            assert page.js(AXE) == []
+    assert hosts(page) == {page.address.removeprefix("http://")}
+    quiet(page, log)
+
+
+def test_a_field_changes_the_answer_and_the_address_is_a_link_to_it(page: Any, log: Any) -> None:
+    page.open("/fits")
+    assert page.verdict.startswith("Yes, it fits")
+    page.fill("model", "llama-3.1-70b")
+    assert page.verdict.startswith("No, it does not fit")
+    assert "model=llama-3.1-70b" in page.driver.current_url
+    said, link = page.verdict, page.driver.current_url
+    page.open("/train")
+    page.open(link.removeprefix(page.address))
+    assert page.verdict == said
+    page.js("document.querySelector('.choices a').click()")
+    time.sleep(0.2)
+    assert page.wait().verdict.startswith("Yes, it fits")
+    page.driver.back()
+    time.sleep(0.2)
+    assert page.wait().verdict == said
+    page.js("document.querySelector('nav a[data-tab=speed]').click()")
+    time.sleep(0.2)
+    assert page.wait().js("return document.forms[0].elements.model.value") == "llama-3.1-70b"
+    quiet(page, log)
+
+
+@pytest.mark.parametrize(("tab", "key", "text", "sentence"), [
+    ("fits", "gpu", "h1000", "unknown GPU"), ("speed", "batch", "0", "must be"), ("serve", "ttft", "soon", "ttft is"),
+    ("search", "find.gpus_max", "1000", "at most 64"), ("train", "train.batch", "x", "must be a number"),
+    ("compare", "b.model", "gpt-9", "unknown model"), ("map", "map.xs", "1..100000", "100"),
+])  # fmt: skip
+def test_an_error_stands_beside_its_field_and_goes(tab: str, key: str, text: str, sentence: str, page: Any,
+                                                   log: Any) -> None:  # fmt: skip
+    page.open(f"/{tab}?output=16&tpot=12ms")
+    before = page.verdict
+    usual = page.js("return document.forms[0].elements[arguments[0]].value", key)
+    page.fill(key, text)
+    field = "return [document.getElementById('e-' + arguments[0]).textContent, " \
+            "document.forms[0].elements[arguments[0]].getAttribute('aria-invalid')]"  # fmt: skip
+    told, invalid = page.js(field, key)
+    assert sentence in told and invalid == "true"
+    page.fill(key, usual)
+    assert page.js(field, key) == ["", None]
+    assert page.verdict == before
+    quiet(page, log)
+
+
+def test_a_slider_is_dragged_and_driven_by_keys(page: Any, log: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open("/speed")
+    slider = page.driver.find_element("css selector", "#s-batch")
+    before = page.verdict
+    slider.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    time.sleep(0.1)
+    page.wait()
+    assert page.verdict != before
+    assert page.js("return document.forms[0].elements.batch.value") == "16"
+    assert slider.get_attribute("aria-valuetext") == "16"
+    assert "batch=16" in page.driver.current_url
+    quiet(page, log)
+
+
+def test_the_first_key_leads_to_the_answer(page: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open("/fits")
+    page.driver.find_element("tag name", "body").send_keys(Keys.TAB)
+    assert page.js("return document.activeElement.className") == "skip"
+    page.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    time.sleep(0.3)
+    assert page.js("return document.activeElement.id") == "answer"
+
+
+def test_a_file_becomes_the_model_and_the_theme_stays(page: Any, log: Any, tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
+              "intermediate_size": 4096, "vocab_size": 32000, "max_position_embeddings": 8192}  # fmt: skip
+    file = tmp_path / "tiny.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    page.open("/fits")
+    page.driver.find_element("id", "file").send_keys(str(file))
+    until = time.monotonic() + 10
+    while "config~tiny.json~" not in page.driver.current_url.replace("%7E", "~") and time.monotonic() < until:
+        time.sleep(0.05)
+    page.wait()
+    assert page.js("return document.forms[0].elements.model.value") == "tiny.json"
+    link = page.driver.current_url
+    page.js("document.getElementById('theme').click(); document.getElementById('theme').click()")
+    page.open(link.removeprefix(page.address))
+    assert page.js("return document.documentElement.dataset.theme") == "dark"
+    assert page.js("return document.forms[0].elements.model.value") == "tiny.json"
+    page.js("localStorage.removeItem('theme')")
+    quiet(page, log)
+
+
+STEP = """
+const [kind, at] = arguments, shown = (e) => e.offsetParent !== null && !e.disabled;
+const all = (s) => [...document.querySelectorAll(s)].filter(shown);
+const pick = (s) => all(s)[Math.floor(at * all(s).length)];
+if (kind === 'link') { const a = pick('nav a, .choices a'); a?.click(); }
+if (kind === 'fold') pick('summary')?.click();
+if (kind === 'button') pick('button')?.click();
+if (kind === 'slide') { const s = pick('input[type=range]'); if (s) {
+  s.value = Math.floor(Math.random() * 99) % (Number(s.max) + 1);
+  s.dispatchEvent(new Event('input', {bubbles: true})); s.dispatchEvent(new Event('change', {bubbles: true})); } }
+if (kind === 'choose') { const s = pick('select'); if (s) { s.selectedIndex = Math.floor(at * 7919) % s.options.length;
+  s.dispatchEvent(new Event('change', {bubbles: true})); } }
+if (kind === 'write') { const s = pick('form input:not([type=file]):not([type=hidden])'); if (s) {
+  s.value = ['2', '4', 'h200', '', '0', 'nonsense', '1..8', '1e300', 'a100,h100'][Math.floor(at * 7919) % 9];
+  s.dispatchEvent(new Event('change', {bubbles: true})); } }
+"""
+KINDS = ("link", "fold", "button", "slide", "choose", "write")
+HEAVY = ("/serve", "/search")
+"""Tabs at which a walk turns back: they take a second each."""
+
+
+def test_twenty_random_walks_leave_no_fault(page: Any, log: Any) -> None:
+    walk = random.Random(47)
+    for _ in range(20):
+        page.open(f"/{walk.choice([t for t in TABS if f'/{t}' not in HEAVY])}?output=16&map.xs=1,8&map.ys=256,512")
+        for _ in range(4):
+            page.js(STEP, walk.choice(KINDS), walk.random())
+            time.sleep(0.03)
+            if any(path in page.driver.current_url for path in HEAVY) and walk.random() < 0.7:
+                break
+            page.wait()
+            assert page.js("return document.querySelector('#answer .lead') !== null")
+        faults = [f for f in page.faults() if "AbortError" not in f]
+        assert faults == [] and log.lines == [], page.driver.current_url
+
+
+def test_the_page_is_painted_soon(page: Any) -> None:
+    page.open("/fits?batch=3")
+    until, paint = time.monotonic() + 10, 0
+    while not paint and time.monotonic() < until:
+        time.sleep(0.05)
+        paint = page.js("return performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
+    assert 0 < paint < 10_000  # benchmarks/bench_web.py has the figure; here only that nothing blocks it

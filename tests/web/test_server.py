@@ -1,0 +1,238 @@
+"""The page without a browser: answers, errors, what it must never do."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from base64 import urlsafe_b64encode
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rooflm
+from rooflm.cli.app import main
+from rooflm.units import count
+from rooflm.web import page
+from rooflm.web.asked import read_query
+from rooflm.web.dropped import dropped_model, keep
+from rooflm.web.fields import BY_KEY, FIELDS, choices
+from rooflm.web.server import run
+from rooflm.web.tabs.table import TABS
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 8,
+          "num_attention_heads": 16, "num_key_value_heads": 4, "intermediate_size": 4096, "vocab_size": 32000,
+          "max_position_embeddings": 8192, "torch_dtype": "bfloat16"}  # fmt: skip
+QUICK = [name for name in TABS if name != "serve"]
+
+
+def get(address: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    """Status, headers and text of an address."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=60) as reply:
+            return reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read().decode()
+
+
+def asked(tab: str, **texts: str) -> Any:
+    """What an address asks of a tab."""
+    return read_query(tab, TABS[tab].keys, {k.replace("__", "."): v for k, v in texts.items()})
+
+
+def answered(tab: str, **texts: str) -> Any:
+    """The answer of a tab."""
+    return TABS[tab].answer(asked(tab, **texts))
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_is_one_page_that_needs_no_other_host(tab: str, address: str) -> None:
+    status, headers, text = get(f"{address}/{tab}?output=64&batch=4")
+    assert status == 200 and 'class="lead"' in text and "cannot be answered" not in text
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert not [s for s in ('src="http', 'href="http', "url(http", "//cdn", "@import") if s in text]
+
+
+ERRORS = [
+    ("fits", {"model": "lama-3.1-8b"}, "model", "unknown model 'lama-3.1-8b': did you mean"),
+    ("fits", {"model": ""}, "model", "model is missing: name one"),
+    ("fits", {"gpu": "h1000"}, "gpu", "unknown GPU 'h1000'"),
+    ("fits", {"gpu": ""}, "gpu", "gpu is missing"),
+    ("fits", {"gpu": "h100,a100"}, "gpu", "gpu is a list"),
+    ("fits", {"batch": "0"}, "batch", "batch is 0, but it must be"),
+    ("fits", {"batch": "many"}, "batch", "batch is 'many', but it must be a number"),
+    ("fits", {"batch": "1e9"}, "batch", "the page works out at most"),
+    ("fits", {"tp": "3", "gpus": "4"}, "gpus", "gpus is 4, but tp 3 must divide it"),
+    ("speed", {"quant": "fp7"}, "quant", "unknown quantisation 'fp7'"),
+    ("speed", {"engine": "vlm"}, "engine", "unknown engine 'vlm'"),
+    ("speed", {"efficiency": "perfect"}, "efficiency", "must be one of"),
+    ("serve", {"ttft": "soon"}, "ttft", "ttft is 'soon'"),
+    ("serve", {"concurrency": "5000"}, "concurrency", "at most 4,096"),
+    ("search", {"find.gpus_max": "1000"}, "find.gpus_max", "at most 64"),
+    ("search", {"find.concurrency": "1.5"}, "find.concurrency", "must be"),
+    ("train", {"train.tokens": "lots"}, "train.tokens", "tokens is 'lots'"),
+    ("train", {"train.recompute": "twice"}, "train.recompute", "must be one of"),
+    ("compare", {"b.gpu": "h1000"}, "b.gpu", "unknown GPU"),
+    ("map", {"map.y": "batch"}, "map.y", "choose another"),
+    ("map", {"map.xs": "8"}, "map.xs", "at least two values"),
+    ("map", {"map.xs": "1..100000"}, "map.xs", "100"),
+    ("map", {"map.xs": "1..1000"}, "map.xs", "at most 100"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tab", "texts", "field", "sentence"), ERRORS, ids=lambda v: str(v)[:30])
+def test_an_error_is_its_one_sentence_beside_its_field(tab: str, texts: dict[str, str], field: str,
+                                                       sentence: str) -> None:  # fmt: skip
+    found = page.Shown(TABS[tab], read_query(tab, TABS[tab].keys, texts))
+    assert list(found.errors) == [field], found.errors
+    assert sentence in found.errors[field] and "\n" not in found.errors[field]
+    assert "Traceback" not in found.html()
+
+
+def test_no_text_of_the_page_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "mine" / "model"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (tmp_path / "card.toml").write_text('base = "h100"\n', encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    opened: list[str] = []
+    real = Path.open
+
+    def watched(self: Path, *given: Any, **more: Any) -> Any:
+        opened.append(str(self))
+        return real(self, *given, **more)
+
+    monkeypatch.setattr(Path, "open", watched)
+    paths = [str(folder), "mine/model", "config.json", "./config.json", "card.toml", "../card.toml", "/etc/passwd",
+             "~/x.json", "file:///etc/passwd", "__import__('os')", "http://127.0.0.1/x.json", "a/b"]  # fmt: skip
+    for key in ("model", "gpu", "engine", "quant", "cluster", "b.model"):
+        for text in paths:
+            tab = "compare" if "." in key else "fits"
+            found = page.Shown(TABS[tab], read_query(tab, TABS[tab].keys, {key: text}))
+            assert key in found.errors, (key, text)
+    assert not [name for name in opened if str(tmp_path) in str(Path(name).resolve())]
+
+
+def test_arguments_that_are_no_field_do_nothing(address: str) -> None:
+    plain, more = (get(f"{address}/fits{q}")[2] for q in ("", "?on=ray://evil:1&sets=model.hidden=1&trace=/etc/passwd"))
+    assert plain == more
+
+
+def test_a_foreign_host_and_a_long_address_are_refused(address: str) -> None:
+    assert get(f"{address}/fits", Host="evil.example")[0] == 400
+    assert get(f"{address}/fits?model={'x' * 17000}")[0] == 414
+    assert get(f"{address}/nowhere")[0] == 404
+    assert get(f"{address}/fits/frames/gpu")[0] == 404
+    assert inspect.signature(run).parameters["host"].default == "127.0.0.1"
+
+
+def test_the_figures_are_those_of_python_and_code_gives_them_again(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {"model": "llama-3.1-70b", "gpu": "h100", "gpus": "4", "quant": "fp8", "batch": "32"}
+    found = answered("speed", **texts)
+    own = rooflm.infer("llama-3.1-70b", gpu="h100", gpus=4, quant="fp8", batch=32, prompt=1024, output=256)
+    assert found.data()["tpot_s"] == pytest.approx(own.tpot, rel=1e-12)
+    names: dict[str, Any] = {}
+    exec(found.python, names)
+    assert names["answer"].tpot == own.tpot
+    capsys.readouterr()
+    assert main([*shlex.split(found.command)[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tpot_s"] == pytest.approx(own.tpot, rel=1e-12)
+
+
+@pytest.mark.parametrize("tab", QUICK)
+def test_downloads(tab: str, address: str) -> None:
+    values = json.loads(get(f"{address}/{tab}/download.json?batch=4")[2])
+    assert values
+    status, headers, text = get(f"{address}/{tab}/download.csv?batch=4")
+    assert status == 200 and len(text.splitlines()) >= 2 and "rooflm-" in headers["content-disposition"]
+    if tab == "fits":
+        own = rooflm.infer("llama-3.1-8b", gpu="h100", gpus=1, batch=4, prompt=1024, output=256)
+        assert values["memory_bytes"] == own.memory.total
+    assert get(f"{address}/{tab}/download.json?gpu=h1000")[0] == 400
+
+
+def test_what_does_not_fit_says_what_would() -> None:
+    found = answered("fits", model="llama-3.1-70b", gpu="h100")
+    assert found.tone == "bad" and "GiB too much" in found.verdict
+    (offers,) = [b for b in found.blocks if b.kind == "choices"]
+    for offer in offers.rows:
+        texts = dict(urllib.parse.parse_qsl(offer.query))
+        assert TABS["fits"].answer(read_query("fits", TABS["fits"].keys, texts)).tone == "good", offer
+    assert len(offers.rows) >= 3
+    (tuned,) = [b for b in answered("train", train__gpus="1", gpu="rtx-4090").blocks if b.kind == "choices"]
+    texts = dict(urllib.parse.parse_qsl(tuned.rows[0].query))
+    assert TABS["train"].answer(read_query("train", TABS["train"].keys, texts)).tone == "good"
+
+
+def test_a_load_within_limits_holds_and_the_next_breaks() -> None:
+    found = answered("serve", output="16", tpot="12ms")
+    values = found.data()
+    edge, runs = values["most_clients"], values["runs"]
+    assert f"Up to {edge} clients" in found.verdict
+    for r in runs:
+        within = r["ttft_p95"] <= 1 and r["tpot_p95"] <= 0.012
+        assert within == (r["clients"] <= edge)
+
+
+def test_a_search_under_load_says_what_was_simulated() -> None:
+    found = answered("search", find__concurrency="20", find__gpus_max="2", output="64")
+    assert "Simulated with 20 clients" in " ".join(found.said)
+    assert any(b.kind == "code" and b.text.startswith("vllm serve") for b in found.blocks)
+    none = answered("search", ttft="1us")
+    assert none.tone == "bad" and "Nothing meets" in none.verdict
+
+
+def test_frames_are_the_answers_at_the_stops(address: str) -> None:
+    frames = {f["value"]: f for f in json.loads(get(f"{address}/fits/frames/batch?gpu=a100")[2])}
+    assert list(frames) == [str(s) for s in BY_KEY["batch"].stops]
+    assert frames["64"]["html"] == json.loads(get(f"{address}/fits/answer?gpu=a100&batch=64")[2])["html"]
+
+
+def test_an_address_holds_the_whole_scenario() -> None:
+    texts = {"model": "qwen3-32b", "gpu": "h200", "batch": "16", "map.value": "mfu"}
+    once = asked("fits", **texts)
+    assert dict(urllib.parse.parse_qsl(once.query())) == texts
+    assert not read_query("fits", TABS["fits"].keys, {"batch": BY_KEY["batch"].usual}).query()
+
+
+def test_a_dropped_config_goes_into_the_address(address: str) -> None:
+    data = json.dumps({**CONFIG, "model_type": "llamalike"}).encode()
+    request = urllib.request.Request(f"{address}/drop?name=../../my%20config.json", data=data, method="POST")
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        name = json.load(reply)["model"]
+    assert name.split("~")[1] == "my-config.json"
+    text = get(f"{address}/fits?{urllib.parse.urlencode({'model': name})}")[2]
+    assert "it fits" in text and "read as a Llama-like decoder" in text and "my-config.json" in text
+    assert dropped_model(name)[0].hidden == 1024
+
+
+def test_what_is_no_model_is_refused_in_a_sentence() -> None:
+    for data, sentence in ((b"hello", "neither JSON nor GGUF"), (b"{}", "model_type"), (b"GGUF" + b"\0" * 40, "GGUF"),
+                           (b"[" * 100_000, "neither JSON"), (b" " * (3 << 20), "more than is read")):  # fmt: skip
+        with pytest.raises(rooflm.RooflmError, match=sentence):
+            keep("x.json", data)
+    bomb = urlsafe_b64encode(zlib.compress(b" " * (64 << 20), 9)).decode()
+    for name in ("config~x~!!", "config~x~AAAA", f"config~x~{bomb}", "file~x~0123"):
+        assert "model" in asked("fits", model=name).errors(), name[:40]
+
+
+def test_ten_people_at_once_get_what_each_asked(address: str) -> None:
+    asks = [f"{address}/speed/answer?batch={n}&prompt=777" for n in range(1, 11)]
+    with ThreadPoolExecutor(10) as pool:
+        together = list(pool.map(lambda a: json.loads(get(a)[2])["html"], asks))
+    for n, html in enumerate(together, start=1):
+        own = rooflm.infer("llama-3.1-8b", gpu="h100", gpus=1, batch=n, prompt=777, output=256)
+        assert f"{count(own.output_tokens_per_s)} tokens a second in all" in html
+
+
+def test_every_field_is_an_argument_and_says_what_it_is() -> None:
+    assert not [f.key for f in FIELDS if not f.help]
+    assert "llama-3.1-8b" in choices("model") and "fp8" in choices("quant")
