@@ -13,7 +13,7 @@ Run by hand. Prompts are distinct, so that no prefix is cached; each level of co
         --profile kind=concurrent --override profile.streams 1,2,4,8 --constraint kind=max_requests,count=16 \\
         --tokenizer kind=huggingface_auto,model=tokenizer --data kind=json_file,path=prompts.jsonl \\
         --output kind=json,path=guidellm.json
-    rooflm compare guidellm.json --gpu llamacpp.toml --quant int4-wo
+    rooflm compare guidellm.json --gpu llamacpp.toml --quant int4 --no-why
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ Each is a `Picture`: it shows itself in a notebook, `.save(path)` writes png, sv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rooflm.plots.answers import load_picture, search_picture
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import grid_picture, point_picture
 from rooflm.plots.front import Cloud, front
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = ["Bar", "Cloud", "Curve", "Map", "Ops", "Panel", "Picture", "Roof", "Scale", "Side", "bars", "colours",
-           "estimate", "front", "grid", "heatmap", "lines", "panels", "ratios", "roofline", "series",
+           "estimate", "front", "grid", "heatmap", "lines", "load", "panels", "ratios", "roofline", "search", "series",
            "timeline"]  # fmt: skip
 
 
@@ -40,6 +41,17 @@ def grid(data: xarray.Dataset, path: str | None = None, kind: str | None = None,
     """A grid of `infer` or `train`. kind: lines, heatmap, parts, memory or pareto (default: what suits its axes);
     value: the output to show; path: write it there too. RooflmError for a file or kind that cannot be drawn."""
     return _written(grid_picture(grid_of(data), kind, value), path)
+
+
+def load(served: Any, path: str | None = None) -> Picture:
+    """A simulated deployment of `serve`: requests and KV memory over time. path: write it there too."""
+    return _written(load_picture(served), path)
+
+
+def search(found: Any, path: str | None = None) -> Picture:
+    """What `search_infer`, `search_serve` or `search_train` found: its trade-off, or the best steps. path: write it
+    there too. RooflmError where nothing was found."""
+    return _written(search_picture(found), path)
 
 
 def _written(picture: Picture, path: str | None) -> Picture:

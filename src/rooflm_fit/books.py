@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,18 @@ LONGEST = 240
 
 def executed(path: Path) -> Any:
     """The notebook with every cell run in a kernel of its own; an error in a cell is raised."""
-    import nbformat
     from nbclient import NotebookClient
 
-    book = nbformat.read(path, 4)
+    v4: Any = import_module("nbformat.v4")
+
+    book = v4.reads(path.read_text(encoding="utf-8"))
     where = {"metadata": {"path": str(path.parent)}}
     return NotebookClient(book, timeout=LONGEST, kernel_name="python3", resources=where, record_timing=False).execute()
 
 
 if __name__ == "__main__":
-    import nbformat
+    v4: Any = import_module("nbformat.v4")
 
     for book in BOOKS:
-        nbformat.write(executed(book), book)
+        book.write_text(v4.writes(executed(book)) + "\n", encoding="utf-8")
         print(f"executed {book.name}")

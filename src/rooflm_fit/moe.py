@@ -127,9 +127,10 @@ def read(data: Path) -> pd.DataFrame:
     rows["gpu"] = rows["gpu"].map(CATALOGUE_GPU)
     families = {kernel: family_of(kernel) for kernel in rows["kernel"].unique()}
     rows["family"] = rows["kernel"].map(families)
-    # its torch flow takes OpenAI's kernels for 4-bit float weights with wide activations on Hopper ("Deployment guide for
-    # gpt-oss": MoE backend TRITON)
-    triton = (rows["backend"] == "trtllm") & (rows["dtype"] == "w4a16_mxfp4") & rows["gpu"].str.startswith(("h100", "h200"))
+    # its torch flow takes OpenAI's kernels for 4-bit float weights with wide activations on Hopper ("Deployment guide
+    # for gpt-oss": MoE backend TRITON)
+    hopper = rows["gpu"].str.startswith(("h100", "h200"))
+    triton = (rows["backend"] == "trtllm") & (rows["dtype"] == "w4a16_mxfp4") & hopper
     rows.loc[triton, "family"] = "openai"
     return rows
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rooflm.catalogue.engine import ABOUT, GROUPS, Command, ServerOptions
+from rooflm.catalogue.command import Command
+from rooflm.catalogue.engine import ABOUT, GROUPS, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 
 PAGE = Path(__file__).parents[2] / "docs" / "nomenclature.md"

@@ -193,7 +193,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--set", "training.optimizer=adamm"), "training.optimizer is 'adamm': did you mean 'adam'"),
         (("--set", "mapping.schedule=1f2b"), "mapping.schedule is '1f2b': did you mean '1f1b'"),
         (("--set", "engine.all_reduce=ring"), "it must be one of nccl, custom"),
-        (("--tokens", "-5"), "tokens is -5, but it must be a number of at least 0"),
+        (("--tokens", "-5"), "tokens is -5, but it must be a whole number of at least 0"),
         (("--tokens", "lots"), "tokens is 'lots', but it must be a number such as 64, 8k or 1.5M"),
         (("--base-bits", "4"), "only a frozen base may be narrow: give lora_rank"),
         (("--lora-rank", "8", "--lora-modules", "qkx"), "did you mean 'qkv'?"),

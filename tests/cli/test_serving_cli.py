@@ -60,7 +60,7 @@ def test_capacity_is_found(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("llama-3.1-8b", "--gpu", "h100", "--trace", "none.csv"), "cannot be read"),
+        (("llama-3.1-8b", "--gpu", "h100", "--trace", "none.csv"), "cannot read trace"),
         (("llama-3.1-8b", "--gpu", "h100", "--rate", "0"), "rate is 0"),
         (("llama-3.1-8b", "--gpu", "h100", "--rate", "1", "--concurrency", "2"), "not two of them"),
         (("llama-3.1-8b", "--gpu", "h100", "--find", "rate"), "--slo"),

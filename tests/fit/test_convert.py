@@ -543,3 +543,14 @@ def test_no_text_raises_after_a_header(body: str) -> None:
         rows = converted(buffer.getvalue() + body)
         if rows:
             assert len(parse(text_of(rows))) == len(rows)
+
+
+def test_a_run_that_contradicts_littles_law_is_doubted() -> None:
+    from rooflm_fit.convert.tables import impossible
+
+    run = {"source": "x", "task": "serve", "concurrency": "128", "output": "36", "prompt": "2048"}
+    figures = {"ttft": ("1257", "ms"), "tpot": ("10.2", "ms"), "output_tokens_per_s": ("7.55", "tokens/s")}
+    rows = [run | {"metric": m, "value": v, "unit": u} for m, (v, u) in figures.items()]
+    assert all("doubt" in cells for cells in impossible(rows))
+    rows[2]["value"] = "2800"  # 128 x 36 / (1.257 + 35 x 0.0102) = 2855
+    assert not any("doubt" in cells for cells in impossible(rows))

@@ -17,6 +17,7 @@ from rooflm.measure.case import Case, check, grid
 from rooflm.measure.plan import plan
 from rooflm.measure.results import Row
 from rooflm.measure.runs import runner, worker
+from rooflm.measure.shape import Shape
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +257,15 @@ def test_tables_that_are_none_are_told(tmp_path: Path) -> None:
 
 def test_rows_survive_a_file(tmp_path: Path) -> None:
     row = Row(
-        Case(model="m", compiled=True, width_prune=0.25), "ttft_s", "s", results.stat([1.0, 2.0, 4.0]), "x", 3, 1, 2, 4
+        Case(model="m", compiled=True, width_prune=0.25),
+        "ttft_s",
+        "s",
+        results.stat([1.0, 2.0, 4.0]),
+        Shape(64, 100, 2, 4, 2, 16, 128).text(),
+        3,
+        1,
+        2,
+        4,
     )
     for name in ("r.csv", "r.parquet"):
         results.write(tmp_path / name, [row])

@@ -87,6 +87,22 @@ def test_results_show_themselves_verdict_first():
     assert e._repr_html_().index("FITS") < e._repr_html_().index("<svg")
 
 
+def test_every_result_draws_itself(tmp_path):
+    runs = (
+        rooflm.infer("llama-3.1-8b", gpu="h100", batch=8),
+        rooflm.train("llama-3.1-8b", gpu="h100", gpus=8, batch=64),
+        rooflm.serve("llama-7b", gpu="a100", concurrency=4, prompt=128, output=16),
+        rooflm.search_infer("llama-7b", gpu="a100", gpus=1, batch=[1, 8]),
+        rooflm.search_train("llama-7b", gpu="a100", gpus=8, batch=8),
+    )
+    for number, result in enumerate(runs):
+        path = tmp_path / f"{number}.svg"
+        picture = result.plot(str(path))
+        assert path.stat().st_size > 2000 and picture.to_dict()["title"]
+    with pytest.raises(rooflm.RooflmError, match="found no legal point"):
+        rooflm.search_infer("llama-7b", gpu="a100", gpus=1, tpot=1e-6).plot()
+
+
 def test_what_the_command_line_prints_is_print(capsys):
     from rooflm.cli.app import main
 

@@ -13,6 +13,7 @@ import pytest
 from rooflm import infer
 from rooflm.cli import main
 from rooflm.cli.study import cell, told
+from rooflm.shown import blocks
 from rooflm.shown.terminal import lines
 from rooflm.works.study import FITTED, WORKS, Study, errors_of, published, study
 
@@ -46,7 +47,9 @@ def test_rows_are_tidy_and_say_whether_they_were_fitted(made: dict[str, Study], 
 
 @pytest.mark.parametrize("name", MADE)
 def test_text_fits_a_terminal(made: dict[str, Study], name: str) -> None:
-    assert not [line for line in lines(told(made[name], 40), 80) if len(line) > 80]
+    drawn = told(made[name], 40)
+    assert not [line for line in lines(drawn, 80) if len(line) > 80]
+    assert not [b.title for b in drawn if isinstance(b, blocks.Table) and blocks.width(b) > 80]  # none is cut in two
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -132,7 +135,7 @@ def test_activations_are_the_papers_bytes(made: dict[str, Study]) -> None:
 def test_training_and_inference_stay_within_what_is_said(made: dict[str, Study]) -> None:
     steps, requests = (errors_of(made["technology"].table(n).rows) for n in ("training", "inference"))
     assert (steps.rows, requests.rows) == (11, 22)
-    assert steps.mean < 0.05 and steps.most < 0.10 and requests.mean < 0.06 and requests.most < 0.15
+    assert steps.mean < 0.05 and steps.most < 0.10 and requests.mean < 0.05 and requests.most < 0.13
 
 
 def test_the_order_of_bottlenecks_is_said_series_by_series(made: dict[str, Study]) -> None:

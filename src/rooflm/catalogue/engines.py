@@ -12,7 +12,8 @@ import msgspec
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import KINDS, listed
-from rooflm.catalogue.engine import ABOUT, Command, Engine, ServerOptions
+from rooflm.catalogue.command import Command
+from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.catalogue.residuals import parse
 from rooflm.errors import RooflmError, UnknownNameError, near_matches

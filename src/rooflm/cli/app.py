@@ -38,7 +38,8 @@ COMMANDS = {
 """Command -> module and name of its function or group, and its heading in help."""
 STATUS = (
     "Exit status: 0 answered, also where the answer is that it does not fit; 1 a",
-    "search found nothing; 2 bad input, told in one sentence; 130 interrupted.",
+    "search found nothing, or the answer could not be written; 2 bad input, told in",
+    "one sentence, or too little memory; 130 interrupted.",
 )
 
 

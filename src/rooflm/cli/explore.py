@@ -55,8 +55,8 @@ ROWS = grouped((
     A("dtype", "text", "Data type (train).", DESIGNS),
     A("quant", "scheme", "Scheme (infer).", DESIGNS),
     A("metric", "text", "step_time; latency, ttft or tpot.", DESIGNS),
-    A("efficiency", "text", "ideal, calibrated (gemms) or factors of compute, memory, network such as 0.7,0.85,0.8.", (*DESIGNS, GEMMS),
-      "ideal"),
+    A("efficiency", "text", "ideal, calibrated (gemms) or factors of compute, memory, network such as 0.7,0.85,0.8.",
+      (*DESIGNS, GEMMS), "ideal"),
     "What is searched, within what",
     A("front", "text", "Only the Pareto front of these columns.", (GRID,)),
     A("method", "text", "evolution, exhaustive or gradient.", (SPLIT,), "evolution"),
@@ -346,8 +346,8 @@ for name, run, told in (
      "mapping."),
     (FRONT, front, "Designs that no other beats in any of several goals (NSGA-II), in spaces too large for a grid."),
     (GEMMS, gemms, "What bounds each product of a prefill layer, GPU by GPU."),
-    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each change "
-     "is worth."),
+    (LADDER, generations, "Training from A100 with HDR to B200 behind an NVLink switch: times faster, and what each "
+     "change is worth."),
     (DIES, dies, "Known GPUs as the engine rebuilds them from node and die, beside their catalogue numbers."),
 ):  # fmt: skip
     made = command(name, [], run, told, own=ROWS, first=run is not dies or None)

@@ -34,7 +34,7 @@ def ladder_blocks(ladder: Ladder, table: Columns, worth: Mapping[str, Mapping[st
         times = [f"{table[f'{mode}_times'][i]:.1f}x" for mode in MODES]
         fits = "yes" if table["fits"][i] else "no"
         rows.append((str(name), str(table["products"][i]), text(float(table["calibrated_s"][i]), "s"), *times, fits))
-    out = [Say(what, "title"), Say("times faster a sequence than the first"), BLANK,
+    out: list[Block] = [Say(what, "title"), Say("times faster a sequence than the first"), BLANK,
            Table(rows, "llrrrrl", head=True, indent=0)]  # fmt: skip
     first, last = ends()
     heads = (*CHANGES, "efficiency", "all")
@@ -55,7 +55,8 @@ def reading_blocks(table: Columns) -> list[Block]:
             times = table["times"][(table["formats"] == formats) & (table["split"] == split)]
             rows.append((formats, split, *(f"{f(times):.1f}x" for f in (np.min, np.median, np.max))))
     first, last = ends()
-    return [Table(rows, "llrrr", f"times faster a sequence from {first} to {last}, over batch and efficiency", head=True)]
+    told = f"times faster a sequence from {first} to {last}, over batch and efficiency"
+    return [Table(rows, "llrrr", told, head=True)]
 
 
 def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
@@ -63,5 +64,6 @@ def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
     found = ladder.segments(mode)
     last = ends()[1]
     unit = sum(found[last].values())
-    made = [Bar(f"{name}, {rungs()[name]['dtype']}", {k: v / unit for k, v in parts.items()}) for name, parts in found.items()]
+    made = [Bar(f"{name}, {rungs()[name]['dtype']}", {k: v / unit for k, v in parts.items()})
+            for name, parts in found.items()]  # fmt: skip
     return bars(f"{ladder.model} training on {ladder.gpus} GPUs", Scale(f"time a sequence, {last} = 1"), made)

@@ -55,7 +55,7 @@ ROWS = (
         Argument("rate", "numbers", "Requests/s that arrive on their own, or a list.", ()),
         Argument("trace", "file", "Requests of a trace.", ()),
         Argument("requests", "count", "Requests a level (default: six a client).", ()),
-        Argument("duration", "seconds", "Longest level.", (), "300"),
+        Argument("duration", "number", "Longest level, seconds.", (), 300.0),
         Argument("tokenizer", "text", "Folder, hub id or .gguf (default: the server's model).", ()),
         Argument("load", "text", "The load generator: guidellm, aiperf or vllm.", (), "guidellm"),
         Argument("release", "text", "Release of the engine, where the server does not tell it.", ()),
@@ -63,7 +63,7 @@ ROWS = (
     *(arguments("serve")[name]._replace(of=(), group="A server that runs") for name in STATED),
     *grouped((
         "The answer",
-        Argument("interval", "seconds", "Between two samples of the profile; 0: none.", (), "500ms"),
+        Argument("interval", "number", "Seconds between two samples of the profile; 0: none.", (), 0.5),
         Argument("profile", "file", "Utilisation, memory, power, clocks and bytes over time: csv.", ()),
         Argument("profile_plot", "file", "The same drawn: png, svg, html.", ()),
         Argument("out", "file", "csv (cases: or parquet); what is finished in it is kept.", ()),
@@ -123,7 +123,8 @@ def cases(model: str, asked: dict[str, Any]) -> None:
 
     with watching(asked) as watch:
         mine = run(texts(model), task=str(task), strategy=asked["strategy"], optimise=asked["optimise"], out=out,
-                   timeout=asked["timeout"], progress=done, left_out=lambda label, why: tell(f"left out: {label}: {why}"),
+                   timeout=asked["timeout"], progress=done,
+                   left_out=lambda label, why: tell(f"left out: {label}: {why}"),
                    **{name: asked[name] for name in CASE if name in asked})  # fmt: skip
     if watch is not None:
         deliver(watch.samples, asked)

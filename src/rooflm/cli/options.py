@@ -186,7 +186,7 @@ def command(
     begins = model(axes) if first is True else first or None
 
     def call(*begun: Any, call_context: typer.Context | None = None, **given: Any) -> None:
-        at = begun[0] if begun else given.pop(begins.name) if begins else None
+        at: Any = begun[0] if begun else given.pop(begins.name) if begins else None
         read = {
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()

@@ -56,7 +56,7 @@ def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if shown["out"] and not served.run.interrupted:
         write_table(shown["out"], served)
     if shown["plot"] and not served.run.interrupted:
-        draw(shown["plot"], served)
+        served.plot(shown["plot"])
     if shown["json"]:
         print(dumps(clean(values)))
     else:
@@ -137,25 +137,6 @@ def write_table(path: str, served: Served) -> None:
     except ImportError:
         raise RooflmError("parquet needs pandas and pyarrow: pip install 'rooflm[parquet]'") from None
     write_whole(target, lambda name: pd.DataFrame(columns).to_parquet(name, index=False))
-
-
-def draw(path: str, served: Served) -> None:
-    """Requests queued and running, and KV memory, over time: requests hold, memory grows and is given back."""
-    import numpy as np
-
-    from rooflm.plots.lines import Curve, Panel, timeline
-    from rooflm.plots.scale import Scale, Side
-
-    line = served.timeline
-    times = tuple(line["time_s"].tolist())
-    twice = tuple(np.repeat(line["time_s"], 2).tolist())
-    held = 100 * np.column_stack([line["kv_before"], line["kv"]]).reshape(-1)
-    counts = tuple(Curve(name, line[name], steps=True) for name in ("waiting", "running"))
-    share = Scale("KV memory (% of capacity)", percent=True)
-    panels = [Panel("", Scale("requests"), counts), Panel("", share, (Curve("KV memory", held, x=twice),))]
-    s = served.run.pools[-1].table.components.scenario
-    about = f"{s.model.name} on {s.cluster.device.name}, {s.engine.name}: {served.run.requests.name}"
-    timeline("Requests and KV memory over time", Side("time (s)", times, time=True), panels, about).save(path)
 
 
 def clean(values: Any) -> Any:

@@ -144,7 +144,9 @@ def cell(value: Any, c: Column) -> str:
         return f"{100 * value:+.1f} %"
     if c.unit == "s":
         return text(float(value), "s")
-    if c.unit == "MB":
+    if c.written == "GiB":
+        return f"{value / 2**30:.2f}"
+    if c.written == "MB":
         return f"{value / 1e6:.3g} MB"
     if c.unit == "B":
         return gib(float(value))

@@ -72,8 +72,8 @@ def needs(s: Scenario) -> Needs:
     need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
     if s.speculation.off:
         return need
-    more = guessing.held(s, sequence_bytes)
-    return need._replace(weights=weights + more.weights, sequence=need.sequence + more.sequence)
+    more, some = guessing.held(s, sequence_bytes), np.asarray(s.speculation.guesses) > 0
+    return need._replace(weights=weights + some * more.weights, sequence=need.sequence + some * more.sequence)
 
 
 class Running(NamedTuple):

@@ -1,8 +1,8 @@
 """Time of what the host computes or sends where layers or experts stay in its memory.
 
 Decoding, the host's CPU reads the weights (of experts those that some token picked) and the cache of its layers from
-its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights are
-sent over the link, as llama.cpp does for batches of 32 tokens and more.
+its own memory, while the device waits: layers follow each other. Long prompts run on the device, to which the weights
+are sent over the link, as llama.cpp does for batches of 32 tokens and more.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
         if isinstance(f, MoE):
             share = 1.0 - (1.0 - f.top_k / f.experts) ** np.maximum(tokens, 1.0)
             routed = f.experts * (2 + f.gated) * model.hidden * f.width
-        every = 0.0
+        every: Num = 0.0
         if not experts_only:
             every = (mixer_params(block.mixer, model.hidden) if block.mixer is not None else 0.0) - routed
             every = every + (ffn_params(f, model.hidden) if f is not None else 0.0)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
+
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
 from rooflm.kernels.moe import MoEConstants, fitted
 
@@ -62,6 +64,7 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
     """
     here = _on(gpu)
     found: list[_Entry] = []
+    floors: dict[str, float] = {}
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if e.engine == engine}  # measured in the engine itself: that counts
@@ -70,12 +73,17 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
             families = {e.family for e in here if e.engine == engine}
             own += [e for e in same if e.family in families and e not in own]
         found += _tuned(own, expert_parallel)
+        for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
+            start = float(typed(MoEConstants, _parse("moe", e.text)).start)
+            floors[e.family] = min(floors.get(e.family, np.inf), start)
     if not any(e.dtype == dtype for e in found):
         usual = fitted(gpu=gpu, generation=generation, engine=engine, dtype=dtype, expert_parallel=expert_parallel)
-        return (Choice(dtype, usual[0]), *_read(found))
-    return _read(found)
+        return (Choice(dtype, usual[0]), *_read(found, floors))
+    return _read(found, floors)
 
 
-def _read(entries: list[_Entry]) -> tuple[Choice, ...]:
-    """Entries with their constants."""
-    return tuple(Choice(e.dtype, typed(MoEConstants, _parse("moe", e.text))) for e in entries)
+def _read(entries: list[_Entry], floors: dict[str, float]) -> tuple[Choice, ...]:
+    """Entries with their constants. floors: the least start of a library's kernels, whoever measured them: what is
+    above it is the launching engine's, which a graph hides."""
+    read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in entries]
+    return tuple(Choice(e.dtype, c._replace(start=min(c.start, floors.get(e.family, c.start)))) for e, c in read)

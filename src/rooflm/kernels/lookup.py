@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.hardware import Derating
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
-from rooflm.kernels.derating import Derating, derating
+from rooflm.kernels.derating import derating
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.scenario import Scenario
 

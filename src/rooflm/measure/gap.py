@@ -18,6 +18,7 @@ from rooflm.measure import results, why
 from rooflm.measure.figures import coordinates
 from rooflm.measure.foreign import Cells, content, read_foreign
 from rooflm.validation import table
+from rooflm.validation.cells import number
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, SERVER_OPTIONS, SETTING
 from rooflm.validation.request import Skip
 from rooflm.validation.score import Scored, score
@@ -99,6 +100,7 @@ def compare(
         own += mine
         rows += theirs
     points: list[Point] = own_points(own, stated, clock, efficiency) if own else []
+    rows = [undisturbed(r) for r in rows] if clock == "cpu" else rows
     outcomes = [table.read_row(r, i) for i, r in enumerate(with_engine(rows), start=2)]
     skipped = Counter(o.reason for o in outcomes if isinstance(o, Skip))
     requests = [o for o in outcomes if not isinstance(o, Skip)]
@@ -117,6 +119,20 @@ def compare(
     rows_played = tuple(p for x, p in zip(good, played, strict=True) if id(x) in kept)
     assumed = tuple(dict.fromkeys(a for x in good for a in x.request.assumed))
     return Comparison(tuple(points), dict(skipped), tuple(causes), rows_played, assumed)
+
+
+def undisturbed(row: Cells) -> Cells:
+    """A row of a server of one thread as it would be if it had had a core to itself: times by the share of a core that
+    it had while it worked, which its column `run:cores` says.
+
+    >>> undisturbed({"metric": "ttft", "value": "2.0", "run:cores": "0.25"})["value"]
+    '0.5'
+    """
+    share, value = number(row.get("run:cores", "")), number(row.get("value", ""))
+    if not share or not value or share >= 1:
+        return row
+    rate = "per_s" in row["metric"]
+    return row | {"value": repr(value / share if rate else value * share)}
 
 
 def with_engine(rows: Sequence[Cells]) -> list[Cells]:

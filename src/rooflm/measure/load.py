@@ -28,7 +28,7 @@ from rooflm.measure import profile, server
 from rooflm.measure.case import gguf_of
 from rooflm.measure.foreign import Cells, read_foreign
 from rooflm.sweep.files import check_target, table, write_text
-from rooflm.validation.columns import COLUMNS
+from rooflm.validation.columns import COLUMNS, RUN
 
 GRACE = 180.0
 """s beyond the length of a level after which its generator is ended: start, tokenizer, the last answers."""
@@ -148,12 +148,17 @@ def program(name: str, kind: str = "clients") -> tuple[Generator, str]:
     found = GENERATORS[name]
     if kind not in found.loads:
         raise RooflmError(f"load is {name!r}, which makes no load of kind {kind}: take {next(iter(GENERATORS))}")
-    beside = Path(sys.executable).parent / found.program
-    where = str(beside) if beside.is_file() else shutil.which(found.program)
+    own = beside(found.program)
+    where = str(own) if own.is_file() else shutil.which(found.program)
     if where is None:
         raise RooflmError(f"the program {found.program} was not found: pip install 'rooflm[load]', or put it on PATH "
                           "from an environment of its own (uv tool install, pipx)")  # fmt: skip
     return found, where
+
+
+def beside(name: str) -> Path:
+    """Where a program of this Python's environment would be."""
+    return Path(sys.executable).parent / name
 
 
 def check(plan: Plan) -> None:
@@ -195,7 +200,12 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
                 if not any(r.get("id") == name for r in kept):
                     if watch:
                         watch.label = level.label
+                    had = len(found.rows)
                     status = one_level(plan, level, name, common, base, told.name, tokenizer, found)
+                    got = profile.cores(watch.samples, level.label) if watch else None
+                    found.rows[had:] = [
+                        {**r, **({f"{RUN}cores": f"{got:.3f}"} if got else {})} for r in found.rows[had:]
+                    ]
                     save(out, found)
                 if tell:
                     tell(number, len(todo), level.label, status)

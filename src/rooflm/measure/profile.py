@@ -204,6 +204,17 @@ def means(samples: Iterable[Sample], label: str) -> dict[tuple[str, str], float]
     return {key: float(np.mean(values)) for key, values in found.items()}
 
 
+def cores(samples: Iterable[Sample], label: str) -> float | None:
+    """Cores that the observed processes had together while they worked (a twentieth of a core or more), over the
+    samples of a label; None where they did not."""
+    times: dict[float, float] = {}
+    for s in list(samples):
+        if s.label == label and s.metric == "utilisation" and s.what.startswith("process "):
+            times[s.time_s] = times.get(s.time_s, 0.0) + s.value
+    worked = [v for v in times.values() if v >= 0.05]
+    return float(np.mean(worked)) if worked else None
+
+
 def write(path: str, samples: list[Sample]) -> None:
     """The samples as a table, whole or not at all."""
     columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in samples] for name in Sample._fields}

@@ -65,16 +65,15 @@ def bars(
         told.append("thin line: the error band (eight of ten measurements like it lie inside)")
     if any(b.end is None and not scale.percent and len(b.parts) > 1 for b in what):
         told.append("number: the total")
+    data = {"values": [row for layer in layers for row in layer.pop("data")["values"]]}
     body: Spec = {"width": WIDTH, "height": {"step": STEP}, "layer": layers}
     groups = list(dict.fromkeys(b.group for b in what))
     if groups != [""]:
         header = {"title": None, "labelOrient": "top", "labelAnchor": "start", "labelPadding": 4}
         facet = {"row": {"field": "group", "type": "nominal", "sort": groups, "header": header}}
-        rest = {k: v for k, v in body.items() if k != "data"}
-        data = {"values": [row for layer in layers for row in layer.pop("data")["values"]]}
-        body = {"data": data, "facet": facet, "spec": rest, "spacing": 12, "resolve": {"scale": {"y": "independent"}}}
+        body = {"facet": facet, "spec": body, "spacing": 12, "resolve": {"scale": {"y": "independent"}}}
     labels = max(text_width(b.label) for b in what) if what else 0.0
-    return finished(body, title, subtitle, WIDTH + labels + 150, told)
+    return finished({"data": data, **body}, title, subtitle, WIDTH + labels + 150, told)
 
 
 def _end(bar: Bar, scale: Scale) -> str:
@@ -142,8 +141,10 @@ def _bands(what: Sequence[Bar]) -> list[Spec]:
     values = rows(kind=["band"] * len(kept), label=[b.label for b in kept], group=[b.group for b in kept],
                   low=[float(b.low) for b in kept], high=[float(b.high) for b in kept])  # fmt: skip
     place = {"y": _place(what), "x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}}
-    return [{"data": {"values": values}, "transform": _only("band"), "encoding": place,
-             "mark": {"type": "rule", "color": INK, "strokeWidth": 1.5}}]  # fmt: skip
+    halo = {"type": "rule", "color": "white", "strokeWidth": 4, "opacity": 0.8}
+    line = {"type": "rule", "color": INK, "strokeWidth": 1.5}
+    base = {"data": {"values": values}, "transform": _only("band"), "encoding": place}
+    return [base | {"mark": halo}, {**base, "data": {"values": []}, "mark": line}]
 
 
 def _ends(what: Sequence[Bar], ends: Sequence[str]) -> list[Spec]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.plots.picture import Picture, Spec, across_of, arranged, finished, heading, rows, text_width
-from rooflm.plots.scale import Array, Scale, Side, cell
+from rooflm.plots.scale import Array, Scale, Side, cell, even_ticks, round_ticks
 from rooflm.shown.palette import EMPTY
 
 MOST_WRITTEN = 20 * 16
@@ -44,7 +44,7 @@ def heatmap(
     words = [_word(m, scale, r, c) for m in maps for r, c in np.ndindex(m.cells.shape)]
     written = len(x.values) * len(y.values) <= MOST_WRITTEN
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
-    size = (min(wide, 70.0), 24.0 if written else 12.0)
+    size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
     made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
     told = list(notes)
     if any((m.why == "OOM").any() for m in maps):
@@ -79,7 +79,9 @@ def _map(
               "axis": {"ticks": False, "domain": False}},
     }  # fmt: skip
     range_: Spec = {"scheme": "viridis", "domain": list(ends)} | ({"type": "log"} if log else {})
-    legend = {"title": _unit(scale), "gradientLength": 160, "format": ".3~s" if ends[1] >= 1e4 else ".3~g"}
+    ticks = [v for v in (round_ticks(*ends) if log else even_ticks(*ends)) if ends[0] <= v <= ends[1]]
+    legend = {"title": _unit(scale), "gradientLength": 160, "format": ".3~s" if ends[1] >= 1e4 else ".3~g",
+              "values": ticks}  # fmt: skip
     hue = {"field": "value", "type": "quantitative", "scale": range_, "legend": legend}
     told = [{"field": "y", "title": y.label}, {"field": "x", "title": x.label}, {"field": "text", "title": scale.label}]
     layers: list[Spec] = [

@@ -81,7 +81,10 @@ class Picture:
             import altair
         except ImportError as error:
             raise RooflmError(f"an Altair chart needs altair: {INSTALL}") from error
-        return altair.Chart.from_dict(dict(self.spec))
+        data: dict[str, list[Spec]] = {}
+        made = altair.Chart.from_dict(_apart(self.spec, data))  # which looks at every row, were they inside
+        made["datasets"] = data
+        return made
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """What a notebook shows: the interactive figure where it can draw one, and the same as svg."""
@@ -93,6 +96,19 @@ class Picture:
 
     def __repr__(self) -> str:
         return f"Picture({self.title!r})"
+
+
+def _apart(part: Any, data: dict[str, list[Spec]]) -> Any:
+    """A part of a specification with its rows in `data`, by name."""
+    if isinstance(part, list):
+        return [_apart(v, data) for v in part]
+    if not isinstance(part, Mapping):
+        return part
+    if part.keys() == {"values"} and isinstance(part["values"], list):
+        name = f"rows-{len(data) + 1}"
+        data[name] = part["values"]
+        return {"name": name}
+    return {k: _apart(v, data) for k, v in part.items()}
 
 
 def drawer() -> Any:

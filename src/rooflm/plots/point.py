@@ -17,7 +17,7 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.picture import Picture
 from rooflm.plots.roofline import Ops, Roof
 from rooflm.plots.roofline import roofline as draw_roofline
-from rooflm.plots.scale import Array, Scale, number
+from rooflm.plots.scale import Scale, number
 from rooflm.units import GIB, text
 
 Estimate = InferenceEstimate | TrainingEstimate
@@ -91,8 +91,9 @@ def roofline(e: Estimate) -> Picture:
     """Every operation of each phase as a point: FLOP/s over FLOP a byte, under compute and memory roofs."""
     found, types = operations(e)
     ends = [v for o in found for v in o.x.tolist()] + [1.0, 1000.0]
-    x = np.geomspace(min(ends) / 10, max(ends) * 10, 400)
-    return draw_roofline("Operations under the roofline", roofs(e, types, x), found, subject(e))
+    return draw_roofline(
+        "Operations under the roofline", roofs(e, types, (min(ends) / 10, max(ends) * 10)), found, subject(e)
+    )
 
 
 def operations(e: Estimate) -> tuple[list[Ops], set[str]]:
@@ -111,12 +112,14 @@ def operations(e: Estimate) -> tuple[list[Ops], set[str]]:
     return found, types
 
 
-def roofs(e: Estimate, types: Iterable[str], x: Array) -> list[Roof]:
-    """The bounds of the device: memory and L2 bandwidth up to the highest peak, and each data type's peak."""
+def roofs(e: Estimate, types: Iterable[str], ends: tuple[float, float]) -> list[Roof]:
+    """The bounds of the device between two intensities: memory and L2 bandwidth up to the highest peak, and each data
+    type's peak. Their corners suffice: on logarithmic axes they are straight."""
     device, r = e.scenario.cluster.device, rates(e.scenario)
     peaks = {r.dtype[k]: float(np.mean(device.peak[r.dtype[k]])) for k in sorted(types)}
     top = max(peaks.values())
     speeds = {"device memory": float(np.mean(device.dram.bandwidth)), "L2": float(np.mean(device.l2.bandwidth))}
+    x = np.sort([*ends, *(top / v for v in speeds.values())])
     found = [Roof(f"{level}, {text(v, 'B/s')}", x, np.minimum(v * x, top)) for level, v in speeds.items()]
     return found + [Roof(f"{dtype}, {text(peak, 'FLOP/s')}", x, np.full_like(x, peak)) for dtype, peak in peaks.items()]
 

@@ -57,7 +57,7 @@ def roofline(title: str, roofs: Sequence[Roof], ops: Sequence[Ops], subtitle: st
               "scale": {"type": "log", "domain": list(frame.y), "nice": False}},
     }  # fmt: skip
     found = _labels(frame, roofs, ops)
-    layers = [*_roofs(roofs, frame, place), *_ops(ops, place), *([words(found, place)] if found else [])]
+    layers = [*_roofs(roofs, place), *_ops(ops, place), *([words(found, place)] if found else [])]
     body: Spec = {"width": WIDE, "height": TALL, "layer": layers, "resolve": {"scale": {"strokeDash": "shared"}}}
     return finished(body, title, subtitle, WIDE + 160, ["area of a point: its share of the time of its phase"])
 
@@ -71,15 +71,14 @@ def _powers(low: float, high: float) -> list[float]:
     return [float(f"1e{p}") for p in range(-9, 19) if low <= 10.0**p <= high]
 
 
-def _roofs(roofs: Sequence[Roof], frame: Frame, place: Spec) -> list[Spec]:
+def _roofs(roofs: Sequence[Roof], place: Spec) -> list[Spec]:
     """The bounds as grey lines, told apart by their strokes."""
     names = [r.name for r in roofs]
-    points = [(r.name, float(x), float(y)) for r in roofs for x, y in zip(r.x, r.y, strict=True)
-              if frame.x[0] <= x <= frame.x[1] and y >= frame.y[0]]  # fmt: skip
+    points = [(r.name, float(x), float(y)) for r in roofs for x, y in zip(r.x, r.y, strict=True)]
     values = rows(roof=[p[0] for p in points], x=[p[1] for p in points], y=[p[2] for p in points])
     dash = {"field": "roof", "type": "nominal", "legend": {"title": "roofs", "symbolStrokeColor": "#555555"},
             "scale": {"domain": names, "range": [DASHES[i % len(DASHES)] for i in range(len(names))]}}  # fmt: skip
-    mark = {"type": "line", "color": "#555555", "strokeWidth": 1.5}
+    mark = {"type": "line", "color": "#555555", "strokeWidth": 1.5, "clip": True}
     return [{"data": {"values": values}, "mark": mark, "encoding": place | {"strokeDash": dash}}]
 
 
@@ -129,8 +128,7 @@ def _labels(frame: Frame, roofs: Sequence[Roof], ops: Sequence[Ops]) -> list[tup
     ring = np.array([(np.cos(a), np.sin(a)) for a in np.linspace(0, 2 * np.pi, 12, endpoint=False)])
     busy = [frame.at([x], [y])[0] + _radius(share) * np.concatenate([ring, [(0, 0)]]) for share, x, y, _ in flat]
     for roof in roofs:
-        keep = (roof.x >= frame.x[0]) & (roof.x <= frame.x[1]) & (roof.y >= frame.y[0])
-        busy.append(along(frame, roof.x[keep], roof.y[keep]))
+        busy.append(along(frame, roof.x, roof.y))
     told = [(x, y, ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")) for x, y, _, names in spots]
     found = placed(frame, told, busy, [_radius(share) for _, _, share, _ in spots])
     return [(x, y, told[i][2], "") for x, y, i in found]

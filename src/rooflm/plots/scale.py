@@ -113,6 +113,18 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [v for v in at if first <= v <= last]
 
 
+def even_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """At most so many ticks of a linear axis between low and high, at multiples of 1, 2 or 5 times a power of ten.
+
+    >>> even_ticks(13.9, 122)
+    [20.0, 40.0, 60.0, 80.0, 100.0, 120.0]
+    """
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(s * power for s in (1, 2, 5, 10) if (high - low) / (s * power) <= most)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+
+
 def thinned(values: Sequence[float], pixels: float, size: float = 11.0) -> list[float]:
     """Those of the values, as ticks of a logarithmic axis so many pixels long, whose labels keep apart."""
     at = sorted(set(map(float, values)))

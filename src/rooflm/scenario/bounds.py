@@ -86,7 +86,8 @@ OF_TRAINING = (
     "mapping.recompute", "mapping.zero", "mapping.fsdp_group", "mapping.schedule",
 )  # fmt: skip
 OF_INFERENCE = (
-    "speculation.", "offload.",
+    "speculation.",
+    "offload.",
     "workload.prompt",
     "workload.output",
     "workload.cached",

@@ -151,8 +151,7 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
     """
     rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
     adapters = bool(model.lora_rank) or bool(np.any(np.asarray(0 if rank is None else rank) > 0))
-    degrees = [given.get(k) for k in ("tp", "pp", "cp", "ep", "vp")]
-    split = any(np.any(np.asarray(d) > 1) for d in degrees if d is not None)
+    split = any(given.get(k) is not None for k in ("tp", "pp", "cp", "ep"))
     wide = DTYPES.get(str(given.get("dtype", "bf16")), PRESETS["bf16"]).weight_bits >= 16
     others = engines_instead("training", "for_adapters") if adapters and not split and wide else ()
     return others[0] if others else usual_engine("training")

@@ -301,14 +301,25 @@ INFERENCE = (
     *SPLIT,
     *expert_rules(("tp", "dp")),
     *ENGINE,
-    Rule("the engine runs nothing on the host", lambda s: not s.offload.off and not s.engine.abilities.host_layers,
-         lambda s: f"cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: "
-         "use one that does, such as the engines of GGUF files"),
-    Rule("the host holds more layers than there are",
-         lambda s: (np.asarray(s.offload.layers) >= s.model.layers)
-         | (np.asarray(s.offload.layers + s.offload.experts) > s.model.layers),
-         lambda s: f"cpu_layers is {shown(s.offload.layers)} and cpu_experts {shown(s.offload.experts)}, but "
-         f"{s.model.name} has {shown(s.model.layers)} layers, of which the device holds at least one"),
+    Rule(
+        "the engine runs nothing on the host",
+        lambda s: (not s.engine.abilities.host_layers) & (np.asarray(s.offload.layers + s.offload.experts) > 0),
+        lambda s: (
+            f"cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: "
+            "use one that does, such as the engines of GGUF files"
+        ),
+    ),
+    Rule(
+        "the host holds more layers than there are",
+        lambda s: (
+            (np.asarray(s.offload.layers) >= s.model.layers)
+            | (np.asarray(s.offload.layers + s.offload.experts) > s.model.layers)
+        ),
+        lambda s: (
+            f"cpu_layers is {shown(s.offload.layers)} and cpu_experts {shown(s.offload.experts)}, but "
+            f"{s.model.name} has {shown(s.model.layers)} layers, of which the device holds at least one"
+        ),
+    ),
     Rule("the engine keeps no such cache", _kept, _cache),
     Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch, _ranks),
     Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt, _cached),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import Answer as Shown
-from rooflm.estimate.results import frame, plain, shown
+from rooflm.estimate.results import frame, pictures, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
 from rooflm.shown.blocks import Block as Shape
 from rooflm.shown.progress import noticed
@@ -105,6 +105,10 @@ class SearchResult(Shown):
         from rooflm.search import said
 
         return said.blocks(self)
+
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """The trade-off, or of training the best steps; path: write it there too."""
+        return pictures().search(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The best points and the trade-off, in plain Python values."""

@@ -109,7 +109,8 @@ def _started(
     c, shared = engine.command, _shared(engine, v)
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
     numbers = {
-        **_numbers(engine, v, length), "model": shlex.quote(model), "memory_fraction": float(engine.room.memory_fraction),
+        **_numbers(engine, v, length), "model": shlex.quote(model),
+        "memory_fraction": float(engine.room.memory_fraction),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
         "layers": int(chosen.get("layers", 999)), "port": c.port, "rank": 16, "adapters": 1,

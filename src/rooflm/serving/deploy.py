@@ -18,7 +18,17 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.results import Answer, bands_around, frame, headline, plain, shown, timespan, whose_constants
+from rooflm.estimate.results import (
+    Answer,
+    bands_around,
+    frame,
+    headline,
+    pictures,
+    plain,
+    shown,
+    timespan,
+    whose_constants,
+)
 from rooflm.scenario.arguments import REPLICAS
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.checks import whole as whole_number
@@ -162,6 +172,10 @@ class Served(Answer):
         from rooflm.serving import said
 
         return said.blocks(self, self.values())
+
+    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
+        """Requests and KV memory over time; path: write it there too."""
+        return pictures().load(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of --json in plain Python values."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 SLOW = 2.0
@@ -28,17 +29,17 @@ def noticed(what: str) -> Iterator[None]:
     if not in_notebook():
         yield
         return
-    from IPython.display import HTML, display
-
-    place, stop = display(HTML(""), display_id=True), threading.Event()
-    teller = threading.Thread(target=_telling, args=(what, place, HTML, stop), daemon=True)
+    shown: Any = import_module("IPython.display")
+    html, display = shown.HTML, shown.display
+    place, stop = display(html(""), display_id=True), threading.Event()
+    teller = threading.Thread(target=_telling, args=(what, place, html, stop), daemon=True)
     teller.start()
     try:
         yield
     finally:
         stop.set()
         teller.join()
-        place.update(HTML(""))
+        place.update(html(""))
 
 
 def _telling(what: str, place: Any, html: Any, stop: threading.Event) -> None:

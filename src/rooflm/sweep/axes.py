@@ -77,7 +77,7 @@ def from_columns(call: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(call)
     def read(*given: P.args, **named: P.kwargs) -> T:
-        return call(*map(columns, given), **{k: columns(v) for k, v in named.items()})  # type: ignore[arg-type]
+        return call(*map(columns, given), **{k: columns(v) for k, v in named.items()})
 
     return read
 

@@ -27,11 +27,21 @@ from rooflm.sweep.grid import spelled_out
 FORMATS = ("csv", "parquet", "nc", "json")
 
 
+def needs_netcdf() -> None:
+    """RooflmError where netCDF files cannot be written."""
+    try:
+        import h5netcdf  # noqa: F401
+    except ImportError:
+        raise RooflmError("netCDF files need h5netcdf: pip install 'rooflm[nc]'") from None
+
+
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
     """The path, if something can be written there; RooflmError with the rule otherwise, before any work is done."""
     target = placed(path, option)
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
+    if target.suffix.lower() == ".nc":
+        needs_netcdf()
     folder = target.parent
     if not folder.is_dir():
         raise RooflmError(f"{option} is {path!r}, but the folder {str(folder)!r} does not exist")

@@ -77,6 +77,7 @@ LOAD = [
     Column("rate", "requests a second that arrive on their own", "number", "1/s", (SERVE,)),
     Column("trace", "file of requests that arrive when it says (csv, jsonl, json)", "text", "", (SERVE,)),
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
+    Column("warmup", "first requests that the figures leave out", "whole", "1", (SERVE,)),
     Column("spread", "shortest and longest length over the mean, as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
     Column("burstiness", "shape of the gaps between arrivals (1: Poisson)", "number", "", (SERVE,)),
     Column("shared_prefix", "tokens that all prompts begin with", "whole", "tokens", (SERVE,)),

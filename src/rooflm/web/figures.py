@@ -9,13 +9,13 @@ import numpy as np
 
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import heatmap
+from rooflm.plots.front import Cloud
+from rooflm.plots.front import front as draw_front
 from rooflm.plots.lines import Curve, Panel, panels
 from rooflm.plots.picture import Picture
 from rooflm.plots.point import largest
 from rooflm.plots.point import roofline as draw_roofline
 from rooflm.plots.scale import Scale, Side
-from rooflm.plots.scatter import Cloud
-from rooflm.plots.scatter import front as draw_front
 from rooflm.sweep.grid import Grid, grid_of
 from rooflm.web.blocks import Figure
 

@@ -49,7 +49,7 @@ def rows() -> Table:
                       "batch": r["batch"],
                       **beside(r["tokens_per_s"], float(e.output_tokens_per_s), r["fitted"])})  # fmt: skip
     columns = (Column("test", "test"), Column("date", "date"), Column("boxes", "boxes", "1"),
-               Column("output", "tokens out", "1"), Column("batch", "batch", "1"),
+               Column("output", "out", "1"), Column("batch", "batch", "1"),
                *compared("1/s", "tokens/s", "predicted"))  # fmt: skip
     notes = (
         "Its step times fall where the batch grows (232, 187, 216, 201, 169, 229 ms for 12, 16, 20, 24, 32, 48): they"
@@ -157,7 +157,7 @@ def cards() -> Table:
         found.append({"gpu": gpu, "cards": boxes, "batch": batches[best], "rate": float(rates[best]),
                       "one": float(grid.output_tokens_per_s.values[0]), "usd": usd,
                       "per": float(rates[best]) / usd, "price": str(r["kind"])})  # fmt: skip
-    columns = (Column("gpu", "card"), Column("cards", "cards", "1"), Column("one", "tokens/s, one", "1/s"),
+    columns = (Column("gpu", "card"), Column("cards", "cards", "1"), Column("one", "alone", "1/s"),
                Column("batch", "batch", "1"), Column("rate", "tokens/s", "1/s"), Column("usd", "cards", "USD"),
                Column("per", "tokens/s/USD", "1/s"), Column("price", "price"))  # fmt: skip
     notes = ("The fewest cards that hold batch 8, one a box over 10 Gb/s where several; the default engine.",)

@@ -32,6 +32,8 @@ TODAY = (
 """The same of today."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512)
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+WORDS = {"original": "no", "width-pruned": "width", "depth-pruned": "depth"}
+"""Variant -> what is pruned of it."""
 SETUP: dict[str, Any] = {"engine": "hf-eager", "prompt": 12}
 """Hugging Face's generate in 16 bits, a prompt of some 12 tokens, output length forced."""
 DRAWN = 384
@@ -75,7 +77,7 @@ def cells() -> Table:
                      **beside(r["percent"] / 100, ours, r["fitted"]),
                      "verdict": "" if ours is not None else "OOM"})  # fmt: skip
     columns = (Column("model", "model"), Column("gpu", "GPU"), Column("batch", "batch", "1"),
-               Column("output", "tokens out", "1"), *compared("share", "printed"), Column("verdict", ""))  # fmt: skip
+               Column("output", "out", "1"), *compared("share", "printed"), Column("verdict", ""))  # fmt: skip
     notes = ("7B on RTX 3090, batch 128, 512 tokens cannot be: 32.8 GiB of KV cache and 12.6 of weights on 24.",)
     return Table("cells", "GPU busy (nvidia-smi's utilisation): the printed cells", columns, tuple(rows), notes)
 
@@ -103,13 +105,13 @@ def times() -> Table:
         case = next(c for c in CASES if (c[0], c[1]) == (r["model"], r["gpu"]))
         y = curve(case, r["variant"], r["output"])[: BATCHES.index(DRAWN) + 1]
         last = int(np.flatnonzero(np.isfinite(y))[-1])
-        shown = {k: r[k] for k in ("model", "gpu", "output", "variant")}
+        shown = {k: r[k] for k in ("model", "gpu", "output")} | {"variant": WORDS[r["variant"]]}
         for batch, value, key in ((1, y[0], "first_s"), (BATCHES[last], y[last], "last_s")):
             # only the first point's launch cost was set by these curves
             fitted = r["fitted"] if key == "first_s" else "no"
             rows.append(shown | {"batch": batch} | beside(float(r[key]), float(value), fitted))
     columns = (Column("model", "model"), Column("gpu", "GPU"), Column("output", "out", "1"),
-               Column("variant", "variant"), Column("batch", "batch", "1"), *compared("s", "read"))  # fmt: skip
+               Column("variant", "pruned"), Column("batch", "batch", "1"), *compared("s", "read"))  # fmt: skip
     notes = (
         "Read from a picture, 10 to 20 % either way; its tops are of the last batch of any variant, ours of the row's.",
         "RTX 3090: the work's 31 to 43 ms a token at batch 1, whatever the width and more at 512 tokens than at 128,"

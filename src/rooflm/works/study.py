@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 class Column(NamedTuple):
     """A column of a table. unit: SI, of its values ("" of words, "share" of fractions that people read in per cent,
-    "change" of fractions above or below)."""
+    "change" of fractions above or below, "times" of factors); written: what people read instead, such as GiB."""
 
     key: str
     heading: str
     unit: str = ""
+    written: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from rooflm.works import technology_hardware as hardware
 from rooflm.works.study import FITTED, Column, Study, Table, beside, compared, errors_of, published
 
 A100 = "a100-sxm-80gb"
+HEADS = {"efficiency": "real", "activations": "kept"}
+"""Shorter headings."""
 POLICIES: dict[str, dict[str, Any]] = {
     "none": {"recompute": "none", "sp": False},
     "selective": {"recompute": "selective", "sp": True},
@@ -71,10 +73,10 @@ def memory() -> Table:
                          "total": float(e.memory.total), "capacity": float(e.memory.capacity),
                          "fits": bool(e.fits)})  # fmt: skip
     columns = (Column("model", "model"), Column("recompute", "recompute"),
-               *(Column(k, k, "B") for k in ("weights", "gradients", "optimizer", "activations", "total")),
+               *(Column(k, HEADS.get(k, k), "B", "GiB") for k in (*HELD, "total")),
                Column("fits", "fits"))  # fmt: skip
     notes = ("As the paper says: nothing fits without recomputation, everything with selective or full.",)
-    return Table("memory", "Figure 4: the fullest A100-80GB by recomputation", columns, tuple(rows), notes)
+    return Table("memory", "Figure 4: GiB of the fullest A100-80GB by recomputation", columns, tuple(rows), notes)
 
 
 LADDERS = {"gpt3-175b": Ladder("gpt3-175b"), "llama-3.1-70b": Ladder("llama-3.1-70b", seq=8192)}
@@ -91,7 +93,8 @@ def ladder() -> Table:
             rows.append({"model": model, "system": name, "products": rungs()[name]["dtype"],
                          **{k: v[name] for k, v in times.items()}, "printed": last})  # fmt: skip
     columns = (Column("model", "model"), Column("system", "system"), Column("products", "products"),
-               *(Column(k, k, "times") for k in (*MODES, "one width", "printed")))  # fmt: skip
+               *(Column(k, k, "times") for k in (*MODES, "one width")),
+               Column("printed", "paper", "times"))  # fmt: skip
     notes = (
         "1024 GPUs, tp 8, pp 8, selective recomputation, 1024 sequences a step (L: four times as many).",
         "one width: bytes of all kernels and messages, and all products, in the narrowest format, as a tool counts that"
@@ -110,7 +113,11 @@ def worth() -> Table:
             factors = own.worth(mode)
             all_ = float(np.prod([*factors.values()]))
             rows.append({"model": model, "mode": mode, **{n: factors.get(n) for n in names}, "all": all_})
-    columns = (Column("model", "model"), Column("mode", "mode"), *(Column(n, n, "times") for n in (*names, "all")))
+    columns = (
+        Column("model", "model"),
+        Column("mode", "mode"),
+        *(Column(n, HEADS.get(n, n), "times") for n in (*names, "all")),
+    )
     notes = ("Factors whose product is the whole; each the mean over all orders of making the changes.",)
     return Table("worth", "What each change of the ladder is worth", columns, tuple(rows), notes)
 
@@ -141,7 +148,8 @@ def memory_picture(table: Table) -> Picture:
         for r in table.rows
     ]  # fmt: skip
     return bars("Training memory of GPT models on one A100 80 GB, by recomputation",
-                Scale("memory of the fullest GPU (GB)"), made, "tp 8, Korthikanti et al.'s four configurations", "the card's 80 GiB")  # fmt: skip
+                Scale("memory of the fullest GPU (GB)"), made,
+                "tp 8, Korthikanti et al.'s four configurations", "the card's 80 GiB")  # fmt: skip
 
 
 def ladder_picture(model: str = "gpt3-175b") -> Picture:

@@ -50,8 +50,8 @@ def gemv() -> Table:
         rows.append({"n": r["n"], "k": r["k"], "bytes": 2.0 * r["n"] * r["k"], "reached": moved / r["seconds"],
                      **beside(r["seconds"], found.time_s, r["fitted"])})  # fmt: skip
     rows.sort(key=lambda r: r["bytes"])
-    columns = (Column("n", "n", "1"), Column("k", "k", "1"), Column("bytes", "weights", "MB"),
-               Column("reached", "of the memory's rate", "share"), *compared("s", "measured"))  # fmt: skip
+    columns = (Column("n", "n", "1"), Column("k", "k", "1"), Column("bytes", "weights", "B", "MB"),
+               Column("reached", "of peak B/s", "share"), *compared("s", "measured"))  # fmt: skip
     notes = ("A sample by size of 304 kernels; all of them: 12 % off, those kept aside 11 %, one constant utilisation"
              " 51 % (docs/technology.md). `rooflm predict gemm --m 1 --n N --k K` predicts any.",)  # fmt: skip
     return Table("gemv", "GEMVs on one A100: utilisation of memory grows with the bytes", columns, tuple(rows), notes)
@@ -216,9 +216,10 @@ def bottleneck() -> Table:
         rows.append({"series": way.name, "path": ", ".join(f"{k} {n}" for k, n in steps),
                      **{c: float(last[c][-1]) for c in ("compute", "dram", "network")}, "order": whole})  # fmt: skip
     columns = (Column("series", "series"), Column("path", "what bounds, at how many points"),
-               Column("order", "all three"))  # fmt: skip
+               Column("order", "whole"))  # fmt: skip
     notes = (
-        "GPT-3 175B training with HDR over uniform nodes (14 to 1 nm; then at 1 nm HBM4, then also NVLink 5 and GDR) or"
+        "whole: compute, then memory, then the network. GPT-3 175B training with HDR over uniform nodes (14 to 1 nm;"
+        " then at 1 nm HBM4, then also NVLink 5 and GDR) or"
         " foundry nodes (n12 to a10); decoding: Llama-2 13B on H100's die in N5, 0.8 to 51 TB/s.",
     )
     title = "Does the bottleneck move from compute to memory to the network?"
@@ -243,7 +244,8 @@ def nodes_picture() -> Picture:
 
 def caused(table: Columns, i: int, factor: float) -> dict[str, float]:
     """Time of a point by what bounds it, times a factor."""
-    return {c: factor * float(table[f"{c}_s"][i]) for c in (*SHOWN, "l2") if float(table[f"{c}_s"][i]) > 0}
+    found = {c: float(table[f"{c}_s"][i]) for c in (*SHOWN, "l2")}
+    return {c: factor * s for c, s in found.items() if s > 1e-3 * float(table["time_s"][i])}
 
 
 def dram_picture() -> Picture:
@@ -264,7 +266,8 @@ def bottleneck_picture() -> Picture:
     names = [n.removeprefix("uniform-") + " nm" if n.startswith("uniform") else n for n in way.points]
     made = [Bar(n, caused(table, i, 100 / float(table["time_s"][i]))) for i, n in enumerate(names)]
     return bars("GPT-3 175B training: share of the step by cause, 14 to 1 nm",
-                Scale("share of the step (%)", percent=True), made, "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
+                Scale("share of the step (%)", percent=True), made,
+                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
 
 
 def network_picture() -> Picture:

@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.validation.columns import COLUMNS
@@ -28,6 +29,9 @@ CONTRADICTS = "contradicts its own neighbours"
 SLOWER = 1.15
 """Times the time per token of longer prompts, from where a run of shorter ones contradicts it (repeats differ by 3 to
 4 %)."""
+LITTLE = 2.0
+"""Factor between a closed loop's printed rate and clients over their latency, from where a run contradicts itself."""
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 SPEED = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "hfu", "mfu", "gpu_hours")
 """Metrics of a run's speed, the one to score first. Never two of one run."""
 ABOUT = ("id", "source", "url", "date", "trust", "doubt", "note", "metric", "value", "unit")
@@ -50,7 +54,7 @@ def inference_rows(rows: Sequence[Row]) -> list[Cells]:
     for row in rows:
         prefix = prefix_of(text(row, "id"))
         found.append(tidy_serving(row, prefix or "serving") if is_serving(prefix, row) else tidy_inference(row))
-    return contradictory(repeated(found))
+    return impossible(contradictory(repeated(found)))
 
 
 def conditions(cells: Cells, but: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
@@ -98,6 +102,32 @@ def contradictory(rows: list[Cells]) -> list[Cells]:
         for prompt, value, own in members
         if any(prompt < other and value > SLOWER * faster for other, faster, _ in members)
     }
+    return [doubtful(c, CONTRADICTS) if (c["source"], conditions(c)) in odd else c for c in rows]
+
+
+def impossible(rows: list[Cells]) -> list[Cells]:
+    """The same, runs of a closed loop doubted whose figures contradict Little's law: N clients whose requests last
+    TTFT + (output - 1) TPOT make N output / that tokens a second, whatever the server does."""
+    runs: dict[Any, dict[str, float]] = defaultdict(dict)
+    again = set()
+    for cells in rows:
+        if (
+            cells.get("task") == "serve"
+            and cells.get("concurrency", "").isdigit()
+            and cells.get("output", "").isdigit()
+        ):
+            value = float(cells["value"].replace(",", "")) * SECONDS.get(cells.get("unit", ""), 1.0)
+            key = (cells["source"], conditions(cells))
+            again |= {key} if cells["metric"] in runs[key] else set()  # repeats: whose figure belongs to whose?
+            runs[key][cells["metric"]] = value
+    odd = set()
+    for run_key, found in runs.items():
+        if {"ttft", "tpot", "output_tokens_per_s"} <= set(found) and run_key not in again:
+            run = dict(run_key[1])
+            lasts = found["ttft"] + (int(run["output"]) - 1) * found["tpot"]
+            ratio = found["output_tokens_per_s"] * lasts / (int(run["concurrency"]) * int(run["output"]))
+            if not 1 / LITTLE < ratio < LITTLE:
+                odd.add(run_key)
     return [doubtful(c, CONTRADICTS) if (c["source"], conditions(c)) in odd else c for c in rows]
 
 
