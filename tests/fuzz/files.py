@@ -137,8 +137,8 @@ SEEDS: Mapping[str, Seed] = {
     "trace.csv": Seed((*LOAD, "@x.csv", "--json"), "x.csv", TRACES[:3], table),
     "validate": Seed(("validate", "@x.csv", "--json"), "x.csv", published(), table),
     "results": Seed(("compare", "@x.csv", "--gpu", "a100", "--no-why", "--json"), "x.csv", RESULTS, table),
-    "benchmarks": Seed(("compare", "@x.json", "--gpu", "a100", "--model", "llama-7b", "--no-why", "--json"), "x.json", BENCHMARKS,
-                       as_json),
+    "benchmarks": Seed(("compare", "@x.json", "--gpu", "a100", "--model", "llama-7b", "--no-why", "--json"),
+                       "x.json", BENCHMARKS, as_json),
 }  # fmt: skip
 
 
