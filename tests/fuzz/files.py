@@ -136,9 +136,9 @@ SEEDS: Mapping[str, Seed] = {
     "trace.jsonl": Seed((*LOAD, "@x.jsonl"), "x.jsonl", TRACES[:3], json_lines),
     "trace.csv": Seed((*LOAD, "@x.csv", "--json"), "x.csv", TRACES[:3], table),
     "validate": Seed(("validate", "@x.csv", "--json"), "x.csv", published(), table),
-    "results": Seed(("compare", "@x.csv", "--gpu", "a100", "--json"), "x.csv", RESULTS, table),
-    "benchmarks": Seed(("compare", "@x.json", "--gpu", "a100", "--model", "llama-7b", "--json"), "x.json", BENCHMARKS,
-                       as_json),
+    "results": Seed(("compare", "@x.csv", "--gpu", "a100", "--no-why", "--json"), "x.csv", RESULTS, table),
+    "benchmarks": Seed(("compare", "@x.json", "--gpu", "a100", "--model", "llama-7b", "--no-why", "--json"),
+                       "x.json", BENCHMARKS, as_json),
 }  # fmt: skip
 
 

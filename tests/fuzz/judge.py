@@ -22,8 +22,8 @@ from rooflm.cli.app import main
 LIMIT = 30
 """s that a command may be silent."""
 STRAY = re.compile(r"(?<![\w./-])[-+]?(nan|inf)(?![\w-])", re.IGNORECASE)
-PROGRESS = re.compile(r"^rooflm: [\w ]+: .*\d (s|of [\d,]+|points|requests|rows)\b")
-"""A line that tells how far a command is."""
+PROGRESS = re.compile(r"^rooflm: [\w ]+: .*\d (s|of [\d,]+|points|requests|rows)\b|is not read")
+"""A line that tells how far a command is, or a column that it leaves out."""
 SIGNED = ("power", "margin", "growth", "bias", "sensitivity", "priority")
 """Parts of names of outputs that may be below zero."""
 
@@ -129,7 +129,7 @@ def judged(line: Sequence[str], limit: float = LIMIT, files: Mapping[str, bytes]
     said = [line for line in err.getvalue().splitlines() if line and not line.startswith("rooflm: warning:")]
     if fault or status == -1:
         return Ran(status, seconds, fault)
-    if status == 0:
+    if status == 0 or (status == 1 and line[0] == "search"):  # 1: nothing is legal, which is an answer
         return Ran(status, seconds, wrong_answer(out.getvalue(), "--json" in arguments))
     if status != 2 or out.getvalue():
         return Ran(status, seconds, f"status {status} with {len(out.getvalue())} characters on standard output")

@@ -13,7 +13,7 @@ from fuzz.files import SEEDS, whole
 from fuzz.inputs import INPUTS, Input
 from fuzz.judge import judged
 
-EXAMPLES = {"infer": 420, "train": 300, "serve": 60, "search infer": 10, "search train": 30} | {
+EXAMPLES = {"infer": 420, "train": 300, "serve": 60, "search infer": 10, "search train": 15} | {
     kind: 90 for kind in INPUTS if kind.startswith("file: ")
 }
 """Kind of input -> how many are drawn."""
@@ -35,7 +35,7 @@ def test_an_answer_or_a_sentence(kind: str) -> None:
 @pytest.mark.parametrize("line", KNOWN)
 def test_what_once_failed(line: str) -> None:
     ran = judged(shlex.split(line), limit=10)
-    assert not ran.fault and ran.status in (0, 2)
+    assert not ran.fault
 
 
 @pytest.mark.parametrize("kind", SEEDS)
