@@ -203,7 +203,8 @@ def test_an_engine_is_one_row(tmp_path: Path) -> None:
 def test_no_engine_is_named_in_code() -> None:
     source = Path(__file__).parents[2] / "src" / "rooflm"
     name = re.compile(r'"(vllm|sglang|trtllm|llama\.cpp|megatron(?!-bert)|nemo(?!tron))')
-    allowed = ("cli/", "validation/", "works/")  # a study is a table of scenarios
+    allowed = ("cli/", "validation/", "works/", "measure/foreign.py", "measure/load.py")
+    # a study is a table of scenarios; files and load generators of other tools go by the tools' names
     found = [
         f"{path.relative_to(source)}: {line.strip()}"
         for path in source.rglob("*.py")

@@ -70,6 +70,7 @@ LENGTHS = [
     Column("output", "tokens of an answer (mean)", "whole", "tokens", PREDICTED),
     Column("cached", "tokens of the prompt that are in the cache already", "whole", "tokens", (INFER,)),
     Column("logits", "last or all", "text", "", (INFER,)),
+    Column("price", "USD an hour of one device (blank: the catalogue's)", "number", "USD", EVERY),
 ]
 LOAD = [
     Column("concurrency", "clients that wait for their answers, or max: as many as the server runs", "load", "1",
@@ -84,6 +85,18 @@ LOAD = [
     Column("replicas", "equal replicas (of decode pools where prefill has its own)", "whole", "1", (SERVE,)),
     Column("prefill_replicas", "replicas that only prefill", "whole", "1", (SERVE,)),
 ]  # fmt: skip
+SPECULATION = [
+    Column("guesses", "tokens guessed a step (0 or blank: none)", "whole", "tokens", PREDICTED),
+    Column("draft", "draft model that guesses (blank: the model's own heads)", "text", "", PREDICTED),
+    Column("acceptance", "chance that a guess is right", "number", "1", PREDICTED),
+    Column("accepted", "tokens that a step gained, as measured", "number", "tokens", PREDICTED),
+    Column("branches", "guesses side by side at each place (1: a chain)", "whole", "1", PREDICTED),
+]
+HOST = [
+    Column("cpu_layers", "whole layers in the host's memory, on its CPU", "whole", "1", (INFER,)),
+    Column("cpu_experts", "layers whose experts alone are there", "whole", "1", (INFER,)),
+    Column("host_bandwidth", "what the host's memory reaches", "number", "B/s", (INFER,)),
+]
 TRAINING = _many("whole", (TRAIN,), "", {
     "seq": "tokens of a sequence",
     "micro_batch": "sequences of a micro-batch",
@@ -144,7 +157,7 @@ CARD = [*_many("number", EVERY, "", {
 }), Column("like", "a device of the catalogue whose kernels stand in")]  # fmt: skip
 COLUMNS: dict[str, Column] = {
     c.name: c
-    for c in (*ABOUT, *MACHINE, *LENGTHS, *LOAD, *TRAINING, *SERVER, *PATHS, *SIZES, *CARD)
+    for c in (*ABOUT, *MACHINE, *LENGTHS, *LOAD, *TRAINING, *SERVER, *SPECULATION, *HOST, *PATHS, *SIZES, *CARD)
 }  # fmt: skip
 """Every column by its name."""
 SETTING = "set:"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.engines import load_engine
+from rooflm.catalogue.engines import load_engine, usual_engine
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
@@ -84,7 +84,7 @@ FIELDS: tuple[Field, ...] = (
     F("model", "Model", usual="llama-3.1-8b", hint="such as llama-3.1-8b", listed="model"),
     F("gpu", "Card", usual="h100", hint="such as rtx-4090", listed="gpu"),
     F("gpus", "Cards", usual="1", stops=GPUS, most=1e6),
-    F("engine", "Engine", hint="vllm", listed="engine"),
+    F("engine", "Engine", hint=usual_engine("inference"), listed="engine"),
     F("quant", "Scheme", hint="as released", listed="quant"),
     F("prompt", "Prompt tokens", usual="1024", stops=LENGTHS, most=1e8),
     F("output", "Output tokens", usual="256", stops=LENGTHS, most=1e8),
@@ -106,7 +106,7 @@ FIELDS: tuple[Field, ...] = (
     F("train.base_bits", "Bits of a frozen weight", "train", hint="16 (4: QLoRA)", more=True),
     F("train.dtype", "Number format", "train", words=("", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"), more=True),
     F("train.optimizer", "Optimiser", "train", hint="adam", more=True),
-    F("train.engine", "Framework", "train", hint="megatron", listed="engine", more=True),
+    F("train.engine", "Framework", "train", hint=usual_engine("training"), listed="engine", more=True),
     *(F(f"train.{k}", f"{v} parallel", "train", more=True, most=1e6) for k, v in
       (("tp", "Tensor"), ("pp", "Pipeline"), ("cp", "Context"), ("ep", "Expert"))),
     F("map.x", "Left to right", words=("batch", "prompt", "output", "cached", "gpus", "tp", "pp", "gpu", "quant",
