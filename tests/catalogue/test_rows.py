@@ -56,7 +56,7 @@ BAD = [
     ('tdp = "100 W"', "tdp = true", r"tdp is True, but it must be"),
     ('tdp = "100 W"', "tdp = inf", r"tdp is inf, but it must be positive"),
     ('tdp = "100 W"', 'tdp = "lots"', r"tdp is 'lots', "),
-    ('"1 TB/s"', '"1 Tb/s"', r"dram.bandwidth is '1 Tb/s', but its unit must be B/s"),
+    ('"1 TB/s"', '"1 TX/s"', r"dram.bandwidth is '1 TX/s', but"),
     ("bf16", "bf15", r"peak has the unknown field 'bf15'"),
     ("idle", "idol", r"the row has the unknown field 'idol'"),
     ("2e12", "[2e12]", r"peak.bf16 is \[2000000000000.0\], but it must be"),
@@ -78,7 +78,7 @@ def test_a_bad_file_is_one_sentence(tmp_path: Path, good: str, bad: str, message
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(RooflmError, match=r"cannot read gpu file .*No such file"):
+    with pytest.raises(RooflmError, match=r"cannot read gpu file .*no such file"):
         catalogue.load_device(str(tmp_path / "none.toml"))
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
@@ -140,7 +140,7 @@ def test_odd_files_are_refused_politely(tmp_path: Path, text: str) -> None:
 
 
 def test_a_huge_number_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RooflmError, match="tdp is"):
+    with pytest.raises(RooflmError, match="number of 1329 bits"):
         catalogue.load_device(_write(tmp_path, ROW.replace('"100 W"', "1" + "0" * 400)))
 
 

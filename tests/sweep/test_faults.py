@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -187,22 +186,10 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, suffix: str) -> None:
     path.write_text("old")
     option = "--plot" if suffix == "png" else "--out"
     words = ["infer", "llama-7b", "--gpu", "a100", "--batch", "1..64", "--prompt", "64..1024+64", option, str(path)]
-    child = os.fork()
-    if child == 0:
-        from rooflm.cli.app import main
-
-        err = os.open(tmp_path / "err", os.O_WRONLY | os.O_CREAT)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.dup2(err, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-        status = main(words)
-        sys.stderr.flush()
-        os._exit(status)
-    status = os.waitpid(child, 0)[1]
-    said = (tmp_path / "err").read_text()
-    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 2, said
-    assert "cannot write" in said and len(said.strip().splitlines()) == 1
+    small = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2000, 2000)); from rooflm.cli.app import run; run()"
+    done = subprocess.run([sys.executable, "-Bc", small, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "cannot write" in done.stderr and len(done.stderr.strip().splitlines()) == 1
     assert path.read_text() == "old" and not list(tmp_path.glob(f".*{TEMPORARY}*"))
 
 

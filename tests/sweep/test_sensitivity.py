@@ -76,7 +76,7 @@ def test_table_and_command_line(capsys):
     assert "1 % more of" in capsys.readouterr().out
     assert main(["infer", "llama-7b", "--gpu", "a100", "--batch", "1,2", "--sensitivity"]) == 2
     with pytest.raises(RooflmError, match="did you mean"):
-        sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb"), outputs=("ttft",))
+        sensitivity(rooflm.infer("llama-7b", gpu="a100-sxm-80gb"), outputs=("ttfts",))
 
 
 def test_an_output_of_nothing_has_no_elasticity():

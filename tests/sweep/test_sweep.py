@@ -128,7 +128,7 @@ def test_widths_of_a_scheme_are_structural():
 
 def test_unknown_output_names_the_near_ones():
     with pytest.raises(RooflmError, match="tpot_s"):
-        rooflm.infer("llama-7b", gpu="a100", batch=[1, 2], outputs=["tpot"])
+        rooflm.infer("llama-7b", gpu="a100", batch=[1, 2], outputs=["tpots"])
 
 
 def test_only_the_outputs_asked_for():

@@ -175,7 +175,7 @@ def test_bad_files_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtur
     older = tmp_path / "older.csv"
     older.write_text("id,model,gpu,engine,input_len,output_len,metric,value,note\n", encoding="utf-8")
     for arguments, words in (
-        (["validate", str(tmp_path / "none.csv")], "cannot be read"),
+        (["validate", str(tmp_path / "none.csv")], "cannot read table"),
         (["validate", "--out", str(tmp_path / "x.txt")], "must end in .csv"),
         (["validate", str(older)], f"convert it with scripts/convert-published {older} NEW.csv"),
     ):

@@ -213,7 +213,7 @@ def test_a_file_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n", encoding="utf-8")
     with pytest.raises(RooflmError, match="lacks the column metric and value and model"):
         read_rows(tmp_path / "a.csv")
-    with pytest.raises(RooflmError, match="cannot be read"):
+    with pytest.raises(RooflmError, match="cannot read table"):
         read_rows(tmp_path / "missing.csv")
 
 

@@ -40,6 +40,8 @@ def placed(path: Source, what: str) -> Path:
     """
     try:
         found = Path(path).expanduser()
+        if "\0" in os.fspath(path):
+            raise ValueError
         found.exists()
     except (OSError, ValueError, RuntimeError) as error:
         raise RooflmError(f"{what} is {_short(path)}, but {reason(error) or 'no file can have that name'}") from error

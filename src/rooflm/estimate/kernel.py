@@ -139,7 +139,7 @@ def predict_collective(
 
     >>> e = predict_collective("all_reduce", 1e9, 8, gpu="h100-sxm-80gb", algorithm="ring")
     >>> round(e.time_s * 1e3, 2)
-    3.9
+    3.92
     """
     if op not in OPS:
         raise RooflmError(f"collective is {op!r}, but it must be one of {', '.join(OPS)}")

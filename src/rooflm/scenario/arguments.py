@@ -318,7 +318,7 @@ def refuse_unknown(call: str, names: Iterable[str], known: Collection[str] | Non
     >>> refuse_unknown("infer", {"bach": 3})
     Traceback (most recent call last):
     ...
-    rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'cached'?
+    rooflm.errors.RooflmError: infer has no argument 'bach': did you mean 'batch' or 'branches'?
     """
     asked = arguments(call) if known is None else known
     for name in names:
@@ -342,8 +342,6 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
         if name not in known or value is None:
             continue
         a = known[name]
-        if call == SERVE and isinstance(value, list | range | np.ndarray):
-            raise RooflmError(f"{name} is a list, but {call} answers for one {name}: call it for each")
         if a.kind in REAL or (a.least is not None and not a.path):
             checked(a, np.array(value) if isinstance(value, list | tuple | range) else value)
         if isinstance(value, str) or not KINDS[a.kind].text:
