@@ -162,7 +162,7 @@ def _fields(metadata: dict[str, Any], tensors: list[Tensor], label: str) -> dict
     """The header in the words of a config.json."""
     name = str(metadata.get("general.architecture", ""))
     if name not in FAMILIES:
-        raise RooflmError(f"{label}: general.architecture is {name!r}, which GGUF files are not known for here: give the "
+        raise RooflmError(f"{label}: general.architecture is {name!r}, whose GGUF files are unknown here: give the "
                           "model's config.json, and --quant for its scheme")  # fmt: skip
     has = {t.name for t in tensors}
 
