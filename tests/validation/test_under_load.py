@@ -64,7 +64,14 @@ def test_cards_and_releases_share_the_constants_of_their_engine() -> None:
     for engine in ("vllm", "sglang", "trtllm"):
         assert load_engine(engine, "b200-sxm-180gb") == load_engine(engine, "nowhere")
         assert not row_of(engine).cards and not row_of(engine).releases
-    assert scenario(run()).engine == scenario(run(release="0.99")).engine == load_engine("vllm", "h100-sxm-80gb")
+    ran = replace(load_engine("vllm", "h100-sxm-80gb"), abilities=scenario(run()).engine.abilities)
+    assert scenario(run()).engine == scenario(run(release="0.99")).engine == ran
+
+
+def test_what_was_measured_has_run() -> None:
+    """An engine that does not run a scheme by its documents is predicted with it where a table says that it did."""
+    (x,) = score([run(engine="llama.cpp", quant="int4")])
+    assert x.predicted > 0 and not x.reason
 
 
 def test_what_cannot_run_says_why() -> None:

@@ -58,3 +58,19 @@ Outcome = Request | Skip
 
 class Unusable(Exception):  # noqa: N818 (a verdict on a row, not an error)
     """Raised inside a row's reader and turned into a Skip; never leaves the package."""
+
+
+RAN: dict[str, Any] = {
+    "engine.schemes": "", "engine.caches": "", "engine.expert_groups": "any", "engine.several": True,
+    **{f"engine.{groups}": True for groups in ("tensor_groups", "stage_groups", "context_groups", "mixed_groups")},
+}  # fmt: skip
+"""Paths that let an engine run what it ran: a measurement stands, whatever the engine's documents say that it can."""
+
+
+def as_run(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a measured run, which no rule of its engine refuses.
+
+    >>> as_run({"batch": 1, "sets": {"engine.step": 0.0}})["sets"]["engine.several"]
+    True
+    """
+    return {**kwargs, "sets": RAN | dict(kwargs.get("sets") or {})}

@@ -29,7 +29,7 @@ from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
 from rooflm.validation.columns import SERVE, TRAIN
 from rooflm.validation.metrics import describe, summarise
-from rooflm.validation.request import Outcome, Request, Skip
+from rooflm.validation.request import Outcome, Request, Skip, as_run
 from rooflm.validation.sizes import model_argument
 from rooflm.validation.table import label, labels
 from rooflm.validation.under_load import predict_load
@@ -79,7 +79,7 @@ def family(request: Request) -> tuple[Any, ...]:
 
 def scenario_of(requests: Sequence[Request], engine: str = "") -> Scenario:
     """One scenario for requests of one family: their numbers as arrays along one axis. RooflmError if it has none."""
-    first = dict(requests[0].kwargs)
+    first = as_run(requests[0].kwargs)
     for name in NUMBERS:
         if name in first:
             first[name] = np.array([float(r.kwargs[name]) for r in requests])

@@ -12,7 +12,7 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve, whole
-from rooflm.validation.request import Request
+from rooflm.validation.request import Request, as_run
 from rooflm.validation.sizes import model_argument
 
 MOST = 1024
@@ -27,7 +27,7 @@ LARGEST = {"prompt": 10_000_000, "output": 10_000_000, "budget": 10_000_000, "co
 
 def arguments(request: Request) -> dict[str, Any]:
     """The keyword arguments of `rooflm.serve` for a row."""
-    k = dict(request.kwargs)
+    k = as_run(request.kwargs)
     k["model"] = model_argument(k["model"])
     if k.get("concurrency") == "max":
         clients = MOST * int(k.get("dp") or 1)
