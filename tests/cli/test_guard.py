@@ -28,6 +28,7 @@ LONG = {
 @pytest.mark.parametrize("command", LONG)
 def test_ctrl_c_ends_at_once_and_is_no_answer(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     me = os.getpid()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
     stop = threading.Timer(0.5, lambda: os.kill(me, signal.SIGINT))
     stop.start()
     start = time.monotonic()
@@ -35,6 +36,7 @@ def test_ctrl_c_ends_at_once_and_is_no_answer(command: str, capsys: pytest.Captu
         status = main(LONG[command].split())
     finally:
         stop.cancel()
+        signal.signal(signal.SIGINT, before)
     said = capsys.readouterr()
     if time.monotonic() - start > 0.5:  # it was still at it
         assert status == 130 and "interrupted" in said.err
