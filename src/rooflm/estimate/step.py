@@ -62,7 +62,7 @@ def add_up(values: Iterable[Num]) -> Num:
             arrays.append(value)
         else:
             total = total + value
-    for array in sorted(arrays, key=np.size):
+    for array in sorted(arrays, key=np.size) if arrays else ():
         total = total + array
     return total
 
@@ -103,7 +103,9 @@ def unfitted(engine: Engine) -> Engine:
     >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    if np.all(np.asarray(engine.host.gap) >= 0) and is_plain(engine.factors.prompt, 1.0):
+    gap = engine.host.gap
+    overlaps = np.any(gap < 0) if isinstance(gap, np.ndarray) else gap < 0
+    if not overlaps and is_plain(engine.factors.prompt, 1.0):
         return engine
     return engine.but(gap=np.maximum(engine.host.gap, 0.0), prompt=1.0)
 
