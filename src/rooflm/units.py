@@ -215,21 +215,25 @@ def several(value: Num, unit: str) -> str:
 
 
 def gib(value: float) -> str:
-    """Bytes as GiB with two places (MiB under a hundredth of a GiB).
+    """Bytes as GiB with two places (MiB under a hundredth of a GiB, KiB under a tenth of a MiB).
 
-    >>> gib(80 * 2**30), gib(5 * 2**20)
-    ('80.00 GiB', '5.0 MiB')
+    >>> gib(80 * 2**30), gib(5 * 2**20), gib(10240), gib(math.nan)
+    ('80.00 GiB', '5.0 MiB', '10.0 KiB', '-')
     """
-    return f"{value / GIB:.2f} GiB" if abs(value) >= 0.01 * GIB or value == 0 else f"{value / MIB:.1f} MiB"
+    if math.isnan(value):
+        return "-"
+    if abs(value) >= 0.01 * GIB or value == 0:
+        return f"{value / GIB:.2f} GiB"
+    return f"{value / MIB:.1f} MiB" if abs(value) >= 0.1 * MIB else f"{value / KIB:.1f} KiB"
 
 
 def percent(value: Any) -> str:
     """A share for people.
 
-    >>> percent(0.4567)
-    '45.7 %'
+    >>> percent(0.4567), percent(math.nan)
+    ('45.7 %', '-')
     """
-    return f"{100 * float(value):.1f} %"
+    return "-" if math.isnan(float(value)) else f"{100 * float(value):.1f} %"
 
 
 def count(value: Any) -> str:
