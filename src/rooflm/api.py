@@ -471,10 +471,11 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
-    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -486,9 +487,10 @@ def serve(
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
@@ -502,9 +504,10 @@ def serve(
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Served | xarray.Dataset:  # fmt: skip
@@ -544,7 +547,11 @@ def serve(
       router: round-robin, least-loaded or prefix-aware.
       prefill_replicas: Separate prefill replicas (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
-      transfer_bandwidth (B/s): From prefill to decode replicas (default: the cluster's).
+      prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
+      prefill_pp: Pipeline parallel degree of the prefill replicas.
+      prefill_dp: Data parallel degree of the prefill replicas.
+      prefill_ep: Expert parallel degree of the prefill replicas.
+      transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       server: Options of the server: those to change, or a whole Server.
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
       definitions: Of TPOT: vllm or guidellm.

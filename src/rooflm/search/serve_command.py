@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rooflm.catalogue.engine import Engine
@@ -24,7 +24,8 @@ OPTIONS = "extra.yaml"
 @dataclass(frozen=True)
 class Start:
     """How a deployment starts. server: words of its command line; environment: before them; options: lines of its file
-    of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers."""
+    of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers;
+    before: the prefill servers of separate pools, whose decode servers these are."""
 
     engine: Engine
     server: str
@@ -34,9 +35,21 @@ class Start:
     note: str = ""
     gpus: int = 1
     replicas: int = 1
+    before: Start | None = None
 
     @property
     def text(self) -> str:
+        """The commands: each one line of a shell; of pools with a line of comment before it."""
+        if self.before is None:
+            return self.line
+        router = self.engine.command.router.format(port=self.engine.command.port)
+        front = ["# in front of them, with every server's address:", router] if router else [
+            "# in front of them: a proxy that sends each prompt to a prefill server first"]  # fmt: skip
+        return "\n".join([f"# prefill, {self.before.replicas} of:", self.before.line,
+                          f"# decode, {self.replicas} of:", self.line, *front])  # fmt: skip
+
+    @property
+    def line(self) -> str:
         """The command as one line of a shell."""
         lines = "".join(f"{line}\\n" for line in self.options)
         first = [f"printf '{lines}' > {OPTIONS} &&"] if lines else []
@@ -72,7 +85,16 @@ def start_of(
     longest = given["prompt"] + given["output"]
     if under_load:
         longest = math.floor(longest * (spread or (0.8, 1.2))[1])
-    return start(named or getattr(model, "name", str(model)), s.model, s.engine, s.quant, chosen, int(longest))
+    name = named or getattr(model, "name", str(model))
+    if "prefill_replicas" not in chosen:
+        return start(name, s.model, s.engine, s.quant, chosen, int(longest))
+    split = {k: chosen[f"prefill_{k}"] for k in ("tp", "pp", "dp", "ep")}
+    before = start(name, s.model, s.engine, s.quant, {**chosen, **split, "role": "prefill"}, int(longest))
+    after = start(name, s.model, s.engine, s.quant, {**chosen, "role": "decode"}, int(longest))
+    if before is None or after is None:
+        return None
+    before = replace(before, replicas=int(chosen["prefill_replicas"]))
+    return replace(after, replicas=int(chosen["replicas"]), before=before)
 
 
 def start(
@@ -116,10 +138,12 @@ def _started(
         "layers": int(chosen.get("layers", 999)), "port": c.port, "rank": 16, "adapters": 1,
     }  # fmt: skip
     cache = quant.kv_bits == 8
-    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache
+    roles = {"prefill": (c.prefill, c.prefill_file), "decode": (c.decode, c.decode_file)}
+    word, lines = roles.get(str(chosen.get("role")), ("", ""))
+    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache + [lines]
     options = [line.format(**numbers) for text in file if text for line in text.split("\n")]
     environment = [c.batch_env] * (v["batch"] > 0) + [c.length_env] + [c.kv8_env] * cache
-    words = _words(engine, quant, v, length, online, chosen, bool(options))
+    words = [*_words(engine, quant, v, length, online, chosen, bool(options)), *([word] if word else [])]
     return Start(
         engine, " ".join(words).format(**numbers), tuple(e.format(**numbers) for e in environment if e),
         tuple(options), c.after.format(**numbers), note, v["tp"] * v["pp"] * v["dp"] // alone, alone,
