@@ -43,6 +43,7 @@ class Command:
     draft: str = word("", "a draft model that guesses tokens: its name, and how many a step")
     heads: str = word("", "the model's own layers that guess tokens: how many a step")
     lora: str = word("", "adapters served beside the model: how many at a time, of which rank")
+    lora_file: str = word("", "the same as lines of the file of options")
     prefill: str = word("", "a replica that only prefills, the cache going to another")
     decode: str = word("", "a replica that only decodes")
     prefill_file: str = word("", "the first as lines of the file of options")

@@ -17,6 +17,8 @@ from rooflm.scenario.build_inference import build_inference
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
 
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Greatest ranks of adapters that a server may be told (vLLM, vllm/config/lora.py)."""
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
 
@@ -79,7 +81,8 @@ def start_of(
     one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
-    chosen = {k: given[k] for k in ("guesses", "draft") if k in given and not isinstance(given[k], list)} | chosen
+    beside = ("guesses", "draft", "adapters", "adapter_rank")
+    chosen = {k: given[k] for k in beside if k in given and not isinstance(given[k], list)} | chosen
     if chosen.get("draft"):
         chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
     longest = given["prompt"] + given["output"]
@@ -135,12 +138,14 @@ def _started(
         "memory_fraction": float(engine.room.memory_fraction),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
-        "layers": int(chosen.get("layers", 999)), "port": c.port, "rank": 16, "adapters": 1,
+        "layers": int(chosen.get("layers", 999)), "port": c.port, "adapters": int(chosen.get("adapters") or 0),
+        "rank": next((r for r in RANKS if r >= int(chosen.get("adapter_rank") or 16)), RANKS[-1]),
     }  # fmt: skip
     cache = quant.kv_bits == 8
     roles = {"prefill": (c.prefill, c.prefill_file), "decode": (c.decode, c.decode_file)}
     word, lines = roles.get(str(chosen.get("role")), ("", ""))
     file = [c.attention_dp_file] * shared + [c.kv8_file] * cache + [lines]
+    file += [c.lora_file] * (numbers["adapters"] > 0)
     options = [line.format(**numbers) for text in file if text for line in text.split("\n")]
     environment = [c.batch_env] * (v["batch"] > 0) + [c.length_env] + [c.kv8_env] * cache
     words = [*_words(engine, quant, v, length, online, chosen, bool(options)), *([word] if word else [])]
@@ -190,6 +195,7 @@ def _words(
     cache, room = quant.kv_bits == 8, engine.room
     whole = c.whole if v["whole"] else ""
     guessed = int(chosen.get("guesses", 0)) > 0
+    adapted = int(chosen.get("adapters") or 0) > 0
     asked = {
         c.layers_gpu: True, c.experts_cpu: int(chosen.get("experts_cpu", 0)) > 0,
         c.tp: group > 1, c.pp: v["pp"] > 1, c.dp: v["dp"] > 1, c.ep: v["ep"] > 1, c.attention_dp: shared,
@@ -198,6 +204,6 @@ def _words(
         c.chunked: 0 < v["budget"] < length, c.memory: room.memory_fraction != 1,
         c.free: room.free_fraction != 1 and not (cache and c.kv8_file),
         c.fp8: narrow and online, c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
-        c.heads: guessed and not chosen.get("draft"), c.file: options,
+        c.heads: guessed and not chosen.get("draft"), c.lora: adapted, c.file: options,
     }  # fmt: skip
     return [c.start, *(text for text, wanted in asked.items() if text and wanted)]

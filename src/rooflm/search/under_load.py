@@ -32,6 +32,7 @@ from rooflm.search.splits import (
     SHOWN,
     SINGLE,
     TWIN_OUTPUTS,
+    adapted,
     degrees,
     goal_of,
     guessed,
@@ -223,13 +224,14 @@ def search_serve(
     price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512,
     output: int = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0,
-    branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
-    spread: tuple[float, float] = (0.8, 1.2), pools: bool = False, prefill_gpu: str | Device | None = None,
-    transfer_bandwidth: float | None = None, slo: str = "", confirm: int = 3, token_budget: Numbers | None = None,
-    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
-    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
-    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, on: str = "local",
+    branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
+    concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
+    pools: bool = False, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
+    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
     its steady state, the best ones simulated as `serve` does.
@@ -251,6 +253,9 @@ def search_serve(
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
       branches: Guesses side by side at each place: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
       concurrency: So many clients in all that wait for their answer, or a list.
       rate (1/s): Requests/s in all (Poisson), or a list.
       spread: Lengths as shares LOW,HIGH of prompt and output.
@@ -284,7 +289,7 @@ def search_serve(
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= guessed(guesses, draft, acceptance, accepted, branches)
+    more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
