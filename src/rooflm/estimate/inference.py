@@ -202,7 +202,7 @@ def prefill_context(s: Scenario, run: Running) -> Context:
     sequences = run.sequences / run.passes
     rows = sequences * (w.new if w.logits == "all" else 1)
     work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
@@ -218,7 +218,7 @@ def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     last = w.prompt + np.maximum(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     work = Pass(None, Decode(run.micro * rows, contexts), run.micro * rows)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
 def mean_step(x: Num, axes: int) -> Num:

@@ -12,6 +12,7 @@ from rooflm.catalogue.engines import known_kernels
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
@@ -19,7 +20,7 @@ from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
-             "speculation": Speculation, "offload": Offload}  # fmt: skip
+             "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
     "quant.kind": ("any", "int", "float"),
     **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
@@ -86,6 +87,7 @@ OF_TRAINING = (
 OF_INFERENCE = (
     "speculation.",
     "offload.",
+    "adapters.",
     "workload.prompt",
     "workload.output",
     "workload.cached",

@@ -303,6 +303,14 @@ INFERENCE = (
     *expert_rules(("tp", "dp")),
     *ENGINE,
     Rule(
+        "the engine serves no adapters",
+        lambda s: (not s.engine.abilities.many_adapters) & (np.asarray(s.adapters.held) > 0),
+        lambda s: (
+            f"adapters is {shown(s.adapters.held)}, but engine {s.engine.name} serves no requests of several "
+            "adapters at once: use one that does, such as vllm or sglang"
+        ),
+    ),
+    Rule(
         "the engine runs nothing on the host",
         lambda s: (not s.engine.abilities.host_layers) & (s.offload.layers + s.offload.experts > 0),
         lambda s: (
