@@ -233,7 +233,10 @@ GRAPHLESS = 6e-6
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
     spread_out = np.asarray(s.mapping.ep) > 1
-    kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x)) for x in np.unique(spread_out)}
+    family = s.engine.kernels.experts
+    kernels = {
+        bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), family) for x in np.unique(spread_out)
+    }
     d = s.cluster.device
     times: list[Num] = []
     for op in ops:
