@@ -287,7 +287,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         or "variable lengths" in note,
         "speculative decoding, its acceptance not stated": "SPECULATIVE" in note,
         "images in the prompt": "IMAGES" in note,
-        # the same 500 prompts of a fixed seed are sent for 128, then 64, then 32 clients (run_benchmark.sh); all of 2048
+        # run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128, then 64, then 32 clients; those of 2048
         # tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128 clients: 45,000)
         "earlier runs' prompts are in the prefix cache": "pd_ratio" in note and "_in2048_" in note
         and values.get("concurrency") in (32, 64) and values["metric"] in ("ttft", "output_tokens_per_s"),
