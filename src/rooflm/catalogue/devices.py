@@ -6,11 +6,11 @@ What serves every kind of row (names, aliases, paths, strict conversion, sources
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
+from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, LinkKind, Measured, Memory
 from rooflm.catalogue.own_card import completed
 from rooflm.catalogue.rows import (
     DATA,
@@ -113,7 +113,7 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    kind: Literal["nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "ici"]
+    kind: LinkKind
     size: int
     bandwidth: Quantity
     latency: Quantity
