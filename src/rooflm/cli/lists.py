@@ -220,6 +220,7 @@ def _described(part: Any, title: str) -> Table:
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
+            value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
         rows.append((field, str(value or "-"), about.meaning))
     return Table(rows, "llw", title)
 
