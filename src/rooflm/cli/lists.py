@@ -227,6 +227,8 @@ def _described(part: Any, title: str) -> Table:
 
 def _show_cluster(name: str) -> list[Block]:
     canonical, device, links, _ = catalogue.cluster_parts(name)
+    if device != catalogue.ANY_DEVICE:
+        catalogue.load_device(device)  # a device of that name is there
     tiers = [
         (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
          text(float(t.latency), "s"))

@@ -48,6 +48,8 @@ def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
     """
     structural, numeric = grids(axes)
     lengths = list(shape_of(numeric))
+    for axis in (a for a in axes if not a.values):
+        raise RooflmError(f"{axis.name} is an empty list: give at least one value")
     pieces = [1] * len(numeric)
     order = sorted(range(len(numeric)), key=lambda i: (numeric[i].name in LAST_SPLIT, -lengths[i]))
     for i in order:
