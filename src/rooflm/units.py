@@ -318,7 +318,7 @@ def any_of(flags: Iterable[Num]) -> NDArray[Any]:
     >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
     ([True, False], False)
     """
-    out: Num = False
+    out: Any = False
     for flag in flags:
         out = out | flag
     return np.asarray(out)
