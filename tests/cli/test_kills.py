@@ -39,7 +39,7 @@ COMMANDS = {
     "search": Long("search infer llama-3.1-8b --gpu h100 --gpus 1 --under-load --slo ttft:p95=1s "
                    "--deploy {folder}/k8s.yaml", ("k8s.yaml",)),
     "explore": Long("explore grid llama-2-13b --phase infer --node n12,n7,n5,n3 --dram hbm2e,hbm3,hbm4 --network "
-                    "nvlink3+hdr,nvlink5+xdr --gpus 64 --out {folder}/e.csv --plot {folder}/e.svg", ("e.csv", "e.svg")),
+                    "nvlink3+hdr,nvlink5+xdr --gpus 64 --out {folder}/e.csv", ("e.csv",)),
     "serve": Long("serve llama-2-7b --gpu a100 --rate 4 --requests 4000 --out {folder}/r.csv", ("r.csv",)),
     "study": Long("study cluster --out {folder}", tuple(
         f"cluster{end}" for end in (".md", "-rows.csv", "-cards.csv", "-rows.png", "-scaling.png"))),
