@@ -76,7 +76,8 @@ def test_bad_input_is_one_sentence_and_status_2(
 ) -> None:
     status, out, err = _run(capsys, *words)
     assert status == 2 and out == ""
-    assert says in err and err.count("\n") == 1
+    said = [line for line in err.splitlines() if not line.endswith(" s")]  # but for progress of a slow machine
+    assert len(said) == 1 and says in said[0]
 
 
 def test_a_rate_that_cannot_be_served_is_said(capsys: pytest.CaptureFixture[str]) -> None:

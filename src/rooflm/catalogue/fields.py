@@ -54,6 +54,8 @@ class About(NamedTuple):
 
 LARGEST = 2.0**50
 """No count or size of a scenario is larger: products of a few stay exact, and nothing runs on for ever."""
+TINY, HUGE = 1e-30, 1e30
+"""Ends of every other number but 0: beyond them products of a few leave what a computer holds."""
 KEY = "about"
 """Where a field's metadata holds its `About`."""
 
@@ -149,6 +151,9 @@ def bounded(name: str, value: Any, about: About) -> None:
     if bad is not None:
         rule = f"finite and {about.rule}" if bad == math.inf else about.rule
         raise RooflmError(f"{name} is {shown(bad)}, but it must be {rule}")
+    far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
+    if far.size:
+        raise RooflmError(f"{name} is {float(far.flat[0]):g}, but it must be 0 or from {TINY:g} to {HUGE:g}")
 
 
 def held(name: str, value: Any, about: About) -> Any:

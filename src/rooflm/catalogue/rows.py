@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from rooflm.catalogue import outside
+from rooflm.catalogue.fields import HUGE, TINY
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.units import parse
 
@@ -326,13 +327,9 @@ def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> f
         number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise RooflmError(f"{field} is {value!r}, but it must be {'zero or more' if zero else 'positive'}")
-    if number and not LEAST <= number <= MOST:
-        raise RooflmError(f"{field} is {value!r}, but it must be from {LEAST:g} to {MOST:g}")
+    if number and not TINY <= number <= HUGE:
+        raise RooflmError(f"{field} is {value!r}, but it must be from {TINY:g} to {HUGE:g}")
     return number
-
-
-LEAST, MOST = 1e-30, 1e30
-"""Ends of the numbers of a row: beyond them products of two leave what a computer holds."""
 
 
 class SourceRow(msgspec.Struct, forbid_unknown_fields=True):
