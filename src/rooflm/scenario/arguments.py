@@ -111,6 +111,13 @@ ROWS: tuple[Argument | str, ...] = (
     A("gpus_max", "count", "Any number of GPUs up to this (default: one node).", (BEST, LOAD), least=1, most=16384),
     A("gpus_max", "count", "Instead: 1, 2, 4, ... GPUs up to this many.", (FIT,), least=1, most=2**20),
     A("price", "numbers", "USD an hour of one GPU (default: the card's row).", (*GRIDS, SERVE, *SEARCHES), unit="USD"),
+    A("owned", "switch", "Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their "
+      "electricity, in place of rent.", (*GRIDS, SERVE, *SEARCHES), False),
+    A("purchase", "numbers", "USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).",
+      (*GRIDS, SERVE, *SEARCHES), unit="USD", above=True),
+    A("electricity", "numbers", "USD a kWh of one's own GPUs.", (*GRIDS, SERVE, *SEARCHES), 0.15, unit="USD/kWh"),
+    A("under", "number", "Most USD to buy all the GPUs, at launch prices; without gpu, of every card that has one.",
+      (BEST, LOAD), unit="USD", above=True),
     A("cluster", "clusters", "Cluster (default: the GPU's own).", GRIDS),
     A("cluster", "cluster", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),
     "How it is split",

@@ -20,6 +20,7 @@ from rooflm.catalogue.engines import engines_instead, load_engine, other_release
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
@@ -59,9 +60,28 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     return found, [f"cluster {name}", *own]
 
 
-def priced(machine: Cluster, price: Num | None) -> Cluster:
-    """The cluster with another price of a device's hour (USD), where one is given."""
-    return machine if price is None else replace(machine, device=replace(machine.device, price=amount("price", price)))
+def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
+    """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
+    one's own (`purchase.owned_hour`)."""
+    device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    if price is not None and own:
+        raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
+    if own:
+        usd, each = given["purchase"], amount("electricity", given["electricity"])
+        known = purchase(device.name)
+        if usd is None and known is None:
+            raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
+        price = owned_hour(known.usd if usd is None and known else amount("purchase", usd), device.tdp, each)
+        assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
+    return machine if price is None else replace(machine, device=replace(device, price=amount("price", price)))
+
+
+def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
+    """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
+    bought = paid if isinstance(paid, str) else "" if is_array(paid) else f"{shown(paid)} USD"
+    each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
+    told = f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
+    return [*([f"{name} bought for {bought}"] if bought else []), told]
 
 
 def find_model(model: str | Model) -> Model:
@@ -197,8 +217,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
-    machine = priced(machine, given["price"])
     assumed += said
+    machine = priced(machine, given, assumed)
     mode = find_efficiency(given["efficiency"])
     told: list[str] = []
     scheme = quant_for(found, given["quant"], told)

@@ -21,7 +21,7 @@ from rooflm.scenario.build_inference import build_inference, find_model, node_si
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.search import Grid
-from rooflm.search.splits import degrees, runnable
+from rooflm.search.splits import degrees, runnable, to_buy
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
 from rooflm.serving.pools import Decoding, Prompts, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
 from rooflm.serving.simulate import Pool
@@ -125,6 +125,7 @@ def evaluate(
         "energy_j_per_token": joules / load.output + idle / tokens,
         "memory_bytes": np.maximum(*held), "memory_share": np.maximum(held[0] / first.memory, held[1] / second.memory),
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
+        "purchase_usd": each[0] * to_buy(first.device) + each[1] * to_buy(second.device) + 0.0 * x,
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from rooflm.scenario.checks import whole
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
-from rooflm.search.splits import goal_of, listed
+from rooflm.search.splits import goal_of, listed, money
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
@@ -124,16 +124,16 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 @from_columns
 def search_train(
     model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
-    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
-    pp: Numbers | None = None, vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None,
-    batch: int | None = None, seq: int = 2048, micro_batch: Numbers | None = None, tokens: float = 0,
-    recompute: Names | None = None, zero: Numbers | None = None, schedule: Names | None = None,
-    order: Names | None = None, dtype: Names | None = None, optimizer: Names | None = None,
-    lora_rank: Numbers | None = None, lora_modules: Names | None = None, base_bits: Numbers | None = None,
-    step_time: float | None = None, days: float | None = None, gpu_hours: float | None = None,
-    cost: float | None = None, energy: float | None = None, memory_margin: float | None = None, objective: str = "time",
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, batch: int | None = None,
+    seq: int = 2048, micro_batch: Numbers | None = None, tokens: float = 0, recompute: Names | None = None,
+    zero: Numbers | None = None, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
+    optimizer: Names | None = None, lora_rank: Numbers | None = None, lora_modules: Names | None = None,
+    base_bits: Numbers | None = None, step_time: float | None = None, days: float | None = None,
+    gpu_hours: float | None = None, cost: float | None = None, energy: float | None = None,
+    memory_margin: float | None = None, objective: str = "time", engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to train a model on so many GPUs, over every legal TP x PP x VP x DP x CP x EP x micro-batch x
     recomputation x ZeRO stage x schedule.
@@ -143,6 +143,10 @@ def search_train(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -185,7 +189,7 @@ def search_train(
     refuse_kind("search_train", locals())
     asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
              "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
-             "sets": sets, "price": price}  # fmt: skip
+             "sets": sets, **money(locals())}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     goal = goal_of(objective, GOALS)
     counts = gpu_counts(gpus, gpus_max)
