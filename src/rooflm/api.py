@@ -24,13 +24,14 @@ from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unkno
 from rooflm.scenario.arguments import arguments as table_of
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.files import arguments_of, read_table
-from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
+from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
+from rooflm.units import any_of
 
 if TYPE_CHECKING:
     import xarray
@@ -87,6 +88,20 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+VERDICT = ("fits", "reason")
+"""Outputs that a point has which breaks a rule."""
+
+
+def blank(value: Any, broken: NDArray[Any]) -> NDArray[Any]:
+    """An output with not-a-number (a text: nothing) where a point breaks a rule.
+
+    >>> blank(np.array([1, 2]), np.array([False, True])), blank("dram", np.array([False, True]))
+    (array([ 1., nan]), array(['dram', ''], dtype='<U4'))
+    """
+    told = np.asarray(value)
+    return np.where(broken, np.nan if told.dtype.kind in "fiub" else "", told)
+
+
 @dataclass(frozen=True)
 class Task:
     """What can be predicted of a scenario: how it is built from arguments, worked out, and read.
@@ -117,11 +132,18 @@ class Task:
             return self.estimate(scenario, request.assumed, request.warnings)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
-        """Outputs by dotted name (all, or those named), over `axes` array dimensions."""
+        """Outputs by dotted name (all, or those named), over `axes` array dimensions.
+
+        A point that breaks a rule has its reason and no numbers: alone it would be refused.
+        """
         keys = None if outputs is None else {name.split(".")[0] for name in outputs}
         estimate = self.over(axes, **arguments)
-        with marking(estimate.scenario, self.rules):
+        broken = any_of(flags(estimate.scenario, self.rules).values())
+        if not np.any(broken):
             return chosen(flatten(estimate.values(keys)), outputs)
+        with np.errstate(all="ignore"):
+            found = chosen(flatten(estimate.values(keys)), outputs)
+        return {k: v if k in VERDICT else blank(v, broken) for k, v in found.items()}
 
     def point(self, arguments: Point) -> Any:
         """The estimate of arguments without lists."""

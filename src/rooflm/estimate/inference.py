@@ -32,7 +32,7 @@ from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import Block
-from rooflm.units import Num
+from rooflm.units import Num, larger, smaller
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
@@ -279,7 +279,7 @@ def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
             continue
         time = t.time * factor
         if not (isinstance(factor, float) and factor > 1.0):
-            time = np.maximum(time, np.minimum(t.roof, t.time))  # work beside another kernel's has no time of its own
+            time = larger(time, smaller(t.roof, t.time))  # work beside another kernel's has no time of its own
         out.append(Timed(t.node, time, *t[2:]))
     return out
 

@@ -29,8 +29,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Fields that hold one of a few words, by path."""
 ANY, SOME = About(""), About("", above=True)
-MAY_BE_ZERO = ("latency", "idle", "price")
-"""Fields without a default that may be 0; of the others those whose default is 0 may."""
+"""Rules of numbers that say none themselves: those whose default is 0 may be 0."""
 
 
 def rule_of(owner: Any, name: str) -> About:
@@ -46,8 +45,7 @@ def rule_of(owner: Any, name: str) -> About:
     if own is not None:
         return own
     default = next((f.default for f in fields(kind) if f.name == name), MISSING)
-    zero = name in MAY_BE_ZERO or (isinstance(default, int | float) and default == 0)
-    return ANY if zero else SOME
+    return ANY if isinstance(default, int | float) and default == 0 else SOME
 
 
 def unit_at(path: str) -> str | None:

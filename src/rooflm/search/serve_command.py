@@ -13,6 +13,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.checkpoints.load import load_model
+from rooflm.scenario.arguments import defaults
 from rooflm.scenario.build_inference import build_inference
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
@@ -63,11 +64,10 @@ class Start:
         return shlex.split(self.server)
 
 
-def start_of(
-    model: str | Model, found: Any, given: Mapping[str, Any], spread: tuple[float, float] | None, named: str = ""
-) -> Start | None:  # fmt: skip
-    """How the best answer's engine starts: of a search under load, the best of those simulated. named: what
-    the command calls the model (default: as it is named)."""
+def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: str = "") -> Start | None:
+    """How the best answer's engine starts: of a search under load, the best of those simulated. given: the arguments of
+    the search; named: what the command calls the model (default: as it is named)."""
+    given = {**defaults("search_serve"), **{k: v for k, v in given.items() if v is not None}}
     if found.best is None:
         return None
     confirmed = getattr(found, "chosen", None)
@@ -82,12 +82,12 @@ def start_of(
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
     beside = ("guesses", "draft", "adapters", "adapter_rank")
-    chosen = {k: given[k] for k in beside if k in given and not isinstance(given[k], list)} | chosen
+    chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
     if chosen.get("draft"):
         chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
     longest = given["prompt"] + given["output"]
     if under_load:
-        longest = math.floor(longest * (spread or (0.8, 1.2))[1])
+        longest = math.floor(longest * given["spread"][1])
     name = named or getattr(model, "name", str(model))
     if "prefill_replicas" not in chosen:
         return start(name, s.model, s.engine, s.quant, chosen, int(longest))
