@@ -516,7 +516,8 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     tp: float | None = None, pp: float | None = None, dp: float | None = None, cp: float | None = None,
     ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0, draft: str | None = None,
     acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
-    adapter_modules: str | None = None, concurrency: float | None = None, rate: float | None = None,
+    adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
+    host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: float = 1, router: str = "round-robin",
@@ -535,7 +536,8 @@ def serve(
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
     output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
-    adapter_modules: Names | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
@@ -554,7 +556,8 @@ def serve(
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
     output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
-    adapter_modules: Names | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
@@ -592,6 +595,9 @@ def serve(
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       concurrency: Closed loop: clients that wait for their answer.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.

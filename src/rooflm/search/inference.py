@@ -23,6 +23,7 @@ from rooflm.search.splits import (
     degrees,
     goal_of,
     guessed,
+    hosted,
     limits_of,
     listed,
     money,
@@ -63,12 +64,12 @@ def search_infer(
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None,
     prompt: int = 512, output: int = 128, cached: int | None = None, logits: str | None = None, guesses: Numbers = 0,
     draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
-    adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
-    token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
-    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, token_budget: Numbers | None = None,
+    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
+    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to serve a model under constraints, over every legal split, batch and scheme.
 
@@ -100,6 +101,9 @@ def search_infer(
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
         under load also 512 to 16384 and off.
       ttft (s): Longest time to first token: of a whole batch; under load: mean.
@@ -131,6 +135,7 @@ def search_infer(
     gpu = bought(gpu, under)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
+    more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)

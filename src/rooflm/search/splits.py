@@ -136,6 +136,18 @@ def adapted(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
     return {k: v for k, v in given.items() if v is not None}
 
 
+def hosted(layers: Any, experts: Any, bandwidth: Any) -> dict[str, Any]:
+    """Arguments of what the host holds, none where it holds nothing.
+
+    >>> hosted(0, [0, 8], None)
+    {'cpu_layers': 0, 'cpu_experts': [0, 8]}
+    """
+    if not np.any(np.asarray(layers)) and not np.any(np.asarray(experts)):
+        return {}
+    given = {"cpu_layers": layers, "cpu_experts": experts, "host_bandwidth": bandwidth}
+    return {k: v for k, v in given.items() if v is not None}
+
+
 Split = tuple[int, int, int, int]
 """Degrees tp, pp, dp, ep."""
 

@@ -37,6 +37,7 @@ from rooflm.search.splits import (
     degrees,
     goal_of,
     guessed,
+    hosted,
     limits_of,
     listed,
     money,
@@ -230,6 +231,7 @@ def search_serve(
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512,
     output: int = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0,
     branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
+    cpu_layers: Numbers = 0, cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None,
     concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
     pools: bool = False, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
     slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
@@ -266,6 +268,9 @@ def search_serve(
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       concurrency: So many clients in all that wait for their answer, or a list.
       rate (1/s): Requests/s in all (Poisson), or a list.
       spread: Lengths as shares LOW,HIGH of prompt and output.
@@ -301,6 +306,7 @@ def search_serve(
     gpu = bought(gpu, under)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
+    more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
