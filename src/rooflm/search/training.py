@@ -200,12 +200,13 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16",
-                 "sets": sets}  # fmt: skip
+        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
         own = own_row("engine", str(next(iter(listed(gpu)))))
-        usual = own or assumed_trainer(find_model(model), split)
-        more["engine"] = "ideal" if more.get("efficiency") == "ideal" else usual
-        assumed.append(f"engine {more['engine']}")
+        ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
+        usual = [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one) for one in ranks))
+        usual = ["ideal"] if more.get("efficiency") == "ideal" else usual
+        more["engine"] = usual if len(usual) > 1 else usual[0]
+        assumed.append(f"engine {' or '.join(usual)}")
     batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)
