@@ -139,7 +139,7 @@ def evaluate(
     longest = [_reach(v, spread) for v in (prompt, output)]
     if "prefill_replicas" in arguments:
         return pooled.evaluate(mean=(_mean(prompt, spread), _mean(output, spread)), longest=(longest[0], longest[1]),
-                               concurrency=concurrency, rate=rate, dp=dp, **arguments)  # fmt: skip
+                               concurrency=concurrency, rate=rate, dp=dp, outputs=outputs, **arguments)  # fmt: skip
     ranks, copies = (int(dp), 1.0) if attention_dp(find_model(arguments["model"])) else (1, np.asarray(dp, float))
     request = build_inference(prompt=longest[0], output=longest[1], dp=ranks, batch=ranks, **arguments)
     server = server_for(request.scenario)
@@ -170,7 +170,7 @@ def evaluate(
         "energy_j_per_token": joules + s.cluster.device.idle * gpus / tokens,
         "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
-        "purchase_usd": gpus * to_buy(s.cluster.device) + 0.0 * x,
+        **({"purchase_usd": gpus * to_buy(s.cluster.device) + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
 
 
