@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
@@ -149,17 +149,22 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(engine, "" if cluster is None else cluster.device.name)
 
 
-def assumed_engine(own: str | None, quant: Quant) -> str:
+def assumed_engine(own: str | None, quant: Quant, family: str = "") -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
-    it does not run the scheme, one that does.
+    it does not run the scheme or is not built for the card's product family, one that does and is.
 
     >>> from rooflm.catalogue.quant import PRESETS
     >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
     ('vllm', 'llama.cpp')
     """
+
+    def able(name: str) -> bool:
+        abilities = load_engine(name).abilities
+        return abilities.runs(quant) and family not in listed(abilities.elsewhere)
+
     usual = own or usual_engine("inference")
-    others = () if own or load_engine(usual).abilities.runs(quant) else engines_instead("inference")
-    return next((name for name in others if load_engine(name).abilities.runs(quant)), usual)
+    others = () if own or able(usual) else engines_instead("inference")
+    return next((name for name in others if able(name)), usual)
 
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
@@ -225,7 +230,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = assumed_engine(own, scheme) if mode.mode == "calibrated" else "ideal"
+        engine = assumed_engine(own, scheme, machine.device.product_family) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
