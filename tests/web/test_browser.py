@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rooflm.web.tabs.table import TABS
+from rooflm_fit.twelve import PAGE, QUESTIONS
 
 pytestmark = pytest.mark.xdist_group("browser")
 AXE = (
@@ -194,6 +195,16 @@ def test_twenty_random_walks_leave_no_fault(page: Any, log: Any) -> None:
             assert page.js("return document.querySelector('#answer .lead') !== null")
         faults = [f for f in page.faults() if "AbortError" not in f]
         assert faults == [] and log.lines == [], page.driver.current_url
+
+
+def test_the_links_of_the_twelve_questions_show_their_numbers(page: Any, log: Any) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for q in QUESTIONS:
+        assert q.address in text
+        page.open(q.address)
+        shown = page.js("return document.querySelector('.result').textContent")
+        assert not [w for w in q.words(q.in_the_shell()) if w not in shown], (q.text, shown[:500])
+    quiet(page, log)
 
 
 def test_the_page_is_painted_soon(page: Any) -> None:

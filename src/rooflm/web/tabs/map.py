@@ -57,7 +57,7 @@ def answer(asked: Asked) -> Answer:
     said = [f"{able.size:,} points, of which {left:,} cannot run." if left else f"{able.size:,} points; all can run."]
     flat = [{**dict(zip(grid[key].dims, map(plain, at), strict=True)), key: float(v), "fits": bool(ok)}
             for at, v, ok in cells(grid, key, values, able)]  # fmt: skip
-    command = as_command("infer", shown, f"--outputs {key} --out map.csv")
+    command = as_command("infer", shown, f"--outputs {key},fits --out map.csv")
     return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y))],
                   partial(heat, grid, key, NAMES[key], (x, y)), as_python("infer", shown, "grid"), command,
                   lambda: {"points": flat}, flat)  # fmt: skip

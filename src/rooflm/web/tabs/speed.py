@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import rooflm
-from rooflm.units import count, percent
+from rooflm.units import count, percent, watt_hours
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Fact, Facts, Notes
 from rooflm.web.code import as_command, as_python
@@ -21,6 +21,15 @@ BOUND = {
     "network": "messages between cards", "communication": "messages between cards",
 }  # fmt: skip
 """What bounds a phase, in words."""
+
+
+def per_million(joules: Any) -> str:
+    """Energy of a million tokens, from that of one.
+
+    >>> per_million(0.5)
+    '139 Wh'
+    """
+    return watt_hours(1e6 * float(joules))
 
 
 def answer(asked: Asked) -> Answer:
@@ -41,7 +50,8 @@ def answer(asked: Asked) -> Answer:
         banded("Time per output token (TPOT)", e.tpot, bands["tpot_s"]),
         banded("Whole request", e.latency, bands["latency_s"]),
         Fact("Output tokens a second", count(e.output_tokens_per_s), f"{count(e.output_tokens_per_s_per_gpu)} a card"),
-        Fact("A million output tokens", dollars(e.cost_per_million_tokens), "at the catalogue's rough hourly price"),
+        Fact("A million output tokens", dollars(e.cost_per_million_tokens),
+             f"at the catalogue's rough hourly price; {per_million(e.energy_per_token)} of energy"),
         Fact("Use of the card", f"{percent(e.decode_mbu)} of bandwidth",
              f"decoding; prefill does {percent(e.prefill_mfu)} of its peak arithmetic"),
     ]  # fmt: skip
