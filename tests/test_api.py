@@ -10,7 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import get_overloads
 
 import numpy as np

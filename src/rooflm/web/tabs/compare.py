@@ -9,9 +9,10 @@ from typing import Any
 import rooflm
 from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import arguments
+from rooflm.shown.blocks import Table, folded
 from rooflm.units import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
-from rooflm.web.blocks import Answer, Notes, Table
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import compared
 from rooflm.web.tabs import fits
@@ -51,11 +52,11 @@ def answer(asked: Asked) -> Answer:
     verdict, tone, said = told(names, made)
     if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
         said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
-    table = Table("Side by side", ("", *names), rows, "the best of those that fit is marked", frozenset(best))
+    table = Table([("", *names), *rows], "l" + "r" * len(names), "Side by side", head=True, best=frozenset(best))
     flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
     python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
     command = "\n".join(as_command("infer", given) for _, given, _ in made)
-    notes = Notes("Assumed", list(made[0][2].assumed))
+    notes = folded("Assumed", made[0][2].assumed)
 
     def data() -> dict[str, Any]:
         return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}

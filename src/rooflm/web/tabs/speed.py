@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.units import count, percent, watt_hours
 from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Fact, Facts, Notes
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import roofline
 from rooflm.web.tabs.fits import KEYS
-from rooflm.web.words import banded, dollars, seconds, time_bar
+from rooflm.web.words import banded, dollars, seconds
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")
@@ -56,10 +57,10 @@ def answer(asked: Asked) -> Answer:
              f"decoding; prefill does {percent(e.prefill_mfu)} of its peak arithmetic"),
     ]  # fmt: skip
     blocks: list[Any] = [
-        time_bar("Prefill: reading the prompts", e.prefill_parts, e.ttft),
-        time_bar("Decode: writing one token", e.decode_parts, e.tpot),
+        Parts("Prefill: reading the prompts", e.prefill_parts),
+        Parts("Decode: writing one token", e.decode_parts),
         Facts("In figures", facts),
-        Notes("Assumed", [*e.assumed, *e.warnings]),
+        folded("Assumed", [*e.assumed, *e.warnings]),
     ]
     pictures = partial(roofline, e)
     return Answer(tone, verdict, said, blocks, pictures, as_python("infer", given), as_command("infer", given),
