@@ -230,28 +230,32 @@ def several(value: Num, unit: str) -> str:
 
 
 def gib(value: float) -> str:
-    """Bytes as GiB with two places (MiB under a hundredth of a GiB).
+    """Bytes as GiB with two places (MiB under a hundredth of a GiB, KiB under a tenth of a MiB).
 
-    >>> gib(80 * 2**30), gib(5 * 2**20)
-    ('80.00 GiB', '5.0 MiB')
+    >>> gib(80 * 2**30), gib(5 * 2**20), gib(10240), gib(math.nan)
+    ('80.00 GiB', '5.0 MiB', '10.0 KiB', '-')
     """
-    return f"{value / GIB:.2f} GiB" if abs(value) >= 0.01 * GIB or value == 0 else f"{value / MIB:.1f} MiB"
+    if math.isnan(value):
+        return "-"
+    if abs(value) >= 0.01 * GIB or value == 0:
+        return f"{value / GIB:.2f} GiB"
+    return f"{value / MIB:.1f} MiB" if abs(value) >= 0.1 * MIB else f"{value / KIB:.1f} KiB"
 
 
 def percent(value: Any) -> str:
     """A share for people.
 
-    >>> percent(0.4567)
-    '45.7 %'
+    >>> percent(0.4567), percent(math.nan)
+    ('45.7 %', '-')
     """
-    return f"{100 * float(value):.1f} %"
+    return "-" if math.isnan(float(value)) else f"{100 * float(value):.1f} %"
 
 
 def count(value: Any) -> str:
     """A number in a table: three digits that matter, thousands apart.
 
-    >>> count(1234.6), count(12.345), count(3.0), count(383414)
-    ('1235', '12.3', '3', '383,414')
+    >>> count(1234.6), count(999.7), count(12.345), count(3.0), count(383414)
+    ('1235', '1000', '12.3', '3', '383,414')
     """
     number = float(value)
     if not math.isfinite(number):
@@ -259,7 +263,7 @@ def count(value: Any) -> str:
     whole = number == int(number) and abs(number) < 1e15
     if abs(number) >= 10_000 and abs(number) < 1e15:
         return f"{number:,.0f}"
-    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
 
 
 def said(value: Any, unit: str = "") -> str:
@@ -297,6 +301,17 @@ def larger(a: Num, b: Num) -> Num:
     return a if a > b else b
 
 
+def smaller(a: Num, b: Num) -> Num:
+    """The smaller of two, element by element: `np.minimum`, but ten times as fast for plain numbers.
+
+    >>> smaller(1.0, 2.0), smaller(np.array([1.0, 3.0]), 2.0).tolist()
+    (1.0, [1.0, 2.0])
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a < b else b
+
+
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0
@@ -318,9 +333,9 @@ def any_of(flags: Iterable[Num]) -> NDArray[Any]:
     >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
     ([True, False], False)
     """
-    out: NDArray[Any] = np.zeros((), dtype=bool)
+    out: Any = False
     for flag in flags:
-        out = out | np.asarray(flag)
+        out = out | flag
     return np.asarray(out)
 
 

@@ -225,10 +225,14 @@ def _described(part: Any, title: str) -> Table:
 
 
 def _show_cluster(name: str) -> list[Block]:
-    row, canonical = catalogue.raw_row("cluster", name)
-    tiers = [(t["name"], t["kind"], str(t["size"]), str(t["bandwidth"]), str(t["latency"])) for t in row["tiers"]]
+    canonical, device, links, _ = catalogue.cluster_parts(name)
+    tiers = [
+        (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
+         text(float(t.latency), "s"))
+        for t in links
+    ]  # fmt: skip
     head = ("tier", "kind", "devices", "B/s one way", "latency")
-    return [Say(canonical, "title"), Say(f"  device {row['device']}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
+    return [Say(canonical, "title"), Say(f"  device {device}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
 
 
 def _show_quant(name: str) -> list[Block]:

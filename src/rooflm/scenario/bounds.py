@@ -14,6 +14,7 @@ from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
@@ -22,7 +23,7 @@ from rooflm.scenario.training import Training
 from rooflm.units import exactly
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
-             "speculation": Speculation, "offload": Offload}  # fmt: skip
+             "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
     "quant.kind": ("any", "int", "float"),
     **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
@@ -120,6 +121,7 @@ OF_TRAINING = (
 OF_INFERENCE = (
     "speculation.",
     "offload.",
+    "adapters.",
     "workload.prompt",
     "workload.output",
     "workload.cached",

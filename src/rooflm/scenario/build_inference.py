@@ -24,6 +24,7 @@ from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.bounds import allowed, effective
 from rooflm.scenario.checks import amount, whole
@@ -35,7 +36,7 @@ from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, is_array
 
 
-class Request(NamedTuple):
+class Built(NamedTuple):
     """A scenario with what was assumed to make it, and what a person should know about it."""
 
     scenario: Scenario
@@ -185,7 +186,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
-def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Request:
+def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
     """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
@@ -220,7 +221,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
-    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away)
+    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
+                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     scenario = apply_sets(start, given["sets"] or {})
     if alone and given["draft"] and scenario.speculation.off:
         raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
@@ -233,4 +235,4 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
             f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"
         )
-    return Request(scenario, tuple(assumed), tuple(warnings))
+    return Built(scenario, tuple(assumed), tuple(warnings))

@@ -8,7 +8,7 @@ only, so a space may have tens of millions of points.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,11 +19,11 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.results import Answer as Shown
 from rooflm.estimate.results import frame, pictures, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
-from rooflm.shown.blocks import Block as Shape
+from rooflm.shown.blocks import Block
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
-from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
+from rooflm.sweep.sweep import BLOCK, Evaluate, GridBlock, Values, block_point, blocks
 from rooflm.sweep.workers import spread
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class Blocked(NamedTuple):
 class SearchResult(Shown):
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
     blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
-    options without effect on the best points, which count once, in words."""
+    options without effect on the best points, which count once, in words; beside: the answer of the first kind of
+    points alone, where there are two (of deployments, those without pools)."""
 
     goal: Goal
     points: int
@@ -87,6 +88,7 @@ class SearchResult(Shown):
     alone: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
+    beside: SearchResult | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -100,7 +102,7 @@ class SearchResult(Shown):
             return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
 
-    def blocks(self, verbose: bool = False) -> list[Shape]:
+    def blocks(self, verbose: bool = False) -> list[Block]:
         """The best point, the ten best, the trade-off, and what would be better but is not legal."""
         from rooflm.search import said
 
@@ -143,7 +145,7 @@ class Location(NamedTuple):
     """Where a point is: the number of its grid, its block, its flat index inside the block."""
 
     grid: int
-    block: Block
+    block: GridBlock
     at: int
 
 
@@ -200,7 +202,7 @@ class SearchTask:
         """Structural and numeric axes of each grid."""
         return tuple(grids(grid.axes) for grid in self.grids)
 
-    def values(self, grid: int, block: Block) -> tuple[Values, tuple[int, ...]]:
+    def values(self, grid: int, block: GridBlock) -> tuple[Values, tuple[int, ...]]:
         """Every output that goal and limits need, over one block, broadcast and flat."""
         axes, fixed, _ = self.grids[grid]
         count, arguments = block_point(axes, fixed, block)
@@ -208,7 +210,7 @@ class SearchTask:
         got = self.evaluate(axes=count, outputs=self.outputs, **arguments)
         return {k: np.broadcast_to(np.asarray(v), shape).reshape(-1) for k, v in got.items()}, shape
 
-    def __call__(self, part: tuple[int, Block]) -> Digest:
+    def __call__(self, part: tuple[int, GridBlock]) -> Digest:
         grid, block = part
         values, _ = self.values(grid, block)
         score = np.asarray(self.goal.score(values), dtype=float)
@@ -234,7 +236,7 @@ class SearchTask:
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
 
-    def answers(self, grid: int, block: Block, at: Array) -> Array:
+    def answers(self, grid: int, block: GridBlock, at: Array) -> Array:
         """A number for each point of a block, the same for points of one answer."""
         _, numeric = self.axes[grid]
         if not any(a.name in self.best_of for a in numeric):
@@ -251,7 +253,7 @@ class SearchTask:
         cells = zip(numeric, spot.block.slices, places, strict=True)
         return spot.grid, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.best_of)
 
-    def distinct(self, grid: int, block: Block, order: Array, score: Array, values: Values) -> list[Ranked]:
+    def distinct(self, grid: int, block: GridBlock, order: Array, score: Array, values: Values) -> list[Ranked]:
         """The best points of a block's answers, twins too. order: its legal points, the best first."""
         numbers = self.answers(grid, block, order)
         first = np.sort(np.unique(numbers, return_index=True)[1]) if self.best_of else range(len(order))
@@ -267,12 +269,12 @@ class SearchTask:
                 break
         return kept
 
-    def cell(self, spot: Location) -> Block:
+    def cell(self, spot: Location) -> GridBlock:
         """The block of a point alone."""
         shape = tuple(e - b for b, e in spot.block.slices)
         place = np.unravel_index(spot.at, shape) if shape else ()
         cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
-        return Block(spot.block.place, cells)
+        return GridBlock(spot.block.place, cells)
 
     def inputs(self, spot: Location) -> dict[str, Any]:
         """What was chosen at a point."""
@@ -303,18 +305,27 @@ MOST = 50_000_000
 """Most points of a search: what is kept of those that break a limit fits in memory."""
 
 
-def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
-    """Evaluate every point of the grids; the best, the front, what rules better points out."""
+def search(task: SearchTask, on: str = "local", assumed: Iterable[str] = (), first: int = 0) -> SearchResult:
+    """Evaluate every point of the grids; the best, the front, what rules better points out. first: so many grids are a
+    kind of their own, whose answer alone stands beside (0: all are one kind)."""
     points = sum(size_of(grid.axes) for grid in task.grids)
     if points > MOST:
         raise RooflmError(
             f"this search has {points:,} points, more than the {MOST:,} that are tried: name fewer values "
             "(--gpus, --tp, --pp, --batch and the like), or a smaller --gpus-max"
         )
-    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, block)]
+    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, BLOCK)]
     order = {part: i for i, part in enumerate(parts)}
     with noticed("searching"):
         digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
+    answer = concluded(task, digests, assumed)
+    if not 0 < first < len(task.grids):
+        return answer
+    return replace(answer, beside=concluded(task, [d for d in digests if d.where.grid < first], assumed))
+
+
+def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str]) -> SearchResult:
+    """The answer that the digests of all blocks make."""
     limits = task.rules
     top, twins = merged(task, digests)
     edges = [e for d in digests for e in d.front]
@@ -325,7 +336,7 @@ def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Ite
     feasible = sum(d.feasible for d in digests)
     best = tuple(task.candidate(t.spot, t.outputs) for t in top)
     return SearchResult(
-        task.goal, points, feasible, best, tuple(chosen),
+        task.goal, sum(d.points for d in digests), feasible, best, tuple(chosen),
         tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),
