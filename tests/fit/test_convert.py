@@ -242,6 +242,32 @@ def test_rows_that_mix_plain_and_speculative_runs_are_set_apart() -> None:
     assert "doubt" not in run(engine="sglang 0.5.9")
 
 
+def test_first_chunks_without_text_are_those_of_short_prompts() -> None:
+    plain = {"note": RUN["note"].replace("2026_03_25_deepseek_r1", "dsr1")}
+    assert run(**plain, input_len="1024", output_len="1024")["stream_interval"] == "10"
+    assert "stream_interval" not in run(**plain, input_len="8192", output_len="1024")
+
+
+def test_the_library_of_experts_is_a_cell_of_its_row() -> None:
+    plain = {"note": "moe_tp=4 moe_ep=1 attn_dp=1", "gpu": "B200-180GB", "precision_weights": "nvfp4", "tp": "4"}
+    assert run(**plain)["sets"] == "engine.experts=trtllm"
+    assert "engine.experts" not in run(**plain | {"engine": "sglang 0.5.9"}).get("sets", "")
+
+
+def test_servers_of_the_study_of_ratios_have_all_eight_gpus() -> None:
+    study = "prefill_replicas=1 decode_replicas={}, each tp 2; 1p1d_conc64_in2048_out128; pd_ratio/results.csv"
+    given = {
+        "source": "a study, online serving",
+        "id": "dstackpd-1",
+        "engine": "sglang",
+        "tp": "2",
+        "metric": "ttft_ms",
+    }
+    assert [run(**given, note=study.format(n))["tp"] for n in (1, 3)] == ["4", "2"]
+    assert "prefix cache" in run(**given, note=study.format(3), batch="64")["doubt"]
+    assert "prefix cache" not in run(**given, note=study.format(3), batch="128").get("doubt", "")
+
+
 def test_fp8_of_a_block_scaled_checkpoint_is_by_blocks() -> None:
     assert run()["quant"] == "fp8-blockkv8"
     assert run(model="meta-llama/Llama-3.1-70B", note="trust=B")["quant"] == "fp8kv8"
@@ -286,7 +312,7 @@ def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
         given = {"engine": row["when"]["engine"][0], "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4}
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
-        own = {k: v for k, v in found.items() if k not in ("cache", "captured", "image")}
+        own = {k: v for k, v in found.items() if k not in ("cache", "captured", "experts", "image")}
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rooflm
+from rooflm.errors import RooflmError
 from rooflm.kernels.constants import load_constants
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.moe import MoEConstants
@@ -52,3 +53,13 @@ def test_four_bit_experts_are_faster_on_the_next_generation(engine: str) -> None
     old, new = one("h200"), one("b200")
     assert new[0] < 0.7 * old[0]  # 4.8 to 8 TB/s: 0.6 at the roof
     assert new[1] < 0.6 * old[1]
+
+
+def test_a_server_runs_its_experts_on_the_library_that_it_was_told() -> None:
+    """CUTLASS' 4-bit experts are slower than those of low latency, which an engine left alone takes; a library that is
+    none is refused by name."""
+    asked = {"model": "qwen3-30b-a3b", "gpu": "b200", "engine": "trtllm", "quant": "nvfp4", "batch": 64}
+    alone, told = (float(rooflm.infer(**asked, **more).tpot) for more in ({}, {"sets": {"engine.experts": "cutlass"}}))
+    assert told > 1.2 * alone
+    with pytest.raises(RooflmError, match=r"engine\.experts is 'cutlas': did you mean 'cutlass'"):
+        rooflm.infer(**asked, sets={"engine.experts": "cutlas"})

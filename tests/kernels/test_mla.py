@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rooflm import infer
 from rooflm.kernels.constants import load_constants, lookup, typed
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
@@ -126,3 +127,16 @@ def test_rows_are_complete() -> None:
         typed(MlaDecodeConstants if row.kernel.startswith("mla-decode") else MlaPrefillConstants, row)
         assert len(row.constants) <= 13
         assert 0 < row.mape_in < 100 and 0 < row.mape_out < 100
+
+
+def test_prompts_beyond_what_an_indexer_picks_attend_over_latents() -> None:
+    """Every query reads latents of its own choice, of heads padded to a block: longer prompts cost more than a dense
+    kernel over so few heads, shorter ones the same (the two models differ by the indexer alone)."""
+
+    def attention(model: str, prompt: int) -> float:
+        e = infer(model, gpu="h200", engine="sglang", quant="fp8", tp=8, batch=1, prompt=prompt, output=8)
+        return float(sum(t.total for t in e.timed["prefill"] if t.node.name == "attention"))
+
+    assert attention("deepseek-v3.2", 2048) == pytest.approx(attention("deepseek-v3", 2048))
+    assert attention("deepseek-v3.2", 8192) > 2 * attention("deepseek-v3", 8192)
+    assert attention("deepseek-v3.2", 8192) < attention("deepseek-v3.2", 9216)

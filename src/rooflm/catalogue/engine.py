@@ -85,6 +85,9 @@ class Kernels:
         "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it",
         "bytes",
     )
+    experts: str = word(
+        "", "library whose kernels its experts' products run on, as the server was told (none: the fastest that it has)"
+    )
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(
         0.0,

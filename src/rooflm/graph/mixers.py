@@ -196,7 +196,8 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(gemm("kv_up", part, count, expanded, heads * (a.nope_dim + a.value_dim), a.kv_rank, widths, rate))
         flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
         traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
-        shape = (p.sequences, p.new, p.past, heads, heads, qk, a.value_dim, float("inf"))
+        reach = a.index_topk if sparse else float("inf")
+        shape = (p.sequences, p.new, p.past, heads, heads, qk, a.value_dim, reach)
         nodes.append(Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)))
     if c.work.decode:
         d = c.work.decode

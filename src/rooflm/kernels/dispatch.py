@@ -31,11 +31,17 @@ from rooflm.kernels.attention import (
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.context_parallel import chunked
 from rooflm.kernels.derating import derating
-from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
+from rooflm.kernels.elementwise import ADAPTER, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, captured, constants, first_of, where
-from rooflm.kernels.mla import MlaDecodeConstants, MlaPrefillConstants, mla_decode_time, mla_prefill_time
+from rooflm.kernels.mla import (
+    MlaDecodeConstants,
+    MlaPrefillConstants,
+    mla_decode_time,
+    mla_prefill_time,
+    sparse_prefill_time,
+)
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.products import expert_vectors, products
 from rooflm.kernels.rates import Rates
@@ -161,19 +167,25 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
 
 
 def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph."""
+    """Latent attention of new tokens; the expansion of the latent is a product of its own in the graph. Where an
+    indexer picks fewer tokens than there are, kernels over the latents take its place (shorter prompts run as without).
+    """
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
     c = c._replace(floor_s=np.where(np.asarray(s.engine.host.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
     for op in ops:
-        sequences, new, past, heads, _, qk, v, _ = op.shape
+        sequences, new, past, heads, _, qk, v, picked = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
         if s.engine.phase == "training" and not absent_group(s.mapping.cp):
             # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
             times.append(s.mapping.cp * call(new / s.mapping.cp, 0))
         else:
-            times.append(call(new, past) / s.mapping.cp)
+            time = call(new, past)
+            if not is_plain(picked, np.inf):
+                sparse = sparse_prefill_time(sequences, new, past, heads, picked, peak=r.peak["half"])
+                time = np.where(new + past > picked, sparse, time)
+            times.append(time / s.mapping.cp)
     return times
 
 
@@ -233,7 +245,10 @@ GRAPHLESS = 6e-6
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
     spread_out = np.asarray(s.mapping.ep) > 1
-    kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x)) for x in np.unique(spread_out)}
+    family = s.engine.kernels.experts
+    kernels = {
+        bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), family) for x in np.unique(spread_out)
+    }
     d = s.cluster.device
     times: list[Num] = []
     for op in ops:
@@ -276,6 +291,8 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         c = constants("elementwise", ElementwiseConstants, w, "fp16", MEASURED_KERNEL.get(op.kind, "add"))
         if s.engine.kernels.vectorised:
             c = plain._replace(t0=c.t0)
+        if op.kind == "adapter":
+            c = c._replace(t0=np.maximum(c.t0, ADAPTER))
         traffic = op.bytes / larger(op.launches, 1)
         row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
         times.append(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.fields import one_of
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
 from rooflm.kernels.moe import MoEConstants, fitted
 
@@ -53,15 +54,21 @@ def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
 
 
 @cache
-def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> tuple[Choice, ...]:
+def choices(
+    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = ""
+) -> tuple[Choice, ...]:
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
-    generation (`kernels.moe.fitted`).
+    generation (`kernels.moe.fitted`). family: the one that the server was told to use; all, where it was not measured.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
     >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1  # CUTLASS' are slow for few rows
     True
+    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass"))
+    1
     """
+    if family:
+        one_of("engine.experts", family, {e.family for e in _entries("moe")})
     here = _on(gpu)
     found: list[_Entry] = []
     floors: dict[str, float] = {}
@@ -72,7 +79,7 @@ def choices(gpu: str, generation: str, engine: str, dtype: str, expert_parallel:
         if not any(e.engine == engine for e in own):
             families = {e.family for e in here if e.engine == engine}
             own += [e for e in same if e.family in families and e not in own]
-        found += _tuned(own, expert_parallel)
+        found += _tuned([e for e in own if e.family == family] or own, expert_parallel)
         for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
             start = float(typed(MoEConstants, _parse("moe", e.text)).start)
             floors[e.family] = min(floors.get(e.family, np.inf), start)

@@ -93,6 +93,26 @@ def mla_prefill_time(
     return smooth_max(4.0, kernels, c.floor_s)
 
 
+SPARSE_HEADS, SPARSE_SHARE = 64, 0.65
+"""Heads that a block of a sparse prefill kernel takes together (fewer are padded), and the share of the tensor cores'
+peak that it reaches. Source: FlashMLA's README (sparse prefill: 640 TFLOP/s on H800 SXM5, 1450 on B200); SGLang,
+nsa_backend.py, pads the heads of a tensor rank."""
+
+
+def sparse_prefill_time(
+    batch: Number, new: Number, past: Number, heads: Number, picked: Number,
+    *, latent: Number = 512, rope: Number = 64, peak: Number,
+) -> Number:  # fmt: skip
+    """Seconds of attention of `new` queries a sequence over the `picked` tokens that an indexer chose for each: over
+    latents, as in decoding, since neighbours choose differently and share no block of expanded keys.
+
+    >>> round(float(sparse_prefill_time(1, 8192, 0, 8, 2048, peak=989e12)) * 1e3, 2)  # ms a layer, as of 64 heads
+    3.18
+    """
+    scores = batch * new * attended(new, past, picked) * np.maximum(heads, SPARSE_HEADS)
+    return 2.0 * scores * (2 * latent + rope) / (SPARSE_SHARE * peak)
+
+
 def mla_decode_time(
     batch: Number, kv_len: Number, heads: Number,
     *, latent: Number = 512, rope: Number = 64, kv_bytes: Number, peak: Number, bandwidth: Number, sms: Number,
