@@ -24,13 +24,14 @@ from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unkno
 from rooflm.scenario.arguments import arguments as table_of
 from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.files import arguments_of, read_table
-from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, marking
+from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import Job, run
+from rooflm.units import any_of
 
 if TYPE_CHECKING:
     import xarray
@@ -87,6 +88,20 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+VERDICT = ("fits", "reason")
+"""Outputs that a point has which breaks a rule."""
+
+
+def blank(value: Any, broken: NDArray[Any]) -> NDArray[Any]:
+    """An output with not-a-number (a text: nothing) where a point breaks a rule.
+
+    >>> blank(np.array([1, 2]), np.array([False, True])), blank("dram", np.array([False, True]))
+    (array([ 1., nan]), array(['dram', ''], dtype='<U4'))
+    """
+    told = np.asarray(value)
+    return np.where(broken, np.nan if told.dtype.kind in "fiub" else "", told)
+
+
 @dataclass(frozen=True)
 class Task:
     """What can be predicted of a scenario: how it is built from arguments, worked out, and read.
@@ -117,11 +132,18 @@ class Task:
             return self.estimate(scenario, request.assumed, request.warnings)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
-        """Outputs by dotted name (all, or those named), over `axes` array dimensions."""
+        """Outputs by dotted name (all, or those named), over `axes` array dimensions.
+
+        A point that breaks a rule has its reason and no numbers: alone it would be refused.
+        """
         keys = None if outputs is None else {name.split(".")[0] for name in outputs}
         estimate = self.over(axes, **arguments)
-        with marking(estimate.scenario, self.rules):
+        broken = any_of(flags(estimate.scenario, self.rules).values())
+        if not np.any(broken):
             return chosen(flatten(estimate.values(keys)), outputs)
+        with np.errstate(all="ignore"):
+            found = chosen(flatten(estimate.values(keys)), outputs)
+        return {k: v if k in VERDICT else blank(v, broken) for k, v in found.items()}
 
     def point(self, arguments: Point) -> Any:
         """The estimate of arguments without lists."""
@@ -219,7 +241,8 @@ def infer(  # type: ignore[overload-overlap]  # a list is told from one value at
     price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
     dp: float | None = None, cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512,
     output: float = 128, cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None,
-    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, cpu_layers: float = 0, cpu_experts: float = 0,
+    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
+    adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
     outputs: Names | None = None, on: str = "local",
@@ -230,9 +253,10 @@ def infer(
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
     output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
-    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0,
+    adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
@@ -241,9 +265,10 @@ def infer(
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
     output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
-    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0,
+    adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> InferenceEstimate | xarray.Dataset:  # fmt: skip
     """Predict inference: time, memory and fit, communication, utilisation, energy and cost.
@@ -270,6 +295,9 @@ def infer(
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
       branches: Guesses side by side at each place: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
       cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
       cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
       host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
@@ -296,9 +324,10 @@ def infer_grid(
     cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
     cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
     output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, cpu_layers: Numbers = 0,
-    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0,
+    adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
     """As `infer`, but always an xarray.Dataset: without lists, of one point and no axes.
@@ -315,7 +344,8 @@ def scenario(
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
     cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
     cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
-    accepted: float = 0, branches: float = 1, cpu_layers: float = 0, cpu_experts: float = 0,
+    accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
+    adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
@@ -466,15 +496,17 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
     cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
     cp: float | None = None, ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0,
-    draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1,
-    concurrency: float | None = None, rate: float | None = None, trace: str | None = None, requests: int | None = None,
+    draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0,
+    adapter_rank: float = 16, adapter_modules: str | None = None, concurrency: float | None = None,
+    rate: float | None = None, trace: str | None = None, requests: int | None = None,
     spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
-    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -482,13 +514,15 @@ def serve(
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
     output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
-    accepted: Numbers = 0, branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
+    adapter_modules: Names | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
@@ -498,13 +532,15 @@ def serve(
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
     output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
-    accepted: Numbers = 0, branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
+    adapter_modules: Names | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Served | xarray.Dataset:  # fmt: skip
@@ -528,6 +564,9 @@ def serve(
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
       branches: Guesses side by side at each place: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
       concurrency: Closed loop: clients that wait for their answer.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.
@@ -544,7 +583,11 @@ def serve(
       router: round-robin, least-loaded or prefix-aware.
       prefill_replicas: Separate prefill replicas (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
-      transfer_bandwidth (B/s): From prefill to decode replicas (default: the cluster's).
+      prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
+      prefill_pp: Pipeline parallel degree of the prefill replicas.
+      prefill_dp: Data parallel degree of the prefill replicas.
+      prefill_ep: Expert parallel degree of the prefill replicas.
+      transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       server: Options of the server: those to change, or a whole Server.
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
       definitions: Of TPOT: vllm or guidellm.

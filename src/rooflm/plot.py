@@ -38,8 +38,8 @@ def estimate(made: Estimate, path: str | None = None, kind: str | None = None) -
 
 
 def grid(data: xarray.Dataset, path: str | None = None, kind: str | None = None, value: str | None = None) -> Picture:
-    """A grid of `infer` or `train`. kind: lines, heatmap, parts, memory or pareto (default: what suits its axes);
-    value: the output to show; path: write it there too. RooflmError for a file or kind that cannot be drawn."""
+    """A grid of `infer` or `train`. kind: lines, heatmap, parts, shares, memory or pareto (default: what suits its
+    axes); value: the output to show; path: write it there too. RooflmError for a file or kind that cannot be drawn."""
     return _written(grid_picture(grid_of(data), kind, value), path)
 
 

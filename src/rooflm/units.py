@@ -215,21 +215,25 @@ def several(value: Num, unit: str) -> str:
 
 
 def gib(value: float) -> str:
-    """Bytes as GiB with two places (MiB under a hundredth of a GiB).
+    """Bytes as GiB with two places (MiB under a hundredth of a GiB, KiB under a tenth of a MiB).
 
-    >>> gib(80 * 2**30), gib(5 * 2**20)
-    ('80.00 GiB', '5.0 MiB')
+    >>> gib(80 * 2**30), gib(5 * 2**20), gib(10240), gib(math.nan)
+    ('80.00 GiB', '5.0 MiB', '10.0 KiB', '-')
     """
-    return f"{value / GIB:.2f} GiB" if abs(value) >= 0.01 * GIB or value == 0 else f"{value / MIB:.1f} MiB"
+    if math.isnan(value):
+        return "-"
+    if abs(value) >= 0.01 * GIB or value == 0:
+        return f"{value / GIB:.2f} GiB"
+    return f"{value / MIB:.1f} MiB" if abs(value) >= 0.1 * MIB else f"{value / KIB:.1f} KiB"
 
 
 def percent(value: Any) -> str:
     """A share for people.
 
-    >>> percent(0.4567)
-    '45.7 %'
+    >>> percent(0.4567), percent(math.nan)
+    ('45.7 %', '-')
     """
-    return f"{100 * float(value):.1f} %"
+    return "-" if math.isnan(float(value)) else f"{100 * float(value):.1f} %"
 
 
 def count(value: Any) -> str:
@@ -282,6 +286,17 @@ def larger(a: Num, b: Num) -> Num:
     return a if a > b else b
 
 
+def smaller(a: Num, b: Num) -> Num:
+    """The smaller of two, element by element: `np.minimum`, but ten times as fast for plain numbers.
+
+    >>> smaller(1.0, 2.0), smaller(np.array([1.0, 3.0]), 2.0).tolist()
+    (1.0, [1.0, 2.0])
+    """
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a < b else b
+
+
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0
@@ -303,9 +318,9 @@ def any_of(flags: Iterable[Num]) -> NDArray[Any]:
     >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
     ([True, False], False)
     """
-    out: NDArray[Any] = np.zeros((), dtype=bool)
+    out: Num = False
     for flag in flags:
-        out = out | np.asarray(flag)
+        out = out | flag
     return np.asarray(out)
 
 

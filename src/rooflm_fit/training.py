@@ -35,9 +35,9 @@ from rooflm_fit.engine_rows import file_of, updated
 Array = NDArray[np.float64]
 
 OLD = "megatron-2021 megatron-2022 megatron-deepspeed"
-NEW = "nemo megatron-bridge megatron"
+NEW = "nemo megatron-bridge megatron internevo nanotron"
 FOUNDRY = "llm-foundry llm-foundry-0.0"
-FSDP = f"{FOUNDRY} torchtitan nemo-automodel pax"
+FSDP = f"{FOUNDRY} torchtitan fsdp nemo-automodel pax"
 
 
 class Constant(NamedTuple):
@@ -81,10 +81,11 @@ CONSTANTS = (
     Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
     Constant("stream_share", 0.75, 0.15, FOUNDRY),
     Constant("stream_share", 0.8, 0.15, "torchtitan"),
-    Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
+    Constant("stream_share", 0.8, 0.15, f"{NEW} fsdp nemo-automodel pax"),
     Constant("dp_factor", 1.0, 0.3, f"{NEW} {FSDP}"),
     Constant("overlap_tax", 0.2, 0.7, f"{FSDP} megatron-bridge"),
     Constant("collective_factor", 1.0, 0.2, f"{NEW} {FSDP}"),
+    Constant("ring.shown", 0.7, 0.3),
 )
 ALL = f"{OLD} {NEW} {FSDP}"
 COMMON = (
@@ -103,12 +104,12 @@ COMMON = (
 belongs to the runs that needed CUDA_LAUNCH_BLOCKING=1, which only BigScience's did."""
 SPREAD = {
     "KOR": 0.03, "KORL": 0.03, "NAR": 0.03, "NAR2": 0.03, "BLM": 0.06, "LLMF": 0.05, "TT": 0.06, "NEMO": 0.04,
-    "MBR": 0.06, "AUTO": 0.1, "PAX": 0.1, "MOE": 0.15,
+    "MBR": 0.06, "AUTO": 0.1, "PAX": 0.1, "MOE": 0.15, "FMS": 0.06, "IEVO": 0.06,
 }  # fmt: skip
 """Error that a row of a source is expected to have: how repeats scatter, and how much its table leaves unsaid."""
 SOURCE_ROWS = 40
 """Rows of one source beyond this many count less, so that no source rules."""
-THIN = {"LLMF": 3, "MBR": 2, "BLM": 2}
+THIN = {"LLMF": 3, "MBR": 2, "BLM": 2, "IEVO": 3}
 """Every how many-th row of the long sources is fitted."""
 REPEAT = 1.3
 """A row is not fitted (but scored) where its configuration was published several times, for other releases, and it is

@@ -130,6 +130,8 @@ SEEDS: Mapping[str, Seed] = {
     "own cluster": Seed(("infer", "llama-7b", "--cluster", "@x.toml", "--tp", "2", "--json", *SMALL), "x.toml",
                         ROWS["cluster"], toml),
     "show": Seed(("show", "gpu", "@x.toml"), "x.toml", ROWS["gpu"], toml),
+    **{f"show {kind}": Seed(("show", kind, "@x.toml"), "x.toml", ROWS[kind], toml)
+       for kind in ("model", "engine", "cluster")},
     "config.json": Seed(("infer", "@x.json", "--gpu", "h100", "--json", *SMALL), "x.json", CONFIGS, as_json),
     "gguf": Seed(("infer", "@x.gguf", "--gpu", "h100", "--json", *SMALL), "x.gguf", GGUF, bytes),
     "trace.json": Seed((*LOAD, "@x.json", "--json"), "x.json", TRACES, as_json),

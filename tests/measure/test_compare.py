@@ -16,6 +16,7 @@ from rooflm.measure import results
 from rooflm.measure.case import Case
 from rooflm.measure.compare import machine_of, pairs, predictions
 from rooflm.measure.figures import as_grid
+from rooflm.measure.gap import compare
 from rooflm.measure.results import Row, one
 from rooflm.measure.shape import Shape
 
@@ -93,3 +94,21 @@ def test_the_measured_table_counts_what_is_predicted() -> None:
     assert (
         found[next(r.case for r in rows if r.case.task == "accuracy" and r.case.tp == 2), -1, "max_logit_error"] < 1e-4
     )
+
+
+def test_one_client_predicts_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A calibrated machine's engine goes before the name that a run's file gives it: the level that was fitted is met,
+    and levels that were not are near (two constants, each of one number)."""
+    measured = Path(__file__).parents[2] / "docs" / "measured"
+    base, own = str(measured / "two-cores.toml"), str(tmp_path / "own.toml")
+    asked = ["--base", base, "--apart", "--quant", "int4-wo", "--out", own]
+    assert main(["calibrate", str(measured / "llamacpp-second-c1.json"), *asked]) == 0
+    errors: dict[str, dict[int, float]] = {}
+    for clients in (1, 2, 4, 8):
+        path = str(measured / f"llamacpp-second-c{clients}.json")
+        for point in compare([path], {"gpu": own, "quant": "int4"}, explain=False).points:
+            errors.setdefault(point.metric, {})[clients] = abs(point.predicted / point.measured - 1)
+    capsys.readouterr()
+    fitted = {metric: levels.pop(1) for metric, levels in errors.items()}
+    assert fitted["ttft_s"] < 0.01 and fitted["tpot_s"] < 0.01
+    assert np.mean(list(errors["ttft_s"].values())) < 0.20 and np.mean(list(errors["tpot_s"].values())) < 0.12

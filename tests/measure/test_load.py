@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in import generator_in, serving
 
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
@@ -20,54 +18,16 @@ from rooflm.measure.load import Plan
 from rooflm.validation.request import Request
 from rooflm.validation.table import read_rows
 
-ANSWERS = {
-    "/v1/models": json.dumps({"data": [{"id": "served", "root": "meta-llama/Llama-2-7b-hf"}]}),
-    "/version": '{"version": "0.11.0"}',
-    "/metrics": "# HELP x\nvllm:cache_config_info{enable_prefix_caching=\"False\",gpu_memory_utilization=\"0.85\"} 1\n"
-                "vllm:num_preemptions_total 3\n",
-}  # fmt: skip
-REPORT = Path(__file__).parent / "data" / "guidellm-0.8.1.json"
-GENERATOR = """#!{python}
-import json, re, sys
-words = " ".join(sys.argv)
-streams = int(re.search(r"streams=(\\d+)", words)[1])
-if streams == 4:
-    sys.exit("it broke")
-found = json.load(open({report!r}))
-found["benchmarks"][0]["config"]["strategy"].update(streams=streams, max_concurrency=streams)
-json.dump(found, open(re.search(r"kind=json,path=(\\S+)", words)[1], "w"))
-"""
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers as a server of vLLM would."""
-
-    def do_GET(self) -> None:
-        text = ANSWERS.get(self.path, "")
-        self.send_response(200 if text else 404)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    do_POST = do_GET  # noqa: N815 (the name that http.server calls)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
-
-
 @pytest.fixture
 def url() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{made.server_address[1]}/v1"
-        made.shutdown()
+    with serving() as made:
+        yield made
 
 
 @pytest.fixture
 def generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "guidellm").write_text(GENERATOR.format(python=sys.executable, report=str(REPORT)), encoding="utf-8")
-    (folder / "guidellm").chmod(0o755)
+    generator_in(folder)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setattr(load, "beside", lambda name: folder / name)
 

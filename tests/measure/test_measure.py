@@ -253,6 +253,10 @@ def test_tables_that_are_none_are_told(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(RooflmError, match="no table of `rooflm measure`"):
         results.read(tmp_path / "other.csv")
+    row = Row(Case(model="m"), "memory_bytes", "B", results.one(-2.0))
+    results.write(tmp_path / "r.csv", [row])
+    with pytest.raises(RooflmError, match="value of memory_bytes is -2.0, but it must be a finite number, 0 or more"):
+        results.read(tmp_path / "r.csv")
 
 
 def test_rows_survive_a_file(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from measuring import tiny
@@ -34,11 +35,12 @@ def test_a_compiled_model_runs_fewer_kernels(tmp_path: Path) -> None:
     assert 5 < fused["decode_kernels"] < 0.7 * plain["decode_kernels"]
 
 
-def test_measure_calibrate_and_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table, machine = tmp_path / "r.csv", tmp_path / "m.toml"
-    wide = tmp_path / "wide"
-    wide.mkdir()
-    small, large = tiny(tmp_path), tiny(wide, hidden_size=384, num_attention_heads=12, num_key_value_heads=6)
+def way_round(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Measure tiny models, calibrate on them, compare; the errors that the machine file tells."""
+    table, machine = folder / "r.csv", folder / "m.toml"
+    wide = folder / "wide"
+    wide.mkdir(parents=True)
+    small, large = tiny(folder), tiny(wide, hidden_size=384, num_attention_heads=12, num_key_value_heads=6)
     common = ["--repeats", "2", "--threads", "1", "--out", str(table)]
     short = ["--prompt", "16", "--output", "3"]
     runs = (
@@ -64,9 +66,18 @@ def test_measure_calibrate_and_predict(tmp_path: Path, capsys: pytest.CaptureFix
     assert "kept aside" in said and "matrix.bf16" in said and "update" in said
     assert main(["compare", str(table), "--gpu", str(machine), "--clock", "cpu"]) == 0
     assert "24 cases" in capsys.readouterr().out
-    found = tomllib.loads(machine.read_text(encoding="utf-8"))["fit"]
-    # tiny models on a busy machine: that it fits what it saw; what was kept aside is as far off as the machine's noise
-    # (docs/measure.md has both of an idle one)
-    assert found["inside"]["ttft_s"]["median"] < 0.6 and found["held_out"]["ttft_s"]["median"] > 0
-    assert "step_time_s" in found["inside"] or "step_time_s" in found["held_out"]
-    assert found["inside"]["memory_bytes"]["cases"] + found["held_out"]["memory_bytes"]["cases"] == 23  # less compiled
+    found: dict[str, Any] = tomllib.loads(machine.read_text(encoding="utf-8"))["fit"]
+    return found
+
+
+def test_measure_calibrate_and_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # tiny models on a busy machine are noisy: measured anew, at most three times, until what was kept aside is within
+    # a factor of two (docs/measure.md has the errors of an idle machine)
+    for attempt in range(3):
+        found = way_round(tmp_path / str(attempt), capsys)
+        inside, held_out = found["inside"], found["held_out"]
+        assert "step_time_s" in inside or "step_time_s" in held_out
+        assert inside["memory_bytes"]["cases"] + held_out["memory_bytes"]["cases"] == 23  # less compiled
+        if inside["ttft_s"]["median"] < 0.6 and held_out["ttft_s"]["median"] < 1.0:
+            return
+    raise AssertionError(f"first tokens: {inside['ttft_s']} inside, {held_out['ttft_s']} kept aside")

@@ -10,6 +10,7 @@ import pytest
 import rooflm
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
+from rooflm.shown.blocks import Code
 
 CHAT = {"model": "llama-3.1-8b", "gpu": "h100", "batch": 8, "quant": "fp8", "question": "Chat on <one> card?"}
 RUN = {"task": "train", "model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "batch": 64, "tokens": "10B"}
@@ -45,6 +46,9 @@ def test_training_and_searches() -> None:
     found = rooflm.report({"task": "search infer", "model": "llama-3.1-8b", "gpu": "h100", "batch": [1, 8]})
     assert found.question == "llama-3.1-8b: how is it served best?"
     assert found.sections[0].pictures
+    assert any(isinstance(b, Code) and b.text.startswith("vllm serve") for b in found.answer)
+    schemes = {row[0] for row in rooflm.report(CHAT | {"gpu": "a100"}).sections[1].blocks[0].rows}
+    assert "int8" in schemes and "nvfp4" not in schemes  # of the engine and the card, no list of its own
 
 
 def test_from_the_command_line(tmp_path, capsys) -> None:

@@ -39,6 +39,7 @@ SERVED = [
     ("llama-7b", {"engine": "vllm", "quant": "fp8kv4"}, "the engine keeps no such cache", "keeps 32, 16 or 8"),
     ("llama-7b", {"engine": "vllm", "cpu_layers": 4}, "the engine runs nothing on the host",
      "runs nothing on the host"),
+    ("llama-7b", {"engine": "llama.cpp", "adapters": 2}, "the engine serves no adapters", "several adapters at once"),
     ("llama-7b", {"engine": "llama.cpp", "cpu_layers": 32}, "the host holds more layers than there are",
      "holds at least one"),
     ("llama-7b", {"engine": "vllm", "sets": {"engine.several": False}, "tp": 2}, "the engine runs on one device",

@@ -167,7 +167,7 @@ def test_what_does_not_fit_says_what_would() -> None:
         texts = dict(urllib.parse.parse_qsl(offer.query))
         assert TABS["fits"].answer(read_query("fits", TABS["fits"].keys, texts)).tone == "good", offer
     assert len(offers.rows) >= 3
-    (tuned,) = [b for b in answered("train", train__gpus="1", gpu="rtx-4090").blocks if b.kind == "choices"]
+    tuned, *_ = [b for b in answered("train", train__gpus="1", gpu="rtx-4090").blocks if b.kind == "choices"]
     texts = dict(urllib.parse.parse_qsl(tuned.rows[0].query))
     assert TABS["train"].answer(read_query("train", TABS["train"].keys, texts)).tone == "good"
 
@@ -236,3 +236,24 @@ def test_ten_people_at_once_get_what_each_asked(address: str) -> None:
 def test_every_field_is_an_argument_and_says_what_it_is() -> None:
     assert not [f.key for f in FIELDS if not f.help]
     assert "llama-3.1-8b" in choices("model") and "fp8" in choices("quant")
+
+
+def test_the_train_tab_searches_splits_and_each_is_a_click_away(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {"model": "llama-3.1-8b", "gpu": "h100", "train.gpus": "4", "train.objective": "time"}
+    found = TABS["train"].answer(read_query("train", TABS["train"].keys, texts))
+    choices, run = found.more()
+    own = rooflm.search_train("llama-3.1-8b", gpu="h100", gpus=4, batch=64, seq=4096, tokens=10e9)
+    query = dict(urllib.parse.parse_qsl(choices.rows[0].query))
+    taken = TABS["train"].answer(read_query("train", TABS["train"].keys, query))
+    assert taken.data()["step_time_s"] == pytest.approx(own.best.outputs["step_time_s"], rel=1e-9)
+    assert "torchrun" in run.text
+    capsys.readouterr()
+    search = found.command.splitlines()[1]
+    assert search.startswith("rooflm search train") and main([*shlex.split(search)[1:], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["best"]["step_time_s"] == own.best.outputs["step_time_s"] and told["command"] == run.text
+    names: dict[str, Any] = {}
+    exec(found.python, names)
+    assert names["found"].best == own.best
+    assert "train.objective" in page.Shown(TABS["train"], read_query("train", TABS["train"].keys, {
+        **texts, "train.gpus": "4096", "train.batch": "4096"})).errors  # fmt: skip

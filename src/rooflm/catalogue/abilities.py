@@ -37,6 +37,7 @@ class Abilities:
     ranks_are_groups: bool = flag(True, "ranks that share experts with others may be tensor groups")
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
+    many_adapters: bool = flag(True, "it serves requests of different low-rank adapters in one pass")
     several: bool = flag(True, "one instance spans several devices")
     host_layers: bool = flag(False, "it runs layers, or their experts, on the host's CPU")
     instead: int = number(

@@ -43,6 +43,12 @@ class Command:
     draft: str = word("", "a draft model that guesses tokens: its name, and how many a step")
     heads: str = word("", "the model's own layers that guess tokens: how many a step")
     lora: str = word("", "adapters served beside the model: how many at a time, of which rank")
+    lora_file: str = word("", "the same as lines of the file of options")
+    prefill: str = word("", "a replica that only prefills, the cache going to another")
+    decode: str = word("", "a replica that only decodes")
+    prefill_file: str = word("", "the first as lines of the file of options")
+    decode_file: str = word("", "the second as lines of the file of options")
+    router: str = word("", "what stands in front of both")
     file: str = word("", "the file of options")
     weights: str = word("", "kind of files that it loads", ("", "gguf"))
     image: str = word("", "container image that it is published in (none: no deployment file is written)")
@@ -50,3 +56,8 @@ class Command:
     port: int = number(8000, "port of its server", low=1, whole=True)
     health: str = word("/health", "path that answers once it is ready")
     after: str = word("", "what loads the model once the server runs")
+
+    @property
+    def pools(self) -> bool:
+        """Whether it is known to run separate prefill and decode replicas (one without a command is taken to)."""
+        return bool(self.prefill or self.prefill_file) or not self.start

@@ -6,11 +6,11 @@ What serves every kind of row (names, aliases, paths, strict conversion, sources
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
+from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, LinkKind, Measured, Memory
 from rooflm.catalogue.own_card import completed
 from rooflm.catalogue.rows import (
     DATA,
@@ -113,7 +113,7 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
 
 class _LinkRow(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    kind: Literal["nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "ici"]
+    kind: LinkKind
     size: int
     bandwidth: Quantity
     latency: Quantity
@@ -234,7 +234,7 @@ def _tier(row: _LinkRow, label: str) -> Link:
     )
 
 
-def _cluster(name: str) -> tuple[str, str, tuple[Link, ...], float]:
+def cluster_parts(name: str) -> tuple[str, str, tuple[Link, ...], float]:
     """Name, device, tiers and host bandwidth of a cluster row."""
     raw, canonical = raw_row("cluster", name)
     label = where("cluster", name)
@@ -248,7 +248,7 @@ def _cluster(name: str) -> tuple[str, str, tuple[Link, ...], float]:
     return canonical, row.device, tiers, quantity(row.host_bandwidth, "bytes/s", f"{label}: host_bandwidth")
 
 
-_packaged_cluster = lru_cache(_cluster)
+_packaged_cluster = lru_cache(cluster_parts)
 
 
 def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
@@ -260,7 +260,7 @@ def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
     >>> load_cluster("pcie4-8", "rtx-3090").device.name
     'rtx-3090'
     """
-    found = _cluster(name) if is_path(name) else _packaged_cluster(resolve("cluster", name))
+    found = cluster_parts(name) if is_path(name) else _packaged_cluster(resolve("cluster", name))
     canonical, own, tiers, host_bandwidth = found
     if device is None and own == ANY_DEVICE:
         raise RooflmError(f"cluster {canonical!r} takes any device, so name one: for example gpu='a100-sxm-80gb'")

@@ -263,6 +263,11 @@ class Habits:
         "again (PyTorch 2.1 and later, XLA)",
     )
     regather: bool = flag(False, "FSDP gathers again at each micro-batch even with a pipeline")
+    owners: bool = flag(
+        False,
+        "under ZeRO 1 every rank owns whole tensors: gradients are reduced to their owner and weights broadcast by it, "
+        "one collective an owner (InternEvo)",
+    )
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def _schema() -> type[Any]:
     factors = dict[str, dict[str, float]]
     about: list[Any] = [("base", str | None, None), ("aliases", list[str], []), ("source", str | None, None),
                         ("note", str, ""), ("server", dict[str, Any], {}), ("command", dict[str, Any], {}),
-                        ("usual", bool, False), ("older", str, ""), ("cards", factors, {}),
+                        ("usual", bool, False), ("cards", factors, {}),
                         ("releases", factors, {}), ("fitted", dict[str, float], {})]  # fmt: skip
     return msgspec.defstruct("EngineRow", own + about, forbid_unknown_fields=True, kw_only=True)
 
@@ -88,21 +88,6 @@ def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
 def releases(name: str) -> list[str]:
     """The releases of an engine of which constants were fitted."""
     return sorted(row_of(name).releases)
-
-
-def at_release(name: str, release: str) -> str:
-    """The engine to load for a release: with its own constants where some were fitted; before all that were (by the
-    first number; before 1 where none was) the row that `older` names; else the engine as it is.
-
-    >>> [at_release("trtllm", r) for r in ("1.0.0rc3", "0.17.0", "9.9", "")]
-    ['trtllm', 'trtllm-0.17', 'trtllm', 'trtllm']
-    """
-    known = releases(name)
-    if release in known:
-        return f"{name}{RELEASE}{release}"
-    older = catalogue.raw_row("engine", name)[0].get("older", "")
-    first = [int(r.partition(".")[0]) for r in (release, *known) if r.partition(".")[0].isdigit()]
-    return older if older and release[:1].isdigit() and first and first[0] < min(first[1:], default=1) else name
 
 
 def family_of(name: str) -> str:

@@ -77,6 +77,11 @@ def size(meaning: str, low: float = 1.0, high: float = LARGEST) -> dict[str, Abo
     return {KEY: About(meaning, "1", low, high, whole=True)}
 
 
+def si(meaning: str, unit: str, *, zero: bool = False) -> dict[str, About]:
+    """Metadata of a field without a default that holds a quantity above 0 (zero: or 0), in a unit of `rooflm.units`."""
+    return {KEY: About(meaning, unit, above=not zero)}
+
+
 def share(default: float, meaning: str, *, above: bool = False) -> Any:
     """A field that holds a share of something, 0 to 1."""
     return number(default, meaning, "1", 0.0, 1.0, above=above)

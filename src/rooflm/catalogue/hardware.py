@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from rooflm.catalogue.fields import KEY, About, number, si
 from rooflm.units import Num, gib, several
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
+LinkKind = Literal["nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "ici"]
+"""What a link is made of."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """One level of the memory hierarchy. `size` in bytes (all SMs together), `bandwidth` in B/s, `latency` in s."""
+    """One level of the memory hierarchy."""
 
-    size: Num
-    bandwidth: Num
-    latency: Num = 0.0
+    size: Num = field(metadata=si("its size, all SMs together", "bytes"))
+    bandwidth: Num = field(metadata=si("its bandwidth", "bytes/s"))
+    latency: Num = number(0.0, "time of one access", "s")
 
 
 class Measured(NamedTuple):
@@ -87,23 +90,22 @@ class Device:
     """One accelerator as software sees it (a GPU, a GCD, a TPU chip, a CPU socket).
 
     peak: dense FLOP/s by data type (never the sparse figure); a missing key means that the type is not supported.
-    sms: streaming multiprocessors (compute units, cores); clock in Hz (boost).
-    l1: shared memory and L1 of all SMs together; l2: last-level cache; dram: device memory.
-    tdp and idle in W; price in USD/h (indicative, dated in the catalogue). measured: constants of one's own machine.
+    l1: shared memory and L1 of all SMs together; l2: last-level cache; dram: device memory. measured: constants of
+    one's own machine.
     """
 
     name: str
     vendor: str
     architecture: str
     peak: dict[str, Num]
-    sms: Num
-    clock: Num
+    sms: Num = field(metadata=si("streaming multiprocessors (compute units, cores)", "1"))
+    clock: Num = field(metadata=si("clock at which the peak holds (boost)", "hz"))
     l1: Memory
     l2: Memory
     dram: Memory
-    tdp: Num
-    idle: Num
-    price: Num
+    tdp: Num = field(metadata=si("most power that it may take", "w"))
+    idle: Num = field(metadata=si("power that it takes while idle", "w", zero=True))
+    price: Num = field(metadata=si("price of an hour, indicative", "usd/h", zero=True))
     year: int = 0
     measured: Measured | None = None
     derating: Derating | None = None
@@ -154,17 +156,13 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """One tier of a cluster's network, as one device sees it.
-
-    bandwidth: B/s one way a device; latency: s a hop; size: devices that the tier joins (cumulative: 8 in a node,
-    then 1024 in the cluster); kind: nvlink, nvswitch, xgmi, pcie, infiniband, ethernet, ici.
-    """
+    """One tier of a cluster's network, as one device sees it."""
 
     name: str
-    kind: str
-    size: Num
-    bandwidth: Num
-    latency: Num
+    kind: str = field(metadata={KEY: About("what it is made of", kind="word", among=get_args(LinkKind))})
+    size: Num = field(metadata=si("devices that it joins, cumulative: 8 in a node, then 1024 in the cluster", "1"))
+    bandwidth: Num = field(metadata=si("one way a device", "bytes/s"))
+    latency: Num = field(metadata=si("time of a hop", "s", zero=True))
 
 
 @dataclass(frozen=True)
@@ -174,8 +172,9 @@ class Cluster:
     name: str
     device: Device
     tiers: tuple[Link, ...] = field(default_factory=tuple)
-    host_bandwidth: Num = 25e9
-    """B/s one way between a device and its host's memory (PCIe or C2C), for offload."""
+    host_bandwidth: Num = number(
+        25e9, "one way between a device and its host's memory (PCIe or C2C), for offload", "bytes/s", above=True
+    )
 
     def __repr__(self) -> str:
         """Name, device and tiers."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import LARGEST, About, abouts, bounded, count, number, size
+from rooflm.catalogue.fields import LARGEST, About, abouts, bounded, count, flag, number, size, word
 from rooflm.errors import RooflmError
 from rooflm.units import Num, is_plain, several
 
@@ -25,11 +25,8 @@ WIDEST = 1e6
 class Attention:
     """Softmax attention: MHA, GQA or MQA by `kv_heads`; a sliding (or chunked) window where `window` is finite.
 
-    head_dim: of queries and keys; value_dim: of values (0 = head_dim). bias: on Q, K, V; out_bias: on the output.
-    qk_norm: a norm weight on Q and K of head_dim each. gate: an output gate as wide as the queries (Qwen3-Next).
-    rope: rotary embedding is applied. shared_kv: reads keys and values that an earlier layer wrote and has neither
-    projections nor a cache for them (Gemma 3n, Gemma 4). index_topk > 0: of its whole cache, a query reads index_topk
-    tokens, picked in blocks by an indexer of index_heads x index_dim (MiniMax-M3).
+    index_topk > 0: of its whole cache, a query reads index_topk tokens, picked in blocks by an indexer of index_heads x
+    index_dim (MiniMax-M3).
     """
 
     heads: Num = field(metadata=size("query heads"))
@@ -37,12 +34,14 @@ class Attention:
     head_dim: Num = field(metadata=size("width of a head of queries and keys"))
     value_dim: Num = count(0, "width of a head of values (0: head_dim)", low=0)
     window: Num = count(INF, "tokens that a query sees")
-    bias: bool = False
-    out_bias: bool = False
-    qk_norm: bool = False
-    gate: bool = False
-    rope: bool = True
-    shared_kv: bool = False
+    bias: bool = flag(False, "a bias on Q, K and V")
+    out_bias: bool = flag(False, "a bias on the output")
+    qk_norm: bool = flag(False, "a norm weight on Q and K, of head_dim each")
+    gate: bool = flag(False, "an output gate as wide as the queries (Qwen3-Next)")
+    rope: bool = flag(True, "rotary embedding is applied")
+    shared_kv: bool = flag(
+        False, "reads what an earlier layer wrote, without projections or a cache of its own (Gemma 3n, Gemma 4)"
+    )
     index_topk: Num = count(0, "past tokens that a query reads (0: all)", low=0)
     index_heads: Num = count(0, "heads of the indexer", low=0)
     index_dim: Num = count(0, "width of a head of the indexer", low=0)
@@ -95,16 +94,14 @@ class MLP:
     """Dense feed-forward of `width`; gated (SwiGLU, GeGLU: three matrices) or not (two)."""
 
     width: Num = field(metadata=size("inner width"))
-    gated: bool = True
-    bias: bool = False
+    gated: bool = flag(True, "three matrices (SwiGLU, GeGLU), else two")
+    bias: bool = flag(False, "biases on the matrices")
 
 
 @dataclass(frozen=True)
 class MoE:
     """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
 
-    shared_gate: one scalar gate on the shared expert (Qwen2-MoE). bias: biases on the router and on the
-    experts' matrices (gpt-oss). router_bias: a bias that only balances the choice of experts (DeepSeek-V3).
     latent > 0: the routed experts read and write a latent of that width, with one projection down and one up a layer
     (LatentMoE, Nemotron 3 Super); the router and the shared MLP keep the hidden width.
     """
@@ -113,10 +110,10 @@ class MoE:
     top_k: Num = field(metadata=size("experts that a token takes"))
     width: Num = field(metadata=size("inner width of an expert"))
     shared_width: Num = count(0, "inner width of the shared expert (0: none)", low=0)
-    gated: bool = True
-    bias: bool = False
-    shared_gate: bool = False
-    router_bias: bool = False
+    gated: bool = flag(True, "three matrices an expert, else two")
+    bias: bool = flag(False, "biases on the router and the experts' matrices (gpt-oss)")
+    shared_gate: bool = flag(False, "one scalar gate on the shared expert (Qwen2-MoE)")
+    router_bias: bool = flag(False, "a bias that only balances the choice of experts (DeepSeek-V3)")
     latent: Num = count(0, "width of the latent that experts work on (0: none)", low=0)
 
     def inner(self, hidden: Num) -> Num:
@@ -130,33 +127,29 @@ FeedForward = MLP | MoE
 
 @dataclass(frozen=True)
 class Block:
-    """`count` equal layers, each a mixer and a feed-forward (either may be absent, as in Nemotron-H).
-
-    norms: norm weights of the hidden width a layer (2 as usual, 1 in GPT-J, 4 with Gemma 2's sandwich).
-    parallel: mixer and feed-forward read the same input and their outputs are added (GPT-J, GPT-NeoX, Falcon): one
-    all-reduce a layer under tensor parallelism instead of two.
-    """
+    """`count` equal layers, each a mixer and a feed-forward (either may be absent, as in Nemotron-H)."""
 
     count: Num = field(metadata=size("equal layers"))
     mixer: Mixer | None
     ffn: FeedForward | None
-    norms: Num = number(2, "norms of the hidden width a layer")
-    parallel: bool = False
+    norms: Num = number(2, "norms of the hidden width a layer (1 in GPT-J, 4 with Gemma 2's sandwich)")
+    parallel: bool = flag(
+        False,
+        "mixer and feed-forward read the same input and their outputs are added (GPT-J, GPT-NeoX, Falcon): one "
+        "all-reduce a layer under tensor parallelism instead of two",
+    )
 
 
 @dataclass(frozen=True)
 class Model:
     """A decoder-only transformer (or hybrid). Sizes are of the whole model, before any split.
 
-    positions: learned position embeddings (0 with rotary or ALiBi). norm: "rms" (one weight) or "layer" (weight and
-    bias). tied: the head shares the embedding. softcap/other pointwise details that cost next to nothing are left out.
-    extra_params: what no block holds (an embedding norm, projections beside the embedding). quant: how the released
-    weights are stored ("fp8", "mxfp4", ...; empty: in dtype). tower_params: of vision and audio encoders with their
+    Softcap and other pointwise details that cost next to nothing are left out. extra_params: what no block holds (an
+    embedding norm, projections beside the embedding). tower_params: of vision and audio encoders with their
     projectors, which stay at 16 bits; their images and sounds come in as tokens of the prompt. mtp_params: of
     multi-token-prediction layers that the checkpoint holds beside the model, loaded only to speculate or to train with
     them. lora_rank, lora_modules: of the low-rank adapters that it comes with (counted in extra_params); training takes
-    them over. published_params: the count in `source`, params_kind "exact" or "rounded"; published_active: the count
-    that one token uses, as published.
+    them over.
     width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
     width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
     size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
@@ -168,21 +161,21 @@ class Model:
     blocks: tuple[Block, ...]
     positions: Num = count(0, "learned position embeddings", low=0)
     max_context: Num = count(INF, "tokens that it was made for")
-    tied: bool = False
-    norm: str = "rms"
-    head_bias: bool = False
+    tied: bool = flag(False, "the head shares the embedding")
+    norm: str = word("rms", "rms (one weight) or layer (weight and bias)")
+    head_bias: bool = flag(False, "a bias on the head")
     extra_params: Num = count(0, "parameters that no block holds", low=-LARGEST)
     tower_params: Num = count(0, "parameters of towers beside it", low=0)
     mtp_params: Num = count(0, "parameters of layers that predict further ahead", low=0)
     lora_rank: Num = count(0, "rank of the adapter that it was loaded with (0: none)", low=0)
     lora_modules: tuple[str, ...] = ()
-    dtype: str = "bf16"
-    quant: str = ""
+    dtype: str = word("bf16", "number format of its weights")
+    quant: str = word("", "how the released weights are stored, such as fp8 or mxfp4 (none: in dtype)")
     published_params: float = number(0.0, "parameters as published")
     published_active: float = number(0.0, "parameters that one token uses, as published")
-    params_kind: str = "rounded"
-    source: str = ""
-    date: str = ""
+    params_kind: str = word("rounded", "whether the published count is exact or rounded")
+    source: str = word("", "where its shape is printed")
+    date: str = word("", "when that was read")
     width_scale: Num = number(1.0, "times as wide", high=WIDEST, above=True)
     depth_scale: Num = number(1.0, "times as many layers", high=WIDEST, above=True)
     width_prune: Num = number(0.0, "share of heads and inner width removed", high=1.0, below=True)
@@ -386,7 +379,7 @@ def _walk(part: Any, at: str) -> list[str]:
             wrong += _walk(value, f"{name}.")
         elif f.name == "blocks":
             wrong += [w for i, b in enumerate(value) for w in _walk(b, f"{name}[{i}].")]
-        elif f.name in known:
+        elif f.name in known and known[f.name].kind == "number":
             wrong += _wrong(name, value, known[f.name])
     return wrong
 

@@ -5,14 +5,17 @@ Source: PEFT documentation, LoraConfig (r, target_modules, base_model_name_or_pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rooflm.catalogue.model import MLA, MLP, Attention, Model
 from rooflm.checkpoints.config import read_json
 from rooflm.errors import RooflmError
+from rooflm.units import Num
 
 FILE = "adapter_config.json"
 MODULES = {
@@ -22,6 +25,8 @@ MODULES = {
     "w2": "down", "w3": "up",
 }  # fmt: skip
 """target_modules -> the products of `training.lora_modules`."""
+SEVERAL = {"qkv": ("q", "kv"), "gate_up": ("gate", "up")}
+"""One name of several products -> these products."""
 ALL = ("q", "kv", "out", "gate", "up", "down")
 
 
@@ -39,24 +44,29 @@ def modules(targets: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(known)) or ALL
 
 
-def adapter_params(model: Model, rank: int, targets: tuple[str, ...]) -> int:
-    """Parameters of low-rank adapters: rank x (inputs + outputs) for each product of a layer (arXiv 2106.09685).
+def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1) -> Num:
+    """Parameters of a low-rank adapter on one of tp ranks: rank x (inputs + outputs) for each product of a layer (arXiv
+    2106.09685), of which a rank has its share of the wide side and all of the hidden one.
 
+    A name of several products ("qkv") is one adapter of all of them, and counts only where none is named by itself.
     Routed experts and recurrent mixers are left out.
     """
-    h, total = int(model.hidden), 0
+    h, total = model.hidden, np.zeros(())
+    named = {t for t in targets if not set(SEVERAL.get(t, ())) & set(targets)}
     for b in model.blocks:
-        sizes: dict[str, int] = {}
+        sizes: dict[str, Num] = {}
         if isinstance(b.mixer, Attention):
             m = b.mixer
-            q, kv, out = (int(x) for x in (m.heads * m.head_dim, m.kv_heads * m.head_dim, m.heads * m.v_dim))
-            sizes = {"q": h + q, "kv": 2 * (h + kv), "out": out + h, "qkv": h + q + 2 * kv}
+            heads, groups = np.ceil(m.heads / tp), np.ceil(m.kv_heads / tp)
+            kv = 2 * h + groups * (m.head_dim + m.v_dim)
+            sizes = {"q": h + heads * m.head_dim, "kv": kv, "out": heads * m.v_dim + h}
+            sizes["qkv"] = heads * m.head_dim + kv - h
         elif isinstance(b.mixer, MLA):
-            sizes = {"out": int(b.mixer.heads * b.mixer.value_dim) + h}
+            sizes = {"out": np.ceil(b.mixer.heads / tp) * b.mixer.value_dim + h}
         if isinstance(b.ffn, MLP):
-            w = int(b.ffn.width)
-            sizes |= {"gate": (h + w) * b.ffn.gated, "up": h + w, "down": w + h, "gate_up": h + 2 * w}
-        total += int(b.count) * rank * sum(sizes.get(t, 0) for t in targets)
+            wide = h + np.ceil(b.ffn.width / tp)
+            sizes |= {"gate": wide * b.ffn.gated, "up": wide, "down": wide, "gate_up": 2 * wide - h}
+        total = total + b.count * rank * sum(sizes.get(t, 0) for t in named)
     return total
 
 
@@ -79,7 +89,7 @@ def read_adapter(folder: Path, load: Callable[[str], Model]) -> Model:
     except RooflmError as error:
         raise RooflmError(f"{file}: its base model cannot be read: {error}") from error
     targets = modules(config.get("target_modules"))
-    extra = adapter_params(found, rank, targets)
+    extra = int(adapter_params(found, rank, targets))
     return replace(
         found, name=f"{found.name}+{folder.absolute().name}", extra_params=found.extra_params + extra, lora_rank=rank,
         lora_modules=targets,

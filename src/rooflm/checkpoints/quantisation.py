@@ -34,6 +34,10 @@ def _table(value: Any) -> Fields:
     return value if isinstance(value, Mapping) else {}
 
 
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def weight_only(bits: float, group: float = 128) -> str:
     """Integer weights of any width with one 16-bit scale a group, activations at 16 bits.
 
@@ -357,7 +361,7 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
                       "bits; give --quant, such as int4 or fp8", RooflmWarning, stacklevel=3)  # fmt: skip
         return ""
     groups = _table(q.get("config_groups")).values()
-    targets = [t for g in groups for t in (_table(g).get("targets") or []) if isinstance(t, str)]
+    targets = [t for g in groups for t in _listed(_table(g).get("targets")) if isinstance(t, str)]
     end = (
         "" if name.startswith("mxfp4") or name.endswith("-experts") else suffix(kept_wide(q), targets, layers, experts)
     )

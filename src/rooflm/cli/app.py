@@ -25,15 +25,15 @@ COMMANDS = {
     "serve": ("serve:serve_command", PREDICT),
     "search": ("search:app", CHOOSE),
     "explore": ("explore:app", CHOOSE),
-    "study": ("study:study", CHOOSE),
+    "study": ("study:study_command", CHOOSE),
     "report": ("report:report", CHOOSE),
     "web": ("web:web", CHOOSE),
     "measure": ("measure:measure_command", TRUST),
     "compare": ("compare:compare_command", TRUST),
     "calibrate": ("calibrate:calibrate_command", TRUST),
     "validate": ("validate:validate_command", TRUST),
-    "list": ("lists:list_rows", LOOK),
-    "show": ("lists:show_row", LOOK),
+    "list": ("lists:list_command", LOOK),
+    "show": ("lists:show_command", LOOK),
 }
 """Command -> module and name of its function or group, and its heading in help."""
 STATUS = (

@@ -50,7 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "calibrate": ("rooflm calibrate mine.csv --out my-machine.toml",),
     "validate": ("rooflm validate --by gpu", "rooflm validate mine.csv --rows"),
     "list": ("rooflm list gpus rtx",),
-    "show": ("rooflm show model deepseek-v3",),
+    "show": ("rooflm show model deepseek-v3", "rooflm show schema device"),
 }  # fmt: skip
 """Command -> examples of its use."""
 START = ("rooflm infer llama-3.1-8b --gpu rtx-4090", *(EXAMPLES[name][0] for name in ("train", "search infer")))

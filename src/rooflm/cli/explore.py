@@ -157,8 +157,13 @@ def _rows(table: Columns, axes: Sequence[str], most: int = 60) -> list[Block]:
     return _table(rows, "l" * len(shown) + "rlrrrrr", spare, len(table["time_s"]) - most)
 
 
-def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str) -> None:
-    """Bars of the seconds by cause, a group for each value of the last axis that varies, or of the first of two."""
+KINDS = ("seconds", "shares")
+"""What the bars of a grid show."""
+
+
+def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str, kind: str | None) -> None:
+    """Bars of the time by cause, in seconds or as shares of it, a group for each value of the last axis that varies, or
+    of the first of two."""
     from rooflm.plots.bars import Bar, bars
     from rooflm.plots.choose import MOST_BARS
     from rooflm.plots.scale import Scale
@@ -173,13 +178,17 @@ def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str
         str(table[outer[0]][i])) if outer else 0)  # fmt: skip
     top = max((float(t) for t, ok in zip(table["time_s"], table["fits"], strict=True) if ok), default=1.0)
     factor, unit = (1.0, "s") if top >= 2 else ((1e3, "ms") if top >= 2e-3 else (1e6, "µs"))
+    name, shares = f"{title[:1].lower()}{title[1:]}", kind == "shares"
+    scale = Scale(f"share of {name} (%)", percent=True) if shares else Scale(f"{name} ({unit})")
     made = []
     for i in order:
-        parts = {c: factor * float(table[f"{c}_s"][i]) for c in CAUSES if table["fits"][i] and table[f"{c}_s"][i] > 0}
+        parts = {c: float(table[f"{c}_s"][i]) for c in CAUSES if table["fits"][i] and table[f"{c}_s"][i] > 0}
+        own = 100 / sum(parts.values()) if shares and parts else factor
+        told = [_word(a, table[a][i]) for a in inner] + ([text(float(table["time_s"][i]), "s")] if shares and parts else [])
         group = ", ".join(_word(a, table[a][i]) for a in outer)
         mark = "" if table["fits"][i] else "no fit"
-        made.append(Bar(", ".join(_word(a, table[a][i]) for a in inner), parts, group, mark=mark))
-    bars(title, Scale(f"{title[:1].lower()}{title[1:]} ({unit})"), made, about).save(path)
+        made.append(Bar(", ".join(told), {c: own * v for c, v in parts.items()}, group, mark=mark))
+    bars(title, scale, made, about).save(path)
 
 
 def _word(axis: str, value: Any) -> str:
@@ -231,6 +240,10 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     from rooflm.technology.explore import grid as worked_out
 
     task, space = _task(model, asked), _space(asked)
+    if shown["plot_kind"] not in (None, *KINDS):
+        raise RooflmError(f"--plot-kind is {shown['plot_kind']!r}, but it must be {' or '.join(KINDS)}")
+    if shown["plot_kind"] and not shown["plot"]:
+        raise RooflmError("--plot-kind needs a picture to draw: give --plot FILE")
     if shown["plot"]:
         from rooflm.plots.picture import check_picture
 
@@ -241,7 +254,7 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     if shown["plot"]:
         name = task.metric.replace("_", " ").capitalize()
         about = f"{model}, die {asked['die']}, {asked['gpus']} devices"
-        _draw(table, space.names, f"{name} by cause", about, shown["plot"])
+        _draw(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip
     _emit(table, head, shown, [title, NOTE, BLANK, *_rows(table, space.names)])

@@ -43,6 +43,7 @@ def found_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "best": told(found.best) if found.best else None,
         "top": [told(c) for c in found.top],
         "front": [told(c) for c in found.front],
+        **({"without_pools": found_json(found.beside, "", seconds)} if found.beside else {}),
         "blocked": [{**told(b.candidate), "why": list(b.why)} for b in found.blocked],
         "nearest": {**told(found.nearest.candidate), "why": list(found.nearest.why)} if found.nearest else None,
         "unmet": list(found.alone),

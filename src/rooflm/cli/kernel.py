@@ -98,7 +98,7 @@ def attention_command(
 @app.command("collective")
 def collective_command(
     operation: Annotated[str, typer.Argument(help="all_reduce, reduce_scatter, all_gather, all_to_all, ... or p2p.")],
-    size: Annotated[str, typer.Option(help="Bytes of the whole message, such as 1e6 or 64M.")],
+    size: Annotated[str, typer.Option(help="Bytes of the whole message, such as 1e6, 64M or 1 GiB.")],
     ranks: Size, gpu: Gpu = "h100-sxm-80gb",
     cluster: Annotated[str | None, typer.Option(help="Default: the GPU's own.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="ring or tree, by its formula at full rate.")] = None,

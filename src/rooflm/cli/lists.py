@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
-from rooflm.catalogue.fields import abouts
+from rooflm.catalogue.fields import abouts, one_of
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.cli.console import dumps, show
-from rooflm.cli.options import completing, known
+from rooflm.cli.options import command, completing, known, word
 from rooflm.errors import RooflmError, near_matches
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, gib, text
 
 KINDS = {
     "gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant",
-    "nodes": "node", "drams": "dram", "links": "link", "dies": "die",
+    "nodes": "node", "drams": "dram", "links": "link", "dies": "die", "schemas": "schema",
 }  # fmt: skip
 
 
@@ -99,34 +99,39 @@ HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
 }
 
 
-Kind = typer.Argument(
-    help="gpus, models, clusters, engines, quants, nodes, drams, links or dies.", metavar="KIND",
-    autocompletion=completing(lambda: KINDS),
-)  # fmt: skip
+KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, links, dies or schemas.",
+            completing(lambda: KINDS))  # fmt: skip
 
 
-def list_rows(
-    kind: Annotated[str, Kind],
-    match: Annotated[str, typer.Argument(help="Only names that contain this.", metavar="[MATCH]")] = "",
-    json_: Annotated[bool, typer.Option("--json", help="Print names as JSON.")] = False,
-) -> None:
-    """List what the catalogue holds."""
+def list_rows(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm list` does with its arguments."""
+    kind, match = begun
     singular = _kind(kind)
     names = [n for n in known(singular) if match.lower() in n]
-    if json_:
+    if shown["json"]:
         print(dumps({f"{singular}s": names}))
         return
     if not names:
         near = near_matches(match, known(singular))
         tail = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise RooflmError(f"no {singular} has {match!r} in its name{tail}")
-    if singular == "quant":
+    if singular == "schema":
+        from rooflm.cli.schemas import SCHEMAS
+
+        show([Table([(n, SCHEMAS[n][1]) for n in names], "lw", indent=0)])
+    elif singular == "quant":
         show([_quants(match.lower())])
     elif singular in TECHNOLOGY:
         show([_technology_rows(singular, names)])
     else:
         head, sides, make = HEADS[singular]
         show([Table([head, *(make(n) for n in names)], sides, head=True, indent=0)])
+
+
+list_command = command(
+    "list", [], list_rows, "List what the catalogue holds.",
+    first=(KIND, word("match", "Only names that contain this.", lambda: [], "")),
+)  # fmt: skip
 
 
 def _show_gpu(name: str) -> list[Block]:
@@ -220,10 +225,14 @@ def _described(part: Any, title: str) -> Table:
 
 
 def _show_cluster(name: str) -> list[Block]:
-    row, canonical = catalogue.raw_row("cluster", name)
-    tiers = [(t["name"], t["kind"], str(t["size"]), str(t["bandwidth"]), str(t["latency"])) for t in row["tiers"]]
+    canonical, device, links, _ = catalogue.cluster_parts(name)
+    tiers = [
+        (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
+         text(float(t.latency), "s"))
+        for t in links
+    ]  # fmt: skip
     head = ("tier", "kind", "devices", "B/s one way", "latency")
-    return [Say(canonical, "title"), Say(f"  device {row['device']}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
+    return [Say(canonical, "title"), Say(f"  device {device}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
 
 
 def _show_quant(name: str) -> list[Block]:
@@ -255,18 +264,26 @@ def _names(context: typer.Context, incomplete: str) -> list[str]:
     return [n for n in known(kind) if n.startswith(incomplete.lower())] if kind in KINDS.values() else []
 
 
-def show_row(
-    kind: Annotated[str, Kind],
-    name: Annotated[str, typer.Argument(help="Name, alias or path.", metavar="NAME", autocompletion=_names)],
-    json_: Annotated[bool, typer.Option("--json", help="Print the row as JSON.")] = False,
-) -> None:
-    """Show one row of the catalogue, with its sources."""
+def show_row(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm show` does with its arguments."""
     from dataclasses import asdict
 
+    kind, name = begun
     singular = _kind(kind)
+    if singular == "schema":
+        from rooflm.cli.schemas import SCHEMAS, schema
+
+        print(dumps(schema(one_of("schema", name, SCHEMAS))))
+        return
     if singular in TECHNOLOGY:
         row, canonical = catalogue.raw_row(singular, name)
-        print(dumps(row)) if json_ else show(_show_technology(singular, canonical, row))
+        print(dumps(row)) if shown["json"] else show(_show_technology(singular, canonical, row))
         return
-    shown, loaded = SHOWS[singular]
-    print(dumps(asdict(loaded(name)))) if json_ else show(shown(name))
+    blocks, loaded = SHOWS[singular]
+    print(dumps(asdict(loaded(name)))) if shown["json"] else show(blocks(name))
+
+
+show_command = command(
+    "show", [], show_row, "Show one row of the catalogue, with its sources; or the JSON Schema of a kind of file.",
+    first=(KIND, word("name", "Name, alias or path.", _names)),
+)  # fmt: skip

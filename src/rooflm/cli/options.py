@@ -39,6 +39,7 @@ WRITTEN = {
     "flag": Written(bool),
     "text": Written(metavar="TEXT"),
     "file": Written(metavar="FILE"),
+    "folder": Written(metavar="DIR"),
     "count": Written(metavar="N"),
     "seconds": Written(metavar="TIME"),
     "joules": Written(metavar="ENERGY"),
@@ -55,7 +56,7 @@ WRITTEN = {
 GRIDS = (INFER, TRAIN)
 SEARCHES = ("search infer", "search train")
 EXPLORES = tuple(f"explore {name}" for name in ("grid", "split", "front", "gemms", "generations", "dies"))
-EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate", "measure", "compare")
+EVERY = (*GRIDS, "serve", *SEARCHES, *EXPLORES, "validate", "calibrate", "measure", "compare", "list", "show", "study")
 SHELL = grouped((
     "What is asked",
     Argument("under_load", "flag", "Requests come and go; the best number of clients is searched.", ("search infer",)),
@@ -78,8 +79,11 @@ SHELL = grouped((
     Argument("plot", "file", "Draw a png, svg or html.", (*GRIDS, "explore grid", "explore generations")),
     Argument("plot", "file", "Queue, running, KV over time: png, svg, html.", ("serve",)),
     Argument("plot", "file", "Draw predicted over measured (png, svg).", ("validate",)),
-    Argument("plot_kind", "text", "lines, heatmap, parts, memory, pareto or roofline.", (INFER,)),
-    Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts or memory.", (TRAIN,)),
+    Argument("plot_kind", "text", "lines, heatmap, parts, shares, memory, pareto or roofline.", (INFER,)),
+    Argument("plot_kind", "text", "parts, memory or roofline; of a grid lines, heatmap, parts, shares or memory.",
+             (TRAIN,)),
+    Argument("plot_kind", "text", "Bars of the time by cause: seconds or shares.", ("explore grid",),
+             words=("seconds", "shares")),
     Argument("plot_value", "text", "Which output to draw, such as mfu or tpot_s.", GRIDS),
     Argument("quiet", "flag", "The answer alone: no assumptions, warnings or progress.", EVERY),
     Argument("verbose", "flag", "Also what stands behind the answer.", EVERY),
@@ -95,6 +99,10 @@ def known(kind: str) -> list[str]:
         from rooflm.catalogue.quant import PRESETS
 
         return [q.name for q in PRESETS.values()]
+    if kind == "schema":
+        from rooflm.cli.schemas import SCHEMAS
+
+        return [*SCHEMAS]
     from rooflm.catalogue.rows import names
 
     return names(kind)
@@ -151,6 +159,18 @@ def model(axes: bool = False) -> inspect.Parameter:
     return inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, made])
 
 
+def word(
+    name: str, told: str, completes: Callable[..., list[str]], default: str | None = None
+) -> inspect.Parameter:  # fmt: skip
+    """A word among what comes first. completes: what a shell may complete it to; default: where it may be left out."""
+    metavar = name.upper() if default is None else f"[{name.upper()}]"
+    made = typer.Argument(help=told, metavar=metavar, autocompletion=completes, show_default=False)
+    return inspect.Parameter(
+        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, made],
+        default=inspect.Parameter.empty if default is None else default,
+    )  # fmt: skip
+
+
 def files(name: str, metavar: str, told: str, least: int = 1) -> inspect.Parameter:
     """Files as what comes first. least: none may be given where it is 0."""
     typed: Any = list[str] if least else list[str] | None
@@ -174,19 +194,21 @@ def command(
     axes: bool = False,
     unset: Iterable[str] = (),
     own: Iterable[Argument] = (),
-    first: inspect.Parameter | bool | None = True,
+    first: inspect.Parameter | Sequence[inspect.Parameter] | bool | None = True,
 ) -> Callable[..., None]:
     """The function behind a command: its options are rows, its values go to `run`.
 
     told: its help; axes: the model may be a comma list; unset: names of options whose default is not filled in; own:
-    rows that no public call has; first: what comes first, where it is no model (None: nothing).
+    rows that no public call has; first: what comes first, where it is no model (None: nothing; of several, `run` gets
+    their values as a tuple).
     """
     rows = rows_of(name, calls, own)
     bare = set(unset)
-    begins = model(axes) if first is True else first or None
+    begins = [model(axes)] if first is True else [first] if isinstance(first, inspect.Parameter) else [*(first or ())]
 
     def call(*begun: Any, call_context: typer.Context | None = None, **given: Any) -> None:
-        at: Any = begun[0] if begun else given.pop(begins.name) if begins else None
+        begun = begun or tuple(given.pop(p.name) for p in begins)
+        at: Any = begun if len(begins) > 1 else begun[0] if begun else None
         read = {
             a.name: given[a.name] if given[a.name] is None else READ.get(a.kind, as_it_is)(given[a.name], a.name)
             for a in rows.values()
@@ -201,7 +223,7 @@ def command(
         run(texts(at) if axes else at, asked, {k: v for k, v in read.items() if rows[k] in SHELL})
 
     line = inspect.Parameter("call_context", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=typer.Context)
-    parameters = [*([begins] if begins else []), line, *(parameter(a, a.name in bare) for a in rows.values())]
+    parameters = [*begins, line, *(parameter(a, a.name in bare) for a in rows.values())]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in parameters}
     call.__doc__, call.__name__ = told, name.replace(" ", "_")

@@ -148,7 +148,8 @@ def grid_table(grid: Any) -> list[Block]:
     else:
         known = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
-    judged = "fits" not in grid.asked and {"fits", "reason"} & grid.arrays.keys()
+    why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
+    judged = "fits" not in grid.asked and ("fits" in grid.arrays or np.any(why != ""))
     head = (*(m.name.rsplit(".", 1)[-1] for m in members), *(["fits"] if judged else []), *(h for _, h, _ in shown))
     rows = []
     for place in places:
@@ -186,8 +187,8 @@ def written(value: Any, unit: str) -> str:
     """
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
+    if isinstance(value, str) or value != value:
+        return str(value) if value == value else "-"
     if unit == "B":
         return gib(float(value))
     return text(float(value), unit) if unit in ("s", "W", "J") else f"{float(value):.4g}"

@@ -35,7 +35,7 @@ def infer(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     search = search_serve if under_load else search_infer
     with working("searching"):
         found = search(model, **{k: v for k, v in asked.items() if k not in alone})
-    begun = start_of(model, found, asked, asked.get("spread"))
+    begun = start_of(model, found, asked)
     if shown["deploy"]:
         deployed(shown["deploy"], begun, found, model, asked)
     note = LOAD_NOTE if under_load else BATCH_NOTE

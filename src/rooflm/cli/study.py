@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from rooflm.cli.console import dumps, show
+from rooflm.cli.options import command, completing, word
 from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import Argument, grouped
 from rooflm.shown import blocks
 from rooflm.shown.blocks import BLANK, Block, Say
 from rooflm.units import count, gib, text
@@ -23,20 +23,24 @@ MOST_ROWS = 40
 MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DIR writes all of it."
 
 
-def study(
-    name: Annotated[str, typer.Argument(help="Name of a work, or all; without it, the list.")] = "",
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw a png, svg or html.")] = None,
-    picture: Annotated[str | None, typer.Option(help="Which picture --plot draws (default: the first).")] = None,
-    out: Annotated[str | None, typer.Option(metavar="DIR", help="Write a page, tables and pictures there.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON object in SI units.")] = False,
-) -> None:
-    """Published works: their numbers beside ours, whether these took part in a fit, and the same on today's cards."""
+ROWS = grouped((
+    "The answer",
+    Argument("plot", "file", "Draw a png, svg or html.", ()),
+    Argument("picture", "text", "Which picture --plot draws (default: the first).", ()),
+    Argument("out", "folder", "Write a page, tables and pictures there.", ()),
+))  # fmt: skip
+"""Arguments of `rooflm study`."""
+
+
+def study(name: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
+    """What `rooflm study` does with its arguments."""
     from rooflm.works.study import WORKS
     from rooflm.works.study import study as make
 
+    plot, picture, out = (asked.get(k) for k in ("plot", "picture", "out"))
     if not name:
         listed: list[Block] = [blocks.Table([*WORKS.items()], "lw", indent=0), BLANK, Say(MORE, "faint")]
-        print(dumps({"studies": WORKS})) if json_ else show(listed)
+        print(dumps({"studies": WORKS})) if shown["json"] else show(listed)
         return
     if name != "all" and name not in WORKS:
         make(name)  # refuses it
@@ -51,10 +55,24 @@ def study(
     if out:
         for each in found:
             write(each, Path(out))
-    if json_:
+    if shown["json"]:
         print(dumps({s.name: s.to_dict() for s in found} if name == "all" else found[0].to_dict()))
     else:
         show([b for s in found for b in (*([BLANK, BLANK] if s is not found[0] else []), *told(s, MOST_ROWS))])
+
+
+def works() -> list[str]:
+    """Names of the works, for completion."""
+    from rooflm.works.study import WORKS
+
+    return [*WORKS, "all"]
+
+
+study_command = command(
+    "study", [], study, "Published works: their numbers beside ours, whether these took part in a fit, and the same on "
+    "today's cards.", own=ROWS,
+    first=word("name", "Name of a work, or all; without it, the list.", completing(works), ""),
+)  # fmt: skip
 
 
 def check(plot: str | None, out: str | None) -> None:

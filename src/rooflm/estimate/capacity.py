@@ -144,6 +144,8 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     each = needs(s) if need is None else need
     sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
     parts = {"weights": each.weights}
+    if not s.adapters.off:
+        parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
     parts["kv_cache"] = sequences * each.sequence
     parts["activations"] = pass_tokens(s, sequences) * each.token + sequences * each.copy
     parts["logits"] = sequences * each.logit

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rooflm.catalogue.quant import parse_quant
 from rooflm.estimate import memory as mem
 from rooflm.graph.ops import Comm, Op
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.speculation import Speculation, guessing_model
 from rooflm.units import Num
@@ -39,7 +40,8 @@ def drafting(s: Scenario) -> Scenario:
         own = replace(parse_quant(model.quant or "bf16"), kv_bits=s.quant.kv_bits)
     mapping = replace(s.mapping, pp=1, ep=s.mapping.ep if s.speculation.draft is None else 1)
     engine = s.engine.but(step=0.0, sequence=0.0, request=0.0, front=0.0)
-    return replace(s, model=model, quant=own, mapping=mapping, engine=engine, speculation=Speculation())
+    one = replace(s, model=model, quant=own, mapping=mapping, engine=engine, speculation=Speculation())
+    return replace(one, adapters=Adapters())
 
 
 class Held(NamedTuple):

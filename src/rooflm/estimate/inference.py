@@ -32,7 +32,7 @@ from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import Block
-from rooflm.units import Num
+from rooflm.units import Num, larger, smaller
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
@@ -202,7 +202,7 @@ def prefill_context(s: Scenario, run: Running) -> Context:
     sequences = run.sequences / run.passes
     rows = sequences * (w.new if w.logits == "all" else 1)
     work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
 def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
@@ -218,7 +218,7 @@ def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     last = w.prompt + np.maximum(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     work = Pass(None, Decode(run.micro * rows, contexts), run.micro * rows)
-    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
 def mean_step(x: Num, axes: int) -> Num:
@@ -279,7 +279,7 @@ def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
             continue
         time = t.time * factor
         if not (isinstance(factor, float) and factor > 1.0):
-            time = np.maximum(time, np.minimum(t.roof, t.time))  # work beside another kernel's has no time of its own
+            time = larger(time, smaller(t.roof, t.time))  # work beside another kernel's has no time of its own
         out.append(Timed(t.node, time, *t[2:]))
     return out
 

@@ -24,6 +24,8 @@ from rooflm.catalogue.model import (
     norm_params,
 )
 from rooflm.catalogue.quant import PARTS, Quant
+from rooflm.checkpoints.adapter import SEVERAL, adapter_params
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, is_plain
 
@@ -126,6 +128,14 @@ def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float
     parts = shards(model, mapping)
     matrices = sum(parts[p] * (quant.weight_bytes if quant.narrows(p) else quant.rest_bytes(half_bytes)) for p in PARTS)
     return matrices + parts["plain"] * half_bytes + parts["embedding"] * quant.table_bytes(half_bytes)
+
+
+def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
+    """Bytes of served adapters on the fullest device, at 16 bits: each tensor rank holds its columns or rows of one of
+    a pair of matrices and all of the other (vLLM's default). Products that run as one keep an adapter each."""
+    products = [own for name in adapters.modules for own in SEVERAL.get(name, (name,))]
+    one = adapter_params(model.scaled(), adapters.rank, products, mapping.tp)
+    return 2.0 * adapters.held * one * stage_share(model.scaled(), mapping.pp)
 
 
 def kv_values(mixer: Mixer | None) -> Num:

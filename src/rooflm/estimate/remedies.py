@@ -89,19 +89,23 @@ def _left(s: Scenario) -> float:
     return float(memory_use(s).margin)
 
 
-def narrower(s: Scenario) -> list[Quant]:
-    """Presets of narrower weights that the engine runs and whose products the device multiplies (or whose activations
-    stay wide), the widest first."""
+def runnable(s: Scenario) -> list[Quant]:
+    """Presets of weights below 16 bits that the engine runs and whose products the device multiplies (or whose
+    activations stay wide), with the scenario's cache, the widest first."""
     able, device = s.engine.abilities, s.cluster.device
 
     def fast(q: Quant) -> bool:
         return bool(q.act_bits >= 16) or compute_dtype(q.act_bits, q.kind, device.peak)[1]
 
     known = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
-    below = [native(q, device.peak) for q in known if q.weight_bytes < 0.95 * s.quant.weight_bytes]
-    ranked = sorted(below, key=lambda q: (-round(float(q.weight_bytes), 2), POPULAR.index(q.name)
-                                          if q.name in POPULAR else len(POPULAR)))  # fmt: skip
+    ranked = sorted((native(q, device.peak) for q in known), key=lambda q: (-round(float(q.weight_bytes), 2),
+                    POPULAR.index(q.name) if q.name in POPULAR else len(POPULAR)))  # fmt: skip
     return [replace(q, kv_bits=s.quant.kv_bits) if s.quant.kv_bits != 16 else q for q in ranked]
+
+
+def narrower(s: Scenario) -> list[Quant]:
+    """Those of them whose weights are narrower than the scenario's."""
+    return [q for q in runnable(s) if q.weight_bytes < 0.95 * s.quant.weight_bytes]
 
 
 POPULAR = ("fp8", "int8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "awq", "int4", "nvfp4")

@@ -13,7 +13,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, smaller
 
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
@@ -55,19 +55,22 @@ def add_up(values: Iterable[Num]) -> Num:
     >>> float(add_up([1.0, np.array(2.0), 3]))
     6.0
     """
-    listed = list(values)
-    if any(isinstance(v, np.ndarray) for v in listed):
-        listed.sort(key=lambda v: v.size if isinstance(v, np.ndarray) else 1)
     total: Num = 0.0
-    for value in listed:
-        total = total + value
+    arrays = []
+    for value in values:
+        if isinstance(value, np.ndarray):
+            arrays.append(value)
+        else:
+            total = total + value
+    for array in sorted(arrays, key=np.size) if arrays else ():
+        total = total + array
     return total
 
 
 def launches(timed: Sequence[Timed]) -> Num:
     """Kernels issued in a pass: a collective is one, and none in a group of one rank (a degree may be an array)."""
     return sum(
-        t.node.count * (t.node.launches if isinstance(t.node, Op) else np.minimum(t.node.ranks - 1, 1)) for t in timed
+        t.node.count * (t.node.launches if isinstance(t.node, Op) else smaller(t.node.ranks - 1, 1)) for t in timed
     )
 
 
@@ -100,7 +103,9 @@ def unfitted(engine: Engine) -> Engine:
     >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    if np.all(np.asarray(engine.host.gap) >= 0) and is_plain(engine.factors.prompt, 1.0):
+    gap = engine.host.gap
+    overlaps = np.any(gap < 0) if isinstance(gap, np.ndarray) else gap < 0
+    if not overlaps and is_plain(engine.factors.prompt, 1.0):
         return engine
     return engine.but(gap=np.maximum(engine.host.gap, 0.0), prompt=1.0)
 
@@ -133,7 +138,7 @@ def messages(timed: Sequence[Timed]) -> Num:
 
 def roofs(timed: Sequence[Timed]) -> Num:
     """Seconds that the kernels of a pass take at least, one after the other."""
-    return add_up(t.node.count * np.minimum(t.roof, t.time) for t in timed)
+    return add_up(t.node.count * smaller(t.roof, t.time) for t in timed)
 
 
 def step(

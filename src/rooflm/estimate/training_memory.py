@@ -121,6 +121,8 @@ def layer_activations(
     dense, _experts, width = local_ffn(block.ffn, m)
     if block.ffn is not None:
         mats = 3.0 if block.ffn.gated else 2.0
+        apart = 1.0 * (block.ffn.gated and not kernels.fused and m.recompute != "ops")
+        mats = mats + apart  # the gate's activation is a tensor of its own beside its input: one kernel each
         wide = tokens * dense * ((mats - 1) * b + narrow)
         held = held + rows * h * (narrow + drop) + wide
         again["layernorm"] = again["layernorm"] + rows * h * narrow

@@ -28,6 +28,7 @@ from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
+from rooflm.kernels.rings import ring_waits
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, is_plain
@@ -37,7 +38,7 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
     """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
     e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
     if node.kind == "gemm":
-        single = e.factors.gemm_factor * factors.gemm(device, generation, dtype[node.rate], s.quant.name)
+        single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
         if node.of != "experts":
             return single
         apart = 1.0 if e.kernels.grouped else factors.experts(device, generation) * bias_factor(s)
@@ -52,6 +53,16 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
             * (back * e.factors.attention_backward if node.role == "dgrad" else 1.0)
         )
     return e.factors.bmm_factor
+
+
+def product_factor(s: Scenario, dtype: str) -> Num:
+    """Of matrix products of a data type: the generation's, by the power that the card has for its peak; a card with
+    more of it is not faster than its kernels alone."""
+    d = s.cluster.device
+    found = factors.gemm(d.name, d.architecture, dtype, s.quant.name)
+    half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
+    share = factors.budget(d.architecture, d.tdp, half)
+    return np.where(np.asarray(share) < 1, np.maximum(found * share, np.minimum(found, 1.0)), found * share)
 
 
 def bias_factor(s: Scenario) -> float:
@@ -295,7 +306,17 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     shown_f = left_f if e.overlaps.param_overlap else in_forward
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
-    return Sync(total, shown_f + shown_b + tied, reductions, forward_gathers + backward_gathers)
+    gathers = forward_gathers + backward_gathers
+    once = [ring_waits([t.node for t in x], s.cluster.tiers, e.habits.owners) for x in (timed.gather, timed.reduce)]
+    waits = ring_share(s) * (gathers * once[0] + reductions * once[1])
+    return Sync(total + waits, shown_f + shown_b + tied + waits, reductions, gathers)
+
+
+def ring_share(s: Scenario) -> float:
+    """Share of the hops of rings over nodes that shows: 0 where efficiency is flat or ideal, or the machine's own links
+    were measured."""
+    told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
+    return 0.0 if told else factors.ring_shown()
 
 
 def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:

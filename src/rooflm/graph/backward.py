@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.graph.adapted import chosen
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain
@@ -257,19 +258,15 @@ SAME_INPUT = {"kv": "q", "up": "gate"}
 """Products that take the input of the product before them, cast once for both."""
 
 
-SEPARATE = {"qkv": ("q", "kv"), "gate_up": ("gate", "up")}
-"""One product of several modules -> these modules where a framework keeps their products apart."""
-
-
 def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
     """Low-rank adapters beside the chosen products of frozen layers: x A (k to r) and (x A) B (r to n), then an add.
 
     Source: Hu et al., "LoRA", arXiv 2106.09685, section 4.1.
     """
     extra: list[Op | Comm] = []
-    chosen = {own for module in t.lora_modules for own in (module, *SEPARATE.get(module, ()))}
+    names = chosen(t.lora_modules)
     for op in nodes:
-        if isinstance(op, Op) and op.kind == "gemm" and op.of in chosen:
+        if isinstance(op, Op) and op.kind == "gemm" and op.of in names:
             m, n, k, *_ = op.shape
             half = (2.0, 2.0, 2.0)
             extra.append(gemm("lora_a", op.part, op.count, m, t.lora_rank, k, half))

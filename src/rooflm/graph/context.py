@@ -9,6 +9,7 @@ import numpy as np
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 from rooflm.units import Num, is_plain
@@ -40,8 +41,9 @@ class Pass(NamedTuple):
 class Context(NamedTuple):
     """What every builder needs: the model as scaled, the pass, the split, the widths and the engine's kernels.
 
-    training: options of a training step, or None when serving. In training no KV cache is written, the head ends in a
-    cross-entropy over a split vocabulary, and norms are native kernels even where they are not fused.
+    adapters: that are served beside the model; training: options of a training step, or None when serving. In training
+    no KV cache is written, the head ends in a cross-entropy over a split vocabulary, and norms are native kernels even
+    where they are not fused.
     """
 
     model: Model
@@ -50,6 +52,7 @@ class Context(NamedTuple):
     quant: Quant
     kernels: Kernels = Kernels()
     training: Training | None = None
+    adapters: Adapters | None = None
 
     @property
     def sequence_parallel(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rooflm.catalogue.model import MLP, Block
+from rooflm.graph.adapted import served
 from rooflm.graph.context import Context, Decode, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import mixer_ops
@@ -29,6 +30,7 @@ def build(c: Context) -> list[Op | Comm]:
         if layers is not None:
             nodes += mixer_nodes(c, block, layers)
         nodes += ffn_nodes(c, block)
+    nodes += served(nodes, c)
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
     return nodes

@@ -31,7 +31,7 @@ from rooflm.kernels.attention import (
 from rooflm.kernels.constants import ANY
 from rooflm.kernels.context_parallel import chunked
 from rooflm.kernels.derating import derating
-from rooflm.kernels.elementwise import MEASURED_KERNEL, ElementwiseConstants, elementwise_time
+from rooflm.kernels.elementwise import ADAPTER, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.gemm import GemmConstants
 from rooflm.kernels.lookup import Where, captured, constants, first_of, where
@@ -291,6 +291,8 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         c = constants("elementwise", ElementwiseConstants, w, "fp16", MEASURED_KERNEL.get(op.kind, "add"))
         if s.engine.kernels.vectorised:
             c = plain._replace(t0=c.t0)
+        if op.kind == "adapter":
+            c = c._replace(t0=np.maximum(c.t0, ADAPTER))
         traffic = op.bytes / larger(op.launches, 1)
         row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
         times.append(

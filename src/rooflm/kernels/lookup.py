@@ -98,10 +98,11 @@ def standing_in(s: Scenario) -> str:
     >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
     ['', 'constants of all measured cards: none of arc-b580 was measured']
     """
-    device, r = s.cluster.device, rates(s)
+    device = s.cluster.device
     plain = isinstance(device.name, str) and s.efficiency.mode == "calibrated" and bool(s.engine.kernels.whose)
     if not plain or device.measured or derating(device, s.engine.runs) != Derating():
         return ""
+    r = rates(s)
     w = where(s, r)
     level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
     kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)

@@ -32,12 +32,14 @@ REGISTER_TILE = 256
 
 class Timed(NamedTuple):
     """A node with the seconds of one execution; `levels`: its roofline's seconds at [compute, DRAM, L2, L1] (None for a
-    collective), `kernel`: the seconds of its calibrated kernel."""
+    collective), `kernel`: the seconds of its calibrated kernel, `roof`: seconds that one execution takes at least, its
+    FLOPs at the datasheet's rate and its bytes at that of device memory (0 for a collective)."""
 
     node: Op | Comm
     time: Num
     levels: NDArray[Any] | None = None
     kernel: Num = 0.0
+    roof: Num = 0.0
 
     @property
     def bound(self) -> Num:
@@ -51,12 +53,6 @@ class Timed(NamedTuple):
     def total(self) -> Num:
         """Seconds of all executions of the node in a pass."""
         return self.node.count * self.time
-
-    @property
-    def roof(self) -> Num:
-        """Seconds that one execution takes at least: its FLOPs at the datasheet's rate, its bytes at that of device
-        memory (0 for a collective)."""
-        return 0.0 if self.levels is None else np.max(self.levels[:2], axis=0)
 
 
 def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
@@ -89,8 +85,8 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
 
 def _shape(op: Op) -> tuple[int, ...]:
     """Broadcast shape of all that an op's time depends on."""
-    arrays = [x for x in (op.flops, op.bytes, op.overlapped, op.launches, *op.shape) if isinstance(x, np.ndarray)]
-    return np.broadcast_shapes(*(x.shape for x in arrays)) if arrays else ()
+    shapes = [x.shape for x in (op.flops, op.bytes, op.overlapped, op.launches, *op.shape) if isinstance(x, np.ndarray)]
+    return np.broadcast_shapes(*shapes) if shapes else ()
 
 
 def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
@@ -105,11 +101,12 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
         chosen = [ops[i] for i in members]
         levels = level_times(chosen, shape, r)
-        times = np.max(levels, axis=0)
+        roofs = np.maximum(levels[0], levels[1])
+        times = np.maximum(roofs, np.maximum(levels[2], levels[3]))
         if s.efficiency.mode == "calibrated":
             times = efficiency.kernel_times(chosen, shape, times, s, r)
         for row, index in enumerate(members):
-            timed[index] = Timed(ops[index], times[row], levels[:, row], times[row])
+            timed[index] = Timed(ops[index], times[row], levels[:, row], times[row], roofs[row])
     return [t for t in timed if t is not None]
 
 

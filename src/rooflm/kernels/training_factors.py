@@ -9,6 +9,7 @@ from typing import Any
 from rooflm.graph.backward import FLASH_BACKWARD
 from rooflm.kernels.attention import PrefillConstants
 from rooflm.kernels.constants import CALIBRATION
+from rooflm.units import Num
 
 
 @cache
@@ -38,6 +39,18 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     row = found(table()["gemm"], device, architecture)
     factor = row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
     return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
+
+
+def budget(architecture: str, watts: Num, peak: Num) -> Num:
+    """Time of a power-bound product over that on the cards of the generation's fit: the cube root of how many W a
+    FLOP/s they had over this card's (dynamic power goes with frequency times voltage squared, and voltage with
+    frequency). 1 where no card of the generation was fitted.
+
+    >>> round(float(budget("hopper", 350.0, 756e12)), 2), budget("unknown", 300.0, 1e14)
+    (1.15, 1.0)
+    """
+    fitted = table()["power"].get(architecture)
+    return 1.0 if fitted is None else (fitted * peak / watts / 1e12) ** (1.0 / 3.0)
 
 
 def experts(device: str, architecture: str) -> float:
@@ -75,6 +88,26 @@ def attention(kernel: str, device: str, architecture: str) -> tuple[float, float
     """
     row = found(table()["attention"].get(kernel, {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
+
+
+def ring() -> tuple[float, float]:
+    """(seconds of a hop within a node, and between nodes) of a library's ring.
+
+    >>> within, across = ring()
+    >>> within < across
+    True
+    """
+    row = table()["ring"]
+    return float(row["within"]), float(row["across"])
+
+
+def ring_shown() -> float:
+    """Share of a ring's hops that a step waits for, whatever compute runs beside it.
+
+    >>> 0 <= ring_shown() <= 1
+    True
+    """
+    return min(float(table()["ring"]["shown"]), 1.0)
 
 
 def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:

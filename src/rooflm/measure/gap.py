@@ -101,7 +101,7 @@ def compare(
         rows += theirs
     points: list[Point] = own_points(own, stated, clock, efficiency) if own else []
     rows = [undisturbed(r) for r in rows] if clock == "cpu" else rows
-    outcomes = [table.read_row(r, i) for i, r in enumerate(with_engine(rows), start=2)]
+    outcomes = [table.read_row(r, i) for i, r in enumerate(with_engine(rows, stated), start=2)]
     skipped = Counter(o.reason for o in outcomes if isinstance(o, Skip))
     requests = [o for o in outcomes if not isinstance(o, Skip)]
     if efficiency:
@@ -135,12 +135,15 @@ def undisturbed(row: Cells) -> Cells:
     return row | {"value": repr(value / share if rate else value * share)}
 
 
-def with_engine(rows: Sequence[Cells]) -> list[Cells]:
-    """Rows, with the engine of a calibrated machine's own file where none is named."""
+def with_engine(rows: Sequence[Cells], stated: Cells) -> list[Cells]:
+    """Rows, with the engine of a calibrated machine's own file: its constants were fitted to that server, whatever the
+    file of a run calls it. What the caller states goes before it."""
     from rooflm.catalogue.devices import is_path, own_row
 
-    known = {r["gpu"]: own_row("engine", r["gpu"]) or "" for r in rows if is_path(r.get("gpu", ""))}
-    return [{**({"engine": known[r["gpu"]]} if known.get(r.get("gpu", "")) else {}), **r} for r in rows]
+    if "engine" in stated:
+        return list(rows)
+    known = {r["gpu"]: own_row("engine", r["gpu"]) for r in rows if is_path(r.get("gpu", ""))}
+    return [{**r, "engine": own} if (own := known.get(r.get("gpu", ""))) else r for r in rows]
 
 
 def own_points(rows: Sequence[results.Row], stated: Cells, clock: str, efficiency: str | None) -> list[Point]:

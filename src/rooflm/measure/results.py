@@ -121,8 +121,10 @@ def unflat(record: dict[str, Any], label: str) -> Row:
         case = check(Case(**{f.name: _typed(str(f.type), given[f.name]) for f in fields(Case)}))
         value, p10, p90, p99 = (float(record[c]) for c in ("value", "p10", "p90", "p99"))
         own = {name: record[RUN + name] for name in PLACE}
-        if own["status"] == "ok" and not all(math.isfinite(v) for v in (value, p10, p90, p99)):
-            raise RooflmError(f"{label}: {record['metric']} is {record['value']}, but it must be a finite number")
+        told = {"value": value, "p10": p10, "p90": p90, "p99": p99} if own["status"] == "ok" else {}
+        for column in (c for c, v in told.items() if not 0 <= v < math.inf):
+            rule = "it must be a finite number, 0 or more"
+            raise RooflmError(f"{label}: {column} of {record['metric']} is {record[column]}, but {rule}")
         sizes = {name: _whole(own[name], name) for name in ("rank", "m", "n", "k")}
         return Row(case, record["metric"], record["unit"], Stat(value, p10, p90, p99, int(record["samples"])),
                    own["shape"] or "", status=own["status"], reason=own["reason"] or "", **sizes)  # fmt: skip

@@ -1,7 +1,7 @@
 """Pictures of answers: which one, chosen from the shape of the answer.
 
 One prediction: its breakdown (`parts`), `memory` or `roofline`. A grid: `lines` over one numeric axis, a `heatmap` over
-two, stacked bars (`parts`, `memory`) over names, the `pareto` front of throughput against speed for a user.
+two, stacked bars (`parts`, `shares`, `memory`) over names, the `pareto` front of throughput against speed for a user.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.front import Cloud
 from rooflm.plots.front import front as draw_front
 from rooflm.plots.lines import Curve, Panel, panels
-from rooflm.plots.maps import Map
+from rooflm.plots.maps import WHY, Map
 from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
+from rooflm.units import text
 
 POINT_KINDS = tuple(POINTS)
-GRID_KINDS = ("lines", "heatmap", "parts", "memory", "pareto")
+GRID_KINDS = ("lines", "heatmap", "parts", "shares", "memory", "pareto")
 MOST_PANELS, MOST_LINES, MOST_BARS = 9, 8, 40
 NAMES = {
     "gpu": "GPU",
@@ -72,7 +73,7 @@ def grid_picture(grid: Any, kind: str | None = None, value: str | None = None) -
     chosen = kind or choose(axes)
     if chosen == "pareto":
         return pareto(grid)
-    if chosen in ("parts", "memory"):
+    if chosen in ("parts", "shares", "memory"):
         return grid_bars(grid, chosen, value)
     shown = check_value(value or _default_value(grid.arrays), grid.arrays)
     return heatmap(grid, shown) if chosen == "heatmap" else lines(grid, shown)
@@ -244,7 +245,8 @@ def _curves(grid: Any, key: str, x: Axis, pages: list[Axis], drawn: list[Axis]) 
 
 
 def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
-    """Stacked bars, one a point: the request by part (or the parts of `value`), or memory with its capacity."""
+    """Stacked bars, one a point: the request by part (or the parts of `value`), as seconds or as shares of its time
+    (bars of one length, the time beside the label), or memory with its capacity."""
     axes: list[Axis] = list(grid.axes)
     shape = shape_of(axes)
     total = int(np.prod(shape))
@@ -257,21 +259,29 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
     if not parts:
         groups = dict.fromkeys(k.split(".")[0] for k in full if "." in k and not k.startswith("error_band."))
         raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
-    scale = scale_of(group, np.asarray(sum(parts.values())), grid.outputs)
-    held = largest([{k: float(v[i]) * scale.factor for k, v in parts.items()} for i in range(total)])
+    sums = np.asarray(sum(parts.values()))
+    scale = scale_of(group, sums, grid.outputs)
     marks = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")[1].reshape(-1)
-    limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else np.full(total, np.nan)
-    outer = _outer(axes)
+    none = np.full(total, np.nan)
+    limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else none
     ends = [f"error_band.{BANDED.get(group, '')}.{end}" for end in ("low", "high")]
-    low, high = (full[k].astype(float) * scale.factor if k in full else np.full(total, np.nan) for k in ends)
+    low, high = (full[k].astype(float) * scale.factor if k in full and kind == "parts" else none for k in ends)
+    factors = np.full(total, scale.factor)
+    if kind == "shares":
+        factors = 100 / np.where(sums > 0, sums, 1.0)
+        scale = Scale(f"share of {scale.label.rsplit(' (', 1)[0]} (%)", percent=True)
+    held = largest([{k: float(v[i] * factors[i]) for k, v in parts.items()} for i in range(total)])
+    outer = _outer(axes)
     made = []
     for i, place in enumerate(np.ndindex(*shape)):
         told = {a.name: words(a, p) for a, p in zip(axes, place, strict=True)}
         head = told.pop(outer.name) if outer else ""
+        own = held[i] if sums[i] > 0 else {}  # a point that breaks a rule has no parts
+        time = [text(float(sums[i]), "s")] if own and kind == "shares" else []
         band = (float(low[i]), float(high[i]))
-        made.append(Bar(", ".join(told.values()), held[i], head, float(limits[i]), str(marks[i]), *band))
+        made.append(Bar(", ".join([*told.values(), *time]), own, head, float(limits[i]), str(marks[i]), *band))
     title = "Memory of the fullest GPU by part" if kind == "memory" else scale.heading
-    return bars(title, scale, made, subject(grid), "usable memory")
+    return bars(title, scale, made, subject(grid), "usable memory", [WHY["n/a"]] if (marks == "n/a").any() else ())
 
 
 BANDED = {"prefill_parts_s": "ttft_s", "decode_parts_s": "tpot_s", "parts_s": "step_time_s"}

@@ -272,13 +272,16 @@ def _alike(a: Curve, b: Curve) -> bool:
 
 
 def _band(x: Side, curve: Curve, place: Spec, hue: Spec) -> list[Spec]:
-    """A curve's error band, where it has one."""
+    """A curve's error band, where it has one; it ends where the curve does."""
     if curve.low is None or curve.high is None:
         return []
     xs = _xs(x, curve.x or x.values)
-    band = rows(x=xs, y=list(map(float, curve.low)), y2=list(map(float, curve.high)), name=[curve.name] * len(xs))
+    ends = np.array([curve.low, curve.high], float)
+    gaps = np.cumsum(~np.isfinite(ends).all(axis=0))
+    band = rows(x=xs, y=ends[0].tolist(), y2=ends[1].tolist(), name=[curve.name] * len(xs), piece=gaps.tolist())
     kept = [row for row in band if row["y"] is not None and row["y2"] is not None]
-    return [_layer({"type": "area", "opacity": 0.14, "line": False}, kept, place, hue, y2={"field": "y2"})]
+    more = {"y2": {"field": "y2"}, "detail": {"field": "piece"}}
+    return [_layer({"type": "area", "opacity": 0.14, "line": False}, kept, place, hue, **more)]
 
 
 def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hidden: bool) -> list[Spec]:

@@ -17,6 +17,9 @@ MOST_WRITTEN = 20 * 16
 BRIGHT = 0.55
 """Share of the colour range from which on black letters read better than white ones (viridis)."""
 
+WHY = {"OOM": "OOM: does not fit in memory", "n/a": "n/a: breaks a rule (`reason` says which)"}
+"""What stands where there is no value -> what it means."""
+
 
 @dataclass(frozen=True)
 class Map:
@@ -46,9 +49,7 @@ def heatmap(
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))
     size = (math.ceil(min(wide, 70.0)), 24.0 if written else 12.0)
     made = [_map(m, x, y, scale, (low, high), size, i % across == 0) for i, m in enumerate(maps)]
-    told = list(notes)
-    if any((m.why == "OOM").any() for m in maps):
-        told.append("OOM: does not fit in memory")
+    told = [*notes, *(text for word, text in WHY.items() if any((m.why == word).any() for m in maps))]
     body = arranged(made, across)
     if len(made) > 1:
         body["resolve"] = {"scale": {"color": "shared"}}

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rooflm.errors import RooflmError
+from rooflm.estimate.remedies import POPULAR, runnable
+from rooflm.scenario.scenario import Scenario
+from rooflm.search.training import RECOMPUTE
 from rooflm.shown.blocks import Table
 from rooflm.units import count, gib, percent, text
 
-SCHEMES = ("bf16", "fp8", "int8", "int4", "nvfp4")
-RECOMPUTE = ("none", "selective", "full")
 WAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
     "half the GPUs": lambda g: {"gpus": g["gpus"] // 2} if g.get("gpus", 1) > 1 else None,
     "twice the GPUs": lambda g: {"gpus": 2 * g.get("gpus", 1)},
@@ -20,17 +21,19 @@ WAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
 """Alternative -> the arguments that it changes, or None where there is none."""
 
 
-def changes(given: dict[str, Any], phase: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each alternative by name with the arguments that it changes. Degrees that were given go with the GPUs."""
+def changes(given: dict[str, Any], s: Scenario, phase: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each alternative by name with the arguments that it changes. Degrees that were given go with the GPUs. Schemes
+    are the usual ones that the scenario's engine and card run."""
     yield "as asked", {}
     for name, change in WAYS.items():
         found = change(given)
         if found is not None:
             yield name, found
     if phase == "infer":
-        yield from ((q, {"quant": q}) for q in SCHEMES if q != given.get("quant"))
+        schemes = ["bf16", *(q.name for q in runnable(s) if q.name in POPULAR)]
+        yield from ((q, {"quant": q}) for q in schemes if q not in (given.get("quant"), s.quant.name))
     else:
-        yield from ((f"recompute {r}", {"recompute": r}) for r in RECOMPUTE if r != given.get("recompute"))
+        yield from ((f"recompute {r}", {"recompute": r}) for r in RECOMPUTE if r != s.mapping.recompute)
 
 
 def written(key: str, value: Any) -> str:
@@ -43,14 +46,14 @@ def written(key: str, value: Any) -> str:
 
 
 def alternatives(
-    predict: Callable[..., Any], model: str, given: dict[str, Any], columns: Sequence[tuple[str, str]]
+    predict: Callable[..., Any], model: str, given: dict[str, Any], s: Scenario, columns: Sequence[tuple[str, str]]
 ) -> tuple[Table, dict[str, dict[str, Any]]]:
     """A row an alternative, those that cannot be left out; and the outputs of each by name.
 
-    predict: `infer` or `train`; columns: outputs with their headings.
+    predict: `infer` or `train`; s: what was asked of it as a scenario; columns: outputs with their headings.
     """
     found: dict[str, dict[str, Any]] = {}
-    for name, change in changes(given, predict.__name__):
+    for name, change in changes(given, s, predict.__name__):
         keep = {
             k: v for k, v in given.items() if not (change.keys() & {"gpus"} and k in ("tp", "pp", "dp", "ep", "cp"))
         }

@@ -18,7 +18,6 @@ from rooflm.plots.picture import Picture
 from rooflm.plots.point import Estimate
 from rooflm.plots.scale import Scale
 from rooflm.reporting.alternatives import alternatives
-from rooflm.reporting.commands import serving_command, training_command
 from rooflm.reporting.page import page, write
 from rooflm.scenario.arguments import arguments as table_of
 from rooflm.scenario.files import arguments_of, read_table
@@ -26,6 +25,8 @@ from rooflm.search import said
 from rooflm.search.inference import search_infer
 from rooflm.search.said import columns_of, named
 from rooflm.search.search import SearchResult
+from rooflm.search.serve_command import start, start_of
+from rooflm.search.train_start import trained_by, training_start
 from rooflm.search.training import search_train
 from rooflm.search.under_load import search_serve
 from rooflm.shown.blocks import Block, Code, Say, Table, listed
@@ -93,7 +94,7 @@ def report(scenario: str | Mapping[str, Any], path: str | Path | None = None) ->
 def of_inference(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
     """What one prediction of inference says."""
     made = single(api.infer(model, **given), "infer")
-    other, drawn = alternatives(api.infer, model, given, INFERENCE)
+    other, drawn = alternatives(api.infer, model, given, made.scenario, INFERENCE)
     return made.blocks(), [
         Section("Memory and time", pictures=[point_picture(made, "memory"), point_picture(made, "parts")]),
         Section(
@@ -101,36 +102,51 @@ def of_inference(model: str, given: dict[str, Any]) -> tuple[list[Block], list[S
         ),
         Section("What bounds it", [moved(made)], [point_picture(made, "roofline")]),
         *sure(made),
-        Section("To run it", [Code(serving_command(model, made, given))]),
+        served(model, made, given),
     ]
 
 
 def of_training(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
     """What one prediction of training says."""
     made = single(api.train(model, **given), "train")
-    other, drawn = alternatives(api.train, model, given, TRAINING)
+    other, drawn = alternatives(api.train, model, given, made.scenario, TRAINING)
     return made.blocks(), [
         Section("Memory and time", pictures=[point_picture(made, "memory"), point_picture(made, "parts")]),
         Section("Alternatives", [other], [tradeoff(drawn, "step_time_s", "Time of a step by alternative", "s", 1.0)]),
         Section("What bounds it", [moved(made)]),
         *sure(made),
-        Section("To run it", [Code(training_command(model, made))]),
+        Section("To run it", [Code(training_start(made.scenario, model))]),
     ]
 
 
 def of_serving(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
     """What users feel at a load."""
     made = api.serve(model, **given)
-    return made.blocks(), [*sure(made), Section("To run it", [Code(serving_command(model, made, given))])]
+    return made.blocks(), [*sure(made), served(model, made, given)]
+
+
+def served(model: str, made: Any, given: Mapping[str, Any]) -> Section:
+    """What starts the server of an estimate of inference or of a simulated load, and what to do first."""
+    s = made.scenario
+    chosen = {k: int(getattr(s.mapping, k)) for k in ("tp", "pp", "dp", "ep")}
+    chosen["batch"] = int(given.get("batch") or given.get("concurrency") or 1)
+    begun = start(model, s.model, s.engine, s.quant, chosen, int(s.workload.prompt + s.workload.output))
+    return Section("To run it", [Code(begun.text), *([Say(begun.note)] if begun.note else [])] if begun else [])
 
 
 def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]], tuple[list[Block], list[Section]]]:
-    """What a search of this kind says: the best, the ten best, the trade-off, what is better but not legal."""
+    """What a search of this kind says: the best and what starts it, the ten best, the trade-off, what is better but not
+    legal."""
 
     def make(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Section]]:
         found = run(model, **given)
         pictures = [front_of(found)] if found.best is not None else []
-        return said.blocks(found), [Section("The trade-off", pictures=pictures), *sure(found)]
+        begun = None if run is search_train else start_of(model, found, given)
+        command = trained_by(model, found, given) if run is search_train else begun.text if begun else ""
+        return said.blocks(found, command, before=begun.note if begun else ""), [
+            Section("The trade-off", pictures=pictures),
+            *sure(found),
+        ]
 
     return make
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from rooflm.catalogue.fields import LARGEST, one_of
 from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.checks import amount, choices, whole
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
-from rooflm.scenario.training import OPTIMIZERS, Training
+from rooflm.scenario.training import OPTIMIZERS
 
 INFER, TRAIN, SERVE = "infer", "train", "serve"
 BEST, LOAD, FIT = "search_infer", "search_serve", "search_train"
@@ -184,7 +185,7 @@ ROWS: tuple[Argument | str, ...] = (
       path="training.lora_rank", least=0),
     A("lora_rank", "numbers", "Train adapters of this rank, everything else frozen.", (FIT,), least=0),
     A("lora_modules", "joined", "Products with adapters, such as qkv,out.", (TRAIN,), path="training.lora_modules",
-      words=Training.lora_modules),
+      words=ADAPTED),
     A("lora_modules", "joined", "Products with adapters, such as qkv,out.", (FIT,)),
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (FIT,), unit="bit", least=2),
     A("base_bits", "numbers", "Stored bits of a frozen weight (4: QLoRA).", (TRAIN,), 16, "bit", "training.base_bits",
@@ -200,6 +201,12 @@ ROWS: tuple[Argument | str, ...] = (
       (INFER, SERVE, BEST, LOAD), 0, path="speculation.accepted"),
     A("branches", "numbers", "Guesses side by side at each place: 1 a chain, else a tree.",
       (INFER, SERVE, BEST, LOAD), 1, path="speculation.branches", least=1),
+    "Adapters (LoRA) beside the model",
+    A("adapters", "numbers", "Adapters held on the devices, each request asking for one (0: none).",
+      (INFER, SERVE, BEST, LOAD), 0, path="adapters.held", least=0),
+    A("adapter_rank", "numbers", "Rank of each.", (INFER, SERVE, BEST, LOAD), 16, path="adapters.rank", least=1),
+    A("adapter_modules", "joined", "Products that they adapt, such as qkv,out (default: all).",
+      (INFER, SERVE, BEST, LOAD), path="adapters.modules", words=ADAPTED),
     "What the host holds",
     A("cpu_layers", "numbers", "Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).", (INFER,), 0,
       path="offload.layers", least=0),
@@ -231,9 +238,16 @@ ROWS: tuple[Argument | str, ...] = (
     A("replicas", "numbers", "Replicas behind a router.", (SERVE,), 1, least=1, most=REPLICAS),
     A("router", "text", "round-robin, least-loaded or prefix-aware.", (SERVE,), "round-robin"),
     A("prefill_replicas", "count", "Separate prefill replicas (disaggregated).", (SERVE,), 0, least=0, most=REPLICAS),
-    A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE,)),
-    A("transfer_bandwidth", "number", "From prefill to decode replicas (default: the cluster's).", (SERVE,),
-      unit="B/s", shell=False, above=True),
+    A("pools", "switch", "Also separate prefill and decode pools of every size and split (disaggregated).", (LOAD,),
+      False),
+    A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE, LOAD)),
+    A("prefill_tp", "count", "Tensor parallel degree of the prefill replicas (default: as of the others).", (SERVE,),
+      least=1),
+    A("prefill_pp", "count", "Pipeline parallel degree of the prefill replicas.", (SERVE,), least=1),
+    A("prefill_dp", "count", "Data parallel degree of the prefill replicas.", (SERVE,), least=1),
+    A("prefill_ep", "count", "Expert parallel degree of the prefill replicas.", (SERVE,), least=1),
+    A("transfer_bandwidth", "number", "From prefill to decode replicas, such as 50GB/s (default: the cluster's).",
+      (SERVE, LOAD), unit="B/s", above=True),
     A("server", "server", "Options of the server: those to change, or a whole Server.", (SERVE,), shell=False),
     A("slo", "text", "Limits such as ttft:p95=500ms,tpot:p95=50ms.", (SERVE, LOAD), ""),
     A("confirm", "count", "Simulate so many of the best.", (LOAD,), 3, least=0, most=1000),

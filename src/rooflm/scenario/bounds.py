@@ -12,6 +12,7 @@ from rooflm.catalogue.engines import known_kernels
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
@@ -19,7 +20,7 @@ from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
-             "speculation": Speculation, "offload": Offload}  # fmt: skip
+             "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
 CHOICES: dict[str, tuple[str, ...]] = {
     "quant.kind": ("any", "int", "float"),
     **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
@@ -28,8 +29,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Fields that hold one of a few words, by path."""
 ANY, SOME = About(""), About("", above=True)
-MAY_BE_ZERO = ("latency", "idle", "price")
-"""Fields without a default that may be 0; of the others those whose default is 0 may."""
+"""Rules of numbers that say none themselves: those whose default is 0 may be 0."""
 
 
 def rule_of(owner: Any, name: str) -> About:
@@ -45,8 +45,7 @@ def rule_of(owner: Any, name: str) -> About:
     if own is not None:
         return own
     default = next((f.default for f in fields(kind) if f.name == name), MISSING)
-    zero = name in MAY_BE_ZERO or (isinstance(default, int | float) and default == 0)
-    return ANY if zero else SOME
+    return ANY if isinstance(default, int | float) and default == 0 else SOME
 
 
 def unit_at(path: str) -> str | None:
@@ -88,6 +87,7 @@ OF_TRAINING = (
 OF_INFERENCE = (
     "speculation.",
     "offload.",
+    "adapters.",
     "workload.prompt",
     "workload.output",
     "workload.cached",

@@ -24,6 +24,7 @@ from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.bounds import allowed, effective
 from rooflm.scenario.checks import amount, whole
@@ -220,7 +221,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
-    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away)
+    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
+                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     scenario = apply_sets(start, given["sets"] or {})
     if alone and given["draft"] and scenario.speculation.off:
         raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")

@@ -237,11 +237,9 @@ def _mixed(s: Scenario) -> str:
 def _spread(s: Scenario) -> Num:
     """True where experts are spread over another number of ranks than the engine does."""
     m, over = s.mapping, s.engine.abilities.expert_groups
-    ep = np.asarray(m.ep)
     if over == "any":
-        groups = not s.engine.abilities.ranks_are_groups
-        return groups & (ep > np.asarray(m.tp)) & (np.asarray(m.tp) > 1)
-    return (ep > 1) & (np.asarray(over == "none") | (ep != np.asarray(m.tp) * np.asarray(m.dp)))
+        return (not s.engine.abilities.ranks_are_groups) & (m.ep > m.tp) & (m.tp > 1)
+    return (m.ep > 1) & ((over == "none") | (m.ep != m.tp * m.dp))
 
 
 def _spread_told(s: Scenario) -> str:
@@ -257,26 +255,29 @@ def _spread_told(s: Scenario) -> str:
 def _kept(s: Scenario) -> Num:
     """True where the engine keeps no cached values of such a width."""
     known = s.engine.abilities.caches
-    return bool(known) and ~np.isin(np.asarray(s.quant.kv_bits), [float(w) for w in listed(known)])
+    broken: Num = bool(known)
+    for width in listed(known):
+        broken = broken & (s.quant.kv_bits != float(width))
+    return broken
 
 
 ENGINE = (
     Rule("the engine does not run the scheme", lambda s: not s.engine.abilities.runs(s.quant), _scheme),
     Rule("the engine runs on one device",
-         lambda s: (not s.engine.abilities.several) & (np.asarray(s.mapping.tp * s.mapping.pp * s.mapping.cp) > 1),
+         lambda s: (not s.engine.abilities.several) & (s.mapping.tp * s.mapping.pp * s.mapping.cp > 1),
          lambda s: f"gpus is {shown(s.mapping.devices)}, but engine {s.engine.name} runs on one: leave tp and pp at 1"),
     Rule("the engine has no tensor groups",
-         lambda s: (not s.engine.abilities.tensor_groups) & (np.asarray(s.mapping.tp) > 1),
+         lambda s: (not s.engine.abilities.tensor_groups) & (s.mapping.tp > 1),
          _no_group("tp", "tensor parallelism")),
     Rule("the engine has no pipeline stages",
-         lambda s: (not s.engine.abilities.stage_groups) & (np.asarray(s.mapping.pp) > 1),
+         lambda s: (not s.engine.abilities.stage_groups) & (s.mapping.pp > 1),
          _no_group("pp", "pipeline stages")),
     Rule("the engine has no context groups",
-         lambda s: (not s.engine.abilities.context_groups) & (np.asarray(s.mapping.cp) > 1),
+         lambda s: (not s.engine.abilities.context_groups) & (s.mapping.cp > 1),
          _no_group("cp", "context parallelism")),
     Rule("the engine does not mix tp and pp",
          lambda s: (not s.engine.abilities.mixed_groups)
-         & (np.asarray(s.mapping.tp) > 1) & (np.asarray(s.mapping.pp) > 1), _mixed),
+         & (s.mapping.tp > 1) & (s.mapping.pp > 1), _mixed),
     Rule("the engine spreads experts otherwise", _spread, _spread_told),
 )  # fmt: skip
 """Rules of what an engine can run, which its row says (`Engine.abilities`)."""
@@ -302,8 +303,16 @@ INFERENCE = (
     *expert_rules(("tp", "dp")),
     *ENGINE,
     Rule(
+        "the engine serves no adapters",
+        lambda s: (not s.engine.abilities.many_adapters) & (np.asarray(s.adapters.held) > 0),
+        lambda s: (
+            f"adapters is {shown(s.adapters.held)}, but engine {s.engine.name} serves no requests of several "
+            "adapters at once: use one that does, such as vllm or sglang"
+        ),
+    ),
+    Rule(
         "the engine runs nothing on the host",
-        lambda s: (not s.engine.abilities.host_layers) & (np.asarray(s.offload.layers + s.offload.experts) > 0),
+        lambda s: (not s.engine.abilities.host_layers) & (s.offload.layers + s.offload.experts > 0),
         lambda s: (
             f"cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: "
             "use one that does, such as the engines of GGUF files"
@@ -311,10 +320,7 @@ INFERENCE = (
     ),
     Rule(
         "the host holds more layers than there are",
-        lambda s: (
-            (np.asarray(s.offload.layers) >= s.model.layers)
-            | (np.asarray(s.offload.layers + s.offload.experts) > s.model.layers)
-        ),
+        lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers),
         lambda s: (
             f"cpu_layers is {shown(s.offload.layers)} and cpu_experts {shown(s.offload.experts)}, but "
             f"{s.model.name} has {shown(s.model.layers)} layers, of which the device holds at least one"

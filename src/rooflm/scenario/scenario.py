@@ -12,6 +12,7 @@ from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.speculation import Speculation
@@ -90,6 +91,7 @@ class Scenario:
     axes: int = 0
     speculation: Speculation = Speculation()  # noqa: RUF009
     offload: Offload = Offload()  # noqa: RUF009
+    adapters: Adapters = Adapters()  # noqa: RUF009
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rooflm.catalogue.fields import count, flag, number, share, word
+from rooflm.scenario.adapters import MODULES
 from rooflm.units import Num, is_plain
 
 OPTIMIZERS = ("adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "sgd-momentum", "muon")
@@ -52,7 +53,7 @@ class Training:
     )
     embeddings: bool = flag(True, "the token table and head are trained too")
     lora_rank: Num = count(0, "rank of adapters on lora_modules, everything else frozen (0: none)", low=0)
-    lora_modules: tuple[str, ...] = ("qkv", "q", "kv", "out", "gate_up", "gate", "up", "down")
+    lora_modules: tuple[str, ...] = MODULES
     """Products that have adapters, by name."""
     base_bits: Num = number(
         16, "stored bits of a frozen base weight (4 with scales is QLoRA, arXiv 2305.14314)", low=2, high=16

@@ -91,8 +91,8 @@ def numbers(text: str | None, field: str) -> Any:
 def amounts(text: str | None, field: str) -> Any:
     """Numbers that may end in k, M, B or T, powers of ten, such as tokens: 300B, 1.4T; a comma list makes an axis.
 
-    >>> amounts("300B", "tokens"), amounts("1e12", "tokens")
-    (300000000000, 1000000000000.0)
+    >>> amounts("300B", "tokens"), amounts("1e12", "tokens"), amounts("64M,1 GiB", "size")
+    (300000000000, 1000000000000.0, [64000000.0, 1073741824.0])
     """
     if text is None:
         return None
@@ -100,8 +100,8 @@ def amounts(text: str | None, field: str) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-RUN_UNITS = {"gpu_hours": "h", "cost": "USD"}
-"""Units of a run's amounts, beside counts."""
+RUN_UNITS = {"gpu_hours": "h", "cost": "USD", "size": "B"}
+"""Units of amounts, beside counts."""
 
 
 def one_number(text: str, field: str) -> int | float:

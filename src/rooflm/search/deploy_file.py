@@ -38,6 +38,8 @@ def deployment_text(path: str, begun: Start, vendor: str, node: int) -> str:
         raise RooflmError(f"engine {begun.engine.name} has no container image that is known: --deploy needs one")
     if vendor.lower() not in _asked():
         raise RooflmError(f"no container of {vendor} devices is known: --deploy knows {', '.join(_asked())}")
+    if begun.before is not None:
+        raise RooflmError("--deploy writes servers of one kind: leave --pools out, or take the commands of both pools")
     if begun.gpus > node:
         raise RooflmError(
             f"the best answer takes {begun.gpus} GPUs a server, but --deploy writes files for one machine of {node}: "

@@ -18,6 +18,7 @@ from rooflm.search.splits import (
     SHOWN,
     SINGLE,
     TWIN_OUTPUTS,
+    adapted,
     degrees,
     goal_of,
     guessed,
@@ -56,6 +57,7 @@ def search_infer(
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None,
     prompt: int = 512, output: int = 128, cached: int | None = None, logits: str | None = None, guesses: Numbers = 0,
     draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
+    adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
     token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
     latency: float | None = None, cost: float | None = None, throughput: float | None = None,
     memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
@@ -84,6 +86,9 @@ def search_infer(
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
       branches: Guesses side by side at each place: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
       token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
         under load also 512 to 16384 and off.
       ttft (s): Longest time to first token: of a whole batch; under load: mean.
@@ -112,7 +117,7 @@ def search_infer(
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
              "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= guessed(guesses, draft, acceptance, accepted, branches)
+    more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)

@@ -63,6 +63,8 @@ def named(inputs: dict[str, Any]) -> str:
     >>> named({"schedule": "interleaved", "recompute": "none", "pp": 8, "vp": 12, "zero": 1, "tp": 4, "micro_batch": 2})
     'tp 4 pp 8 vp 12 zero 1 mb 2'
     """
+    if "prefill_replicas" in inputs:
+        return _pools(inputs)
     words = []
     for key in sorted(inputs, key=lambda k: SPLIT.index(k) if k in SPLIT and "zero" in inputs else -1):
         value = inputs[key]
@@ -77,6 +79,26 @@ def named(inputs: dict[str, Any]) -> str:
     return " ".join(words) or "one GPU"
 
 
+def _pools(inputs: dict[str, Any]) -> str:
+    """A point with separate pools in words.
+
+    >>> named({"quant": "fp8", "prefill_replicas": 2, "prefill_tp": 4, "replicas": 1, "tp": 8, "concurrency": 64})
+    'fp8 prefill 2 x tp 4, decode 1 x tp 8, clients 64'
+    """
+    before = {k.removeprefix("prefill_"): v for k, v in inputs.items() if k in POOL and k.startswith("prefill_")}
+    after = {k: v for k, v in inputs.items() if k in POOL and not k.startswith("prefill_")}
+    sides = []
+    for name, side in (("prefill", before), ("decode", after)):
+        split = {k: v for k, v in side.items() if k != "replicas"}
+        sides.append(f"{name} {count(side.get('replicas', 1))} x {named(split)}")
+    rest = {k: v for k, v in inputs.items() if k not in POOL}
+    names, numbers = ({k: v for k, v in rest.items() if isinstance(v, str) == text} for text in (True, False))
+    first = f"{named(names)} " if names else ""
+    return first + ", ".join([*sides, *([named(numbers)] if numbers else [])])
+
+
+POOL = ("prefill_gpu", *(f"{p}{k}" for p in ("prefill_", "") for k in ("replicas", "tp", "pp", "dp", "ep")))
+"""Inputs that say what the pools of a point are."""
 SHORT = {"micro_batch": "mb", "token_budget": "budget", "engine.token_budget": "budget", "concurrency": "clients"}
 """Inputs with a shorter name in the tables."""
 SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
@@ -99,7 +121,16 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     first, columns = best_of(found), columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
     out = [Say(f"Best {found.goal.name}: {named(first.inputs)}", "good"), Say(figures), Say(f"{legal}.", "faint")]
-    run: list[Block] = [Code(command), *([Say(f"# {before}")] if before else []), BLANK] if command else []
+    out += without_pools(found, columns)
+    run: list[Block] = (
+        [
+            *(Say(c) if c.startswith("#") else Code(c) for c in command.split("\n")),
+            *([Say(f"# {before}")] if before else []),
+            BLANK,
+        ]
+        if command
+        else []
+    )
     out += [BLANK, *run, *tables(found, columns)]
     if getattr(found, "confirmed", ()):
         out += [*simulated(found), BLANK]
@@ -107,6 +138,17 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
         out += [Say(f"Better, but not legal: {named(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
     return [*out, *listed("without effect", found.same)]
+
+
+def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
+    """The best of the deployments without separate pools, where there are both kinds."""
+    beside = found.beside
+    if beside is None:
+        return []
+    if beside.best is None:
+        return [Say("no deployment without pools meets every constraint", label="without pools")]
+    figures = ", ".join(f"{h} {w(beside.best.outputs[k])}" for k, h, w in columns)
+    return [Say(f"{named(beside.best.inputs)}: {figures}", label="without pools")]
 
 
 def best_of(found: Any) -> Any:
@@ -121,10 +163,16 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
     near = [c for c in found.front if c.outputs.get("step_time_s", 0.0) <= SLOW * fastest]
     edge = [near[i] for i in thinned(range(len(near)), 10)]
     points = [c.inputs for c in (*found.top, *edge)]
-    same = {k: v for k, v in points[0].items() if all(p.get(k) == v for p in points) and len(points) > 1}
+    apart = POOL if any("prefill_replicas" in p for p in points) else ()
+    same = {k: v for k, v in points[0].items()
+            if k not in apart and all(p.get(k) == v for p in points) and len(points) > 1}  # fmt: skip
     told = {k: v for k, v in same.items() if (k not in DEGREES or v != 1) and (k, v) not in PLAIN}
     out: list[Block] = listed("all of them", [named({k: v}) for k, v in told.items()])
-    for title, candidates in (("Ten best", found.top), ("Trade-off", edge)):
+    kinds = [("Ten best", found.top), ("Trade-off", edge)]
+    if found.beside is not None and found.beside.front:
+        rest = found.beside.front
+        kinds.append(("Without pools", [rest[i] for i in thinned(range(len(rest)), 6)]))
+    for title, candidates in kinds:
         rows = [(named({k: v for k, v in c.inputs.items() if k not in same}),
                  *(w(c.outputs[key]) for key, _, w in columns)) for c in candidates]  # fmt: skip
         head = (title, *(h for _, h, _ in columns))

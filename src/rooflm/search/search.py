@@ -8,7 +8,7 @@ only, so a space may have tens of millions of points.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,7 +75,8 @@ class Blocked(NamedTuple):
 class SearchResult(Shown):
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
     blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
-    options without effect on the best points, which count once, in words."""
+    options without effect on the best points, which count once, in words; beside: the answer of the first kind of
+    points alone, where there are two (of deployments, those without pools)."""
 
     goal: Goal
     points: int
@@ -87,6 +88,7 @@ class SearchResult(Shown):
     alone: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
+    beside: SearchResult | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -303,8 +305,11 @@ MOST = 50_000_000
 """Most points of a search: what is kept of those that break a limit fits in memory."""
 
 
-def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = ()) -> SearchResult:
-    """Evaluate every point of the grids; the best, the front, what rules better points out."""
+def search(
+    task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = (), first: int = 0
+) -> SearchResult:
+    """Evaluate every point of the grids; the best, the front, what rules better points out. first: so many grids are a
+    kind of their own, whose answer alone stands beside (0: all are one kind)."""
     points = sum(size_of(grid.axes) for grid in task.grids)
     if points > MOST:
         raise RooflmError(
@@ -315,6 +320,14 @@ def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Ite
     order = {part: i for i, part in enumerate(parts)}
     with noticed("searching"):
         digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
+    answer = concluded(task, digests, assumed)
+    if not 0 < first < len(task.grids):
+        return answer
+    return replace(answer, beside=concluded(task, [d for d in digests if d.where.grid < first], assumed))
+
+
+def concluded(task: SearchTask, digests: Sequence[Digest], assumed: Iterable[str]) -> SearchResult:
+    """The answer that the digests of all blocks make."""
     limits = task.rules
     top, twins = merged(task, digests)
     edges = [e for d in digests for e in d.front]
@@ -325,7 +338,7 @@ def search(task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Ite
     feasible = sum(d.feasible for d in digests)
     best = tuple(task.candidate(t.spot, t.outputs) for t in top)
     return SearchResult(
-        task.goal, points, feasible, best, tuple(chosen),
+        task.goal, sum(d.points for d in digests), feasible, best, tuple(chosen),
         tuple(_blocked(task, digests, top[0], limits)) if top else (),
         None if feasible or near is None else _explained(task, near[1], limits),
         () if feasible else tuple(_alone(limits, digests)), tuple(assumed),

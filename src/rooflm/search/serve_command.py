@@ -6,17 +6,20 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.checkpoints.load import load_model
+from rooflm.scenario.arguments import defaults
 from rooflm.scenario.build_inference import build_inference
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
 
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Greatest ranks of adapters that a server may be told (vLLM, vllm/config/lora.py)."""
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
 
@@ -24,7 +27,8 @@ OPTIONS = "extra.yaml"
 @dataclass(frozen=True)
 class Start:
     """How a deployment starts. server: words of its command line; environment: before them; options: lines of its file
-    of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers."""
+    of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers;
+    before: the prefill servers of separate pools, whose decode servers these are."""
 
     engine: Engine
     server: str
@@ -34,9 +38,21 @@ class Start:
     note: str = ""
     gpus: int = 1
     replicas: int = 1
+    before: Start | None = None
 
     @property
     def text(self) -> str:
+        """The commands: each one line of a shell; of pools with a line of comment before it."""
+        if self.before is None:
+            return self.line
+        router = self.engine.command.router.format(port=self.engine.command.port)
+        front = ["# in front of them, with every server's address:", router] if router else [
+            "# in front of them: a proxy that sends each prompt to a prefill server first"]  # fmt: skip
+        return "\n".join([f"# prefill, {self.before.replicas} of:", self.before.line,
+                          f"# decode, {self.replicas} of:", self.line, *front])  # fmt: skip
+
+    @property
+    def line(self) -> str:
         """The command as one line of a shell."""
         lines = "".join(f"{line}\\n" for line in self.options)
         first = [f"printf '{lines}' > {OPTIONS} &&"] if lines else []
@@ -48,11 +64,10 @@ class Start:
         return shlex.split(self.server)
 
 
-def start_of(
-    model: str | Model, found: Any, given: Mapping[str, Any], spread: tuple[float, float] | None, named: str = ""
-) -> Start | None:  # fmt: skip
-    """How the best answer's engine starts: of a search under load, the best of those simulated. named: what
-    the command calls the model (default: as it is named)."""
+def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: str = "") -> Start | None:
+    """How the best answer's engine starts: of a search under load, the best of those simulated. given: the arguments of
+    the search; named: what the command calls the model (default: as it is named)."""
+    given = {**defaults("search_serve"), **{k: v for k, v in given.items() if v is not None}}
     if found.best is None:
         return None
     confirmed = getattr(found, "chosen", None)
@@ -66,13 +81,23 @@ def start_of(
     one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
-    chosen = {k: given[k] for k in ("guesses", "draft") if k in given and not isinstance(given[k], list)} | chosen
+    beside = ("guesses", "draft", "adapters", "adapter_rank")
+    chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
     if chosen.get("draft"):
         chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
     longest = given["prompt"] + given["output"]
     if under_load:
-        longest = math.floor(longest * (spread or (0.8, 1.2))[1])
-    return start(named or getattr(model, "name", str(model)), s.model, s.engine, s.quant, chosen, int(longest))
+        longest = math.floor(longest * given["spread"][1])
+    name = named or getattr(model, "name", str(model))
+    if "prefill_replicas" not in chosen:
+        return start(name, s.model, s.engine, s.quant, chosen, int(longest))
+    split = {k: chosen[f"prefill_{k}"] for k in ("tp", "pp", "dp", "ep")}
+    before = start(name, s.model, s.engine, s.quant, {**chosen, **split, "role": "prefill"}, int(longest))
+    after = start(name, s.model, s.engine, s.quant, {**chosen, "role": "decode"}, int(longest))
+    if before is None or after is None:
+        return None
+    before = replace(before, replicas=int(chosen["prefill_replicas"]))
+    return replace(after, replicas=int(chosen["replicas"]), before=before)
 
 
 def start(
@@ -113,13 +138,17 @@ def _started(
         "memory_fraction": float(engine.room.memory_fraction),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
-        "layers": int(chosen.get("layers", 999)), "port": c.port, "rank": 16, "adapters": 1,
+        "layers": int(chosen.get("layers", 999)), "port": c.port, "adapters": int(chosen.get("adapters") or 0),
+        "rank": next((r for r in RANKS if r >= int(chosen.get("adapter_rank") or 16)), RANKS[-1]),
     }  # fmt: skip
     cache = quant.kv_bits == 8
-    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache
+    roles = {"prefill": (c.prefill, c.prefill_file), "decode": (c.decode, c.decode_file)}
+    word, lines = roles.get(str(chosen.get("role")), ("", ""))
+    file = [c.attention_dp_file] * shared + [c.kv8_file] * cache + [lines]
+    file += [c.lora_file] * (numbers["adapters"] > 0)
     options = [line.format(**numbers) for text in file if text for line in text.split("\n")]
     environment = [c.batch_env] * (v["batch"] > 0) + [c.length_env] + [c.kv8_env] * cache
-    words = _words(engine, quant, v, length, online, chosen, bool(options))
+    words = [*_words(engine, quant, v, length, online, chosen, bool(options)), *([word] if word else [])]
     return Start(
         engine, " ".join(words).format(**numbers), tuple(e.format(**numbers) for e in environment if e),
         tuple(options), c.after.format(**numbers), note, v["tp"] * v["pp"] * v["dp"] // alone, alone,
@@ -166,6 +195,7 @@ def _words(
     cache, room = quant.kv_bits == 8, engine.room
     whole = c.whole if v["whole"] else ""
     guessed = int(chosen.get("guesses", 0)) > 0
+    adapted = int(chosen.get("adapters") or 0) > 0
     asked = {
         c.layers_gpu: True, c.experts_cpu: int(chosen.get("experts_cpu", 0)) > 0,
         c.tp: group > 1, c.pp: v["pp"] > 1, c.dp: v["dp"] > 1, c.ep: v["ep"] > 1, c.attention_dp: shared,
@@ -174,6 +204,6 @@ def _words(
         c.chunked: 0 < v["budget"] < length, c.memory: room.memory_fraction != 1,
         c.free: room.free_fraction != 1 and not (cache and c.kv8_file),
         c.fp8: narrow and online, c.kv8: cache, c.draft: guessed and bool(chosen.get("draft")),
-        c.heads: guessed and not chosen.get("draft"), c.file: options,
+        c.heads: guessed and not chosen.get("draft"), c.lora: adapted, c.file: options,
     }  # fmt: skip
     return [c.start, *(text for text, wanted in asked.items() if text and wanted)]

@@ -95,6 +95,18 @@ def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, bra
     return {k: v for k, v in given.items() if v is not None}
 
 
+def adapted(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
+    """Arguments of served adapters, none where none is served.
+
+    >>> adapted(0, 16, None), adapted(4, 16, None)
+    ({}, {'adapters': 4, 'adapter_rank': 16})
+    """
+    if not np.any(np.asarray(adapters)):
+        return {}
+    given = {"adapters": adapters, "adapter_rank": rank, "adapter_modules": modules}
+    return {k: v for k, v in given.items() if v is not None}
+
+
 Split = tuple[int, int, int, int]
 """Degrees tp, pp, dp, ep."""
 

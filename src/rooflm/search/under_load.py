@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from rooflm.api import named
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import capacity, memory_use, token_bytes
+from rooflm.estimate.capacity import capacity, memory_use
 from rooflm.scenario.arguments import refuse_kind
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
+from rooflm.search import pools as pooled
+from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
 from rooflm.search.search import Candidate, Goal, Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
@@ -30,6 +32,7 @@ from rooflm.search.splits import (
     SHOWN,
     SINGLE,
     TWIN_OUTPUTS,
+    adapted,
     degrees,
     goal_of,
     guessed,
@@ -43,14 +46,12 @@ from rooflm.serving import metrics, workload
 from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
-from rooflm.serving.simulate import Pool
-from rooflm.serving.steady import Load, Steady, states
-from rooflm.serving.steps import energy_fit
+from rooflm.serving.steady import Load, states
 from rooflm.sweep.axes import Axis, Point, find_axes, from_columns, is_list, nest
 
 if TYPE_CHECKING:
     from rooflm.api import Devices, Engines, Names, Numbers, Schemes
-    from rooflm.catalogue.hardware import Cluster
+    from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.scenario.scenario import Efficiency
 
 Array = NDArray[Any]
@@ -130,8 +131,11 @@ def evaluate(
     rate: Any = None, **arguments: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The steady states of one split: what a search needs, over replicas (or attention ranks: a number), token budgets
-    and loads, each an array of `axes` dimensions or a number."""
+    and loads, each an array of `axes` dimensions or a number; of a point with pools, those of `search.pools`."""
     longest = [_reach(v, spread) for v in (prompt, output)]
+    if "prefill_replicas" in arguments:
+        return pooled.evaluate(mean=(_mean(prompt, spread), _mean(output, spread)), longest=(longest[0], longest[1]),
+                               concurrency=concurrency, rate=rate, dp=dp, **arguments)  # fmt: skip
     ranks, copies = (int(dp), 1.0) if attention_dp(find_model(arguments["model"])) else (1, np.asarray(dp, float))
     request = build_inference(prompt=longest[0], output=longest[1], dp=ranks, batch=ranks, **arguments)
     server = server_for(request.scenario)
@@ -153,12 +157,13 @@ def evaluate(
     gpus = copies * pool.gpus
     x = found.requests_per_s * used
     tokens = x * load.output
-    held = held_bytes(pool, found, passes, room, sum(longest))
+    held = held_bytes(pool, found.running, passes, room, sum(longest))
+    joules = (decode_joules(pool, found.running, load) + prompt_joules(pool, load.budget, load)) / load.output
     return {
         "ttft_s": found.ttft, "tpot_s": found.tpot, "latency_s": found.latency, "requests_per_s": x,
         "output_tokens_per_s": tokens, "output_tokens_per_s_per_gpu": tokens / gpus, "gpus": gpus + 0.0 * x,
         "cost_usd_per_million_tokens": s.cluster.device.price / 3600 * gpus / tokens * 1e6,
-        "energy_j_per_token": joules(pool, found, load, x / used) + s.cluster.device.idle * gpus / tokens,
+        "energy_j_per_token": joules + s.cluster.device.idle * gpus / tokens,
         "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
     }  # fmt: skip
@@ -179,32 +184,6 @@ def budgets(server: Server, prompt: int, asked: Array) -> Array:
     """New tokens that a pass may take: the budget asked for; without chunks (infinity) the server's own, or the whole
     prompt where that is longer."""
     return np.where(np.isfinite(asked), asked, max(server.budget, prompt))
-
-
-def held_bytes(pool: Pool, found: Steady, passes: Array, room: Array, longest: int) -> Array:
-    """Memory of the fullest device: weights and buffers, a full pass, and the running sequences at their full length,
-    at most all that the KV cache has (more where not even one fits). room: tokens of KV memory."""
-    s, ranks = pool.table.components.scenario, pool.table.ranks
-    m, fixed = s.mapping, memory_use(s, batch=np.zeros(()))
-    one = (longest + pool.capacity.each) * ranks
-    kept = np.maximum(np.maximum(found.running, ranks) * one / ranks, one)
-    kept = np.where(room >= one, np.minimum(kept, room), kept)
-    per_token = pool.capacity.bytes_per_token / (m.tp * m.pp) / ranks
-    held = fixed.total + passes * token_bytes(s, s.quant.half_bytes) + kept * per_token
-    return np.asarray(np.where(room >= one, np.minimum(held, fixed.capacity), held))
-
-
-def joules(pool: Pool, found: Steady, load: Load, x: Array) -> Array:
-    """Dynamic joules a token of one replica: decode steps shared by what runs, and each prompt by itself."""
-    decode, prefill = energy_fit(pool.table.components)
-    m, ranks = pool.table.components.scenario.mapping, pool.table.ranks
-    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
-    context, running = load.prompt + load.output / 2, np.maximum(found.running, 1e-9)
-    shared = np.maximum(running, 1.0)
-    a_step = decode[0] * ranks / shared + decode[1] + decode[2] * context
-    passes = np.ceil(load.prompt / load.budget)
-    a_prompt = prefill[0] * passes + prefill[1] * load.prompt + prefill[2] * load.prompt**2 / 2
-    return np.asarray(float(m.tp * m.cp) * (steps * a_step + a_prompt) / load.output + 0.0 * x)
 
 
 def grids_of(
@@ -245,12 +224,14 @@ def search_serve(
     price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512,
     output: int = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0,
-    branches: Numbers = 1, concurrency: Numbers | None = None, rate: Numbers | None = None,
-    spread: tuple[float, float] = (0.8, 1.2), slo: str = "", confirm: int = 3, token_budget: Numbers | None = None,
-    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
-    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
-    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, on: str = "local",
+    branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
+    concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
+    pools: bool = False, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
+    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
+    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
     its steady state, the best ones simulated as `serve` does.
@@ -272,9 +253,15 @@ def search_serve(
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
       branches: Guesses side by side at each place: 1 a chain, else a tree.
+      adapters: Adapters held on the devices, each request asking for one (0: none).
+      adapter_rank: Rank of each.
+      adapter_modules: Products that they adapt, such as qkv,out (default: all).
       concurrency: So many clients in all that wait for their answer, or a list.
       rate (1/s): Requests/s in all (Poisson), or a list.
       spread: Lengths as shares LOW,HIGH of prompt and output.
+      pools: Also separate prefill and decode pools of every size and split (disaggregated).
+      prefill_gpu: Another GPU for the prefill replicas.
+      transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
       confirm: Simulate so many of the best.
       token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
@@ -302,7 +289,7 @@ def search_serve(
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              "price": price}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
-    more |= guessed(guesses, draft, acceptance, accepted, branches)
+    more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
@@ -321,11 +308,13 @@ def search_serve(
         raise RooflmError(f"prompt + output reach {longest} tokens, beyond the {found.max_context:g} of {found.name}")
     machine, _ = find_cluster(next(iter(listed(gpu)), None), cluster)
     counts = totals(gpus, gpus_max, node_size(machine))
-    splits = list(degrees(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep}))
+    degrees_given = {"tp": tp, "pp": pp, "dp": dp, "ep": ep}
+    splits = list(degrees(found, counts, degrees_given))
     if not splits:
         raise RooflmError(
             f"no split of {found.name} over {', '.join(map(str, counts))} GPUs is legal with these degrees"
         )
+    pooled.check_pools(pools, prefill_gpu, transfer_bandwidth, counts)
     load = load_axis(concurrency, rate, max(counts))
     slos = metrics.parse_limits(slo) if slo else ()
     bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
@@ -333,18 +322,25 @@ def search_serve(
     limits = (*limits_of(bounds), *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
     grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
+    alone = len(grids)
+    if pools:
+        apart = {"prefill_gpu": prefill_gpu, "transfer_bandwidth": transfer_bandwidth}
+        grids = (*grids, *pooled.grids_of(found, counts, degrees_given, free, fixed | apart, load))
     outputs = (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN))
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
-    first = {k: v for k, v in grids[0].fixed.items() if k not in ("tp", "pp", "dp", "ep")}
+    first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}
     assumed = (
         *build_inference(batch=1, alone=False, **nest(first)).assumed,
         f"lengths {spread[0]:g} to {spread[1]:g} of these",
     )
-    answer = search(task, on, assumed=assumed)
+    answer = search(task, on, assumed=assumed, first=alone)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
-    confirmed = tuple(confirmation(c, load, run) for c in answer.top[: max(int(confirm), 0)])
+    few = answer.top[: max(int(confirm), 0)]
+    other = answer.beside.best if answer.beside and few else None
+    told = (*few, other) if other is not None and other not in few else few
+    confirmed = tuple(confirmation(c, load, run) for c in told)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
     return LoadResult(**same, kind=load.name, confirmed=confirmed)
 
@@ -373,12 +369,13 @@ def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], ki
     chosen = {
         k: v for k, v in (dict(fixed) | candidate.inputs).items() if k not in (*LOADS, "token_budget") and v is not None
     }
-    request = build_inference(batch=int(chosen["dp"]), **nest(chosen))
-    server = server_for(request.scenario)
-    asked = float(candidate.inputs["token_budget"])
-    options: dict[str, Any] = {"budget": int(budgets(server, _reach(chosen["prompt"], spread), np.asarray(asked)))}
-    if not math.isfinite(asked) and server.scheduler == "continuous":
-        options["scheduler"] = "in-flight"  # the same, but prompts go in whole or wait
+    options: dict[str, Any] = {}
+    if "token_budget" in candidate.inputs:
+        request = build_inference(batch=int(chosen["dp"]), **nest(chosen))
+        server, asked = server_for(request.scenario), float(candidate.inputs["token_budget"])
+        options = {"budget": int(budgets(server, _reach(chosen["prompt"], spread), np.asarray(asked)))}
+        if not math.isfinite(asked) and server.scheduler == "continuous":
+            options["scheduler"] = "in-flight"  # the same, but prompts go in whole or wait
     text = ",".join(f"{m.name}={m.seconds!r}s" for m in limits)
     given: dict[str, Any] = {"rate": float(load)}
     if kind == "concurrency":

@@ -34,10 +34,10 @@ from rooflm.scenario.build_inference import Request, build_inference
 from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
+from rooflm.serving.pools import prefill_request, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
-from rooflm.serving.steady import Steady, steady
 from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
@@ -45,6 +45,8 @@ from rooflm.shown.blocks import Block
 
 if TYPE_CHECKING:
     import pandas
+
+    from rooflm.serving.steady import Steady
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
         "limit")  # fmt: skip
@@ -203,8 +205,8 @@ class Served(Answer):
 
     @cached_property
     def steady(self) -> Steady | None:
-        """The steady-state estimate (of one of several equal replicas); None for disaggregated pools."""
-        return steady_of(self.run.requests, self.run.pools, self.warmup)
+        """The steady-state estimate; of several equal replicas, of one of them."""
+        return steady_of(self.run, self.warmup)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -219,8 +221,9 @@ class Served(Answer):
                  "tpot_s": ("decode under load", out["tpot_s"]["mean"])}  # fmt: skip
         out["error_band"] = bands_around(self.run.pools[-1].table.components.scenario, asked)
         if self.steady is not None:
+            copies = len(self.run.replicas) if len(self.run.pools) == 1 else 1
             out["steady"] = {"ttft_s": self.steady.ttft, "tpot_s": self.steady.tpot, "latency_s": self.steady.latency,
-                             "requests_per_s": self.steady.requests_per_s * len(self.run.replicas),
+                             "requests_per_s": self.steady.requests_per_s * copies,
                              "stable": self.steady.stable, "agrees": agrees(self)}  # fmt: skip
         return out | {"assumed": list(self.assumed), "warnings": list(self.warnings)}
 
@@ -239,21 +242,6 @@ def agrees(served: Served, within: float = 0.25) -> bool:
         return False
     pairs = ((s.ttft, v["ttft_s"]["mean"]), (s.tpot, v["tpot_s"]["mean"]))
     return all(abs(a - b) <= within * b for a, b in pairs if math.isfinite(b))
-
-
-def steady_of(requests: Requests, pools: tuple[Pool, ...], warmup: int = 0) -> Steady | None:
-    """The steady state of a deployment of equal replicas, each with its share of the load. warmup: first requests that
-    do not count, so that a closed loop's first wave has no part in the mean."""
-    if len(pools) != 1:
-        return None
-    n = pools[0].replicas
-    if requests.concurrency:
-        share = replace(requests, concurrency=max(round(requests.concurrency / n), 1))
-        keep = max(requests.count // n, share.concurrency)
-        share = replace(share, prompt=share.prompt[:keep], output=share.output[:keep])
-        return steady(share, pools[0], waves=warmup < requests.concurrency)
-    rate = requests.rate
-    return steady(requests, pools[0], rate / n) if math.isfinite(rate) else None
 
 
 class Deployment(NamedTuple):
@@ -357,14 +345,15 @@ def deploy(
     ]
     network = Transfer()
     if prefill_replicas:
-        first = prefill or request
+        first, before = prefill or request, server
+        if prefill is not None:
+            before = replace(server_for(first.scenario, options), max_sequences=server.max_sequences)
+            before = room_for_prompts(before, options or {}, int(np.max(load.prompt)), 0)
         pools: tuple[Pool, ...] = (
-            make_pool(first.scenario, server, longest, sequences, prefill_replicas, "prefill"),
+            make_pool(first.scenario, before, longest, sequences, prefill_replicas, "prefill"),
             make_pool(s, server, longest, sequences, replicas, "decode"),
         )
-        tiers = s.cluster.tiers
-        rate = float(np.max(tiers[-1].bandwidth)) * float(s.mapping.tp) if tiers else network.bandwidth
-        network = Transfer(transfer_bandwidth or rate, float(np.max(tiers[-1].latency)) if tiers else network.latency)
+        network = transfer_of(s, transfer_bandwidth)
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
@@ -373,9 +362,10 @@ def deploy(
 
 def serve(
     model: str | Model, *, replicas: int = 1, router: str = "round-robin", prefill_replicas: int = 0,
-    prefill_gpu: str | None = None, transfer_bandwidth: float | None = None, prompt: int = 512, output: int = 128,
-    slo: str = "", definitions: str = "vllm", horizon: float = math.inf, progress: Progress | None = None,
-    options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
+    prefill_gpu: str | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    prompt: int = 512, output: int = 128, slo: str = "", definitions: str = "vllm", horizon: float = math.inf,
+    progress: Progress | None = None, options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
 
@@ -383,7 +373,8 @@ def serve(
     Load: concurrency (closed loop), or rate (requests/s), or trace (file); prompt, output, spread (shares of both),
     requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
     Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
-    separate prefill and decode pools (prefill_gpu: another card for the first). options: fields of `Server`.
+    separate prefill and decode pools (prefill_gpu: another card for the first; prefill_tp, ..: its own split).
+    options: fields of `Server`.
     warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput;
     horizon: stop after that many simulated s.
 
@@ -399,7 +390,8 @@ def serve(
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
     request = build_inference(**common)
-    first = build_inference(**{**common, "gpu": prefill_gpu}) if prefill_gpu else None
+    own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep}
+    first = prefill_request(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
     d = deploy(request, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)

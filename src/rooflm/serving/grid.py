@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.errors import RooflmError
 from rooflm.estimate.results import Output, table
 from rooflm.scenario.arguments import KINDS, arguments
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
@@ -35,8 +36,11 @@ SERVE_OUTPUTS = table(
     Output("energy_j_per_token", "energy per output token", "J", lambda v: v["energy_j_per_token"]),
     Output("gpus", "GPUs used", "1", lambda v: v["gpus"]),
     Output("queue_grows", "the queue grows without bound", "", lambda v: v["queue_grows"]),
+    Output("reason", "why it cannot run", "", lambda v: ""),
 )  # fmt: skip
 """What a grid of simulations keeps of each."""
+EMPTY: dict[str, Any] = {"queue_grows": False, "reason": np.array("", dtype=object)}
+"""Outputs that are no numbers -> what a refused combination has."""
 
 
 def split_lists(given: Mapping[str, Any]) -> tuple[list[Axis], Point]:
@@ -56,14 +60,22 @@ def split_lists(given: Mapping[str, Any]) -> tuple[list[Axis], Point]:
 
 
 def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
-    """Every combination simulated by `run`."""
+    """Every combination simulated by `run`. One that is refused has the sentence as its reason and no numbers; where
+    all are, the first sentence is raised."""
     shape = tuple(len(a.values) for a in axes)
-    cells: dict[str, Any] = {k: np.empty(shape, dtype=object) for k in SERVE_OUTPUTS}
+    arrays: dict[str, Any] = {k: np.full(shape, EMPTY.get(k, np.nan)) for k in SERVE_OUTPUTS}
+    refused: list[RooflmError] = []
     for place in itertools.product(*(range(n) for n in shape)):
         chosen = {m.name: m.values[i] for a, i in zip(axes, place, strict=True) for m in a.members}
         sets = fixed.get("sets") or {}
-        values = run(**nest({**{k: v for k, v in fixed.items() if k != "sets"}, **sets, **chosen})).values()
+        try:
+            values = run(**nest({**{k: v for k, v in fixed.items() if k != "sets"}, **sets, **chosen})).values()
+        except RooflmError as error:
+            refused.append(error)
+            arrays["reason"][place] = str(error)
+            continue
         for key, output in SERVE_OUTPUTS.items():
-            cells[key][place] = output.read(values)
-    arrays = {k: v.astype(bool if k == "queue_grows" else float) for k, v in cells.items()}
+            arrays[key][place] = output.read(values)
+    if len(refused) == arrays["reason"].size:
+        raise refused[0]
     return Grid(axes, fixed, arrays, SERVE_OUTPUTS)

@@ -63,6 +63,7 @@ class Run:
     pools: tuple[Pool, ...]
     duration: float
     interrupted: bool = False
+    transfer: Transfer = Transfer()
 
 
 def fits(pools: tuple[Pool, ...], prompt: int, output: int) -> bool:
@@ -96,7 +97,8 @@ def simulate(
             chosen = scheduler(pool.server.scheduler)
             number = len(replicas)
             replicas.append(Replica(number, records, pool.table, pool.server, pool.capacity, chosen, pool.role))
-    loop = Loop(requests, records, replicas, pools, router, transfer or Transfer(), horizon, progress)
+    sent = transfer or Transfer()
+    loop = Loop(requests, records, replicas, pools, router, sent, horizon, progress)
     interrupted = False
     try:
         loop.run()
@@ -105,7 +107,7 @@ def simulate(
     reach_clients(records, pools[0].server.request)
     ends = [e for e in records.end if e == e]
     duration = max(max(ends, default=0.0), *(r.clock for r in replicas)) if horizon == INFINITY else horizon
-    return Run(requests, records, replicas, pools, float(duration), interrupted)
+    return Run(requests, records, replicas, pools, float(duration), interrupted, sent)
 
 
 def reach_clients(records: Records, delay: float) -> None:

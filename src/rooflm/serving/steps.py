@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,14 +131,15 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     decode = Pass(None, Decode(rows, contexts[None, :]), rows)
     wide = Pass(None, Decode(rows * (1 + speculative), np.ones((1, 2)) * size.context), rows * (1 + speculative))
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
-    nodes = [build(Context(model, work, m, s.quant, k)) for work in (prefill, decode, wide)]
+    made = partial(Context, model, mapping=m, quant=s.quant, kernels=k, adapters=s.adapters)
+    nodes = [build(made(work=work)) for work in (prefill, decode, wide)]
     flat = time_nodes([n for group in nodes for n in group], s)
     ends = np.cumsum([len(group) for group in nodes])
     timed = [flat[: ends[0]], flat[ends[0] : ends[1]], flat[ends[1] :]]
     dense, attention_p = grouped(timed[0], s, (len(tokens), len(pasts)))
     _, attention_d = grouped(timed[1], s, (len(sequences), len(contexts)))
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))
-    mixed = [Timed(n, 0.0) for n in build(Context(model, both, m, s.quant, k))]
+    mixed = [Timed(n, 0.0) for n in build(made(work=both))]
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])

@@ -113,14 +113,14 @@ def find_axes(arguments: Mapping[str, Any]) -> tuple[list[Axis], Point]:
 
 
 def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
-    """The axes with each group joined to its first member."""
+    """The axes with each group joined to its first member. Groups name lists as Python or as options (micro-batch)."""
     if not groups:
         return axes
     named = {a.name: a for a in axes}
     listed = [tuple(groups)] if isinstance(groups[0], str) else [tuple(g) for g in groups]
     leads: dict[str, Axis] = {}
     followers: set[str] = set()
-    for group in listed:
+    for group in (tuple(n if n in named else n.replace("-", "_") for n in g) for g in listed):
         if len(group) < 2:
             raise RooflmError(f"zip is {','.join(group)!r}, but it must name at least two lists, such as gpu,tp")
         for name in group:

@@ -116,7 +116,8 @@ class Figure:
 class Answer:
     """A tab's answer. tone: "good", "bad" or "plain"; verdict: the first thing to read; said: sentences below it;
     figures: draws its pictures; python
-    and command: the same question elsewhere; data: gives the numbers to download; rows: the same as a table."""
+    and command: the same question elsewhere; data: gives the numbers to download; more: blocks
+    that take seconds, worked out for whoever stops at the answer (a slider does not); rows: the same as a table."""
 
     tone: str
     verdict: str
@@ -127,3 +128,4 @@ class Answer:
     command: str = ""
     data: Callable[[], Mapping[str, Any]] = dict
     rows: Sequence[Mapping[str, Any]] = ()
+    more: Callable[[], Sequence[Choices | Notes | Code]] = tuple

@@ -72,6 +72,7 @@ WORDS = {
     "ttft": "first token", "tpot": "each token", "energy": "energy a token", "batch": "requests at once", "prompt":
     "prompt tokens", "output": "output tokens", "cached": "cached tokens", "gpus": "cards", "tp": "tensor parallel",
     "pp": "pipeline parallel", "gpu": "card", "quant": "scheme",
+    "time": "least time", "memory": "least memory",
 }  # fmt: skip
 """What the page calls a word to choose."""
 LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -101,6 +102,8 @@ FIELDS: tuple[Field, ...] = (
     F("train.tokens", "Tokens in all", "train", usual="10B", hint="such as 15T", most=1e16),
     F("train.recompute", "Recompute", "train", words=("", "none", "selective", "full")),
     F("train.zero", "ZeRO stage", "train", words=("", "0", "1", "2", "3")),
+    F("train.objective", "Best split by", "search_train", hint="not searched",
+      words=("", "time", "throughput", "mfu", "cost", "energy", "memory")),
     F("train.micro_batch", "Micro-batch", "train", usual="1", stops=(1, 2, 4, 8, 16, 32), most=1e6),
     F("train.lora_rank", "LoRA rank", "train", hint="none: all weights", most=1e6),
     F("train.base_bits", "Bits of a frozen weight", "train", hint="16 (4: QLoRA)", more=True),
@@ -109,6 +112,9 @@ FIELDS: tuple[Field, ...] = (
     F("train.engine", "Framework", "train", hint=usual_engine("training"), listed="engine", more=True),
     *(F(f"train.{k}", f"{v} parallel", "train", more=True, most=1e6) for k, v in
       (("tp", "Tensor"), ("pp", "Pipeline"), ("cp", "Context"), ("ep", "Expert"))),
+    F("train.vp", "Virtual stages", "train", usual="1", more=True, most=1e4),
+    F("train.schedule", "Schedule", "train", words=("", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "dualpipe"),
+      more=True),
     F("map.x", "Left to right", words=("batch", "prompt", "output", "cached", "gpus", "tp", "pp", "gpu", "quant",
                                        "engine", "model"), usual="batch"),
     F("map.xs", "Values", usual="1..512*2"),

@@ -32,7 +32,7 @@ class Source:
 
     recompute: policy where the table prints none; sp: sequence parallelism where tp > 1 and the table prints none;
     zero: sharding where the table prints none; network: between nodes; kernels: attention's generation; stand_in: what
-    the framework stands in for, where no engine row is its own.
+    the framework stands in for, where no engine row is its own; dtype: of products where the table prints none.
     """
 
     framework: str
@@ -45,6 +45,7 @@ class Source:
     kernels: str = ""
     trust: str = "B"
     stand_in: str = ""
+    dtype: str = ""
 
 
 HDR = "8x200 Gb/s HDR InfiniBand a node"
@@ -81,7 +82,7 @@ SOURCES: dict[str, Source] = {
     "mlmgold": Source("megatron", "2026-08", zero=1),
     "primus": Source("megatron", "2025-10", zero=1),
     "cai": Source("megatron-deepspeed", "2025-08", stand_in="engine megatron-deepspeed for Colossal-AI"),
-    "IEVO": Source("megatron-deepspeed", "2023-10", zero=1, stand_in="engine megatron-deepspeed for InternEvo"),
+    "IEVO": Source("internevo", "2023-10", zero=1, kernels="FlashAttention 2", trust="A", dtype="bf16"),
     "LL3": Source("megatron", "2024-07", "full", stand_in="engine megatron for Meta's own"),
 }
 UNKNOWN = Source("", "", trust="")
@@ -182,7 +183,7 @@ def _agrees(name: str, sizes: dict[str, float | None], vocab: float | None, posi
 def sharding(row: Row, about: Source) -> tuple[str | int, dict[str, Any]]:
     """(zero argument, facts) from the zero_fsdp column: "none", 1, 2, 3 or "fsdp" (parameters sharded as well)."""
     cell = text(row, "zero_fsdp").lower()
-    group = re.search(r"fsdp (\d+)", cell)
+    group = re.search(r"(?:fsdp|zero1 \(group) (\d+)", cell)
     facts: dict[str, Any] = {"fsdp_group": float(group[1])} if group else {}
     if not cell:
         return about.zero, facts
@@ -293,6 +294,8 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
     facts |= {"flushes": float(flushes[1])} if flushes and (number(row, "pp") or 1) > 1 else {}
     detail = re.fullmatch(r"selective \((.+)\)", text(row, "recompute").lower())
     facts |= {"recompute_detail": detail[1]} if detail else {}
+    if source == "FMS" and text(row, "recompute") == "selective":
+        facts["recompute_layers"] = FMS_RECOMPUTED.get((text(row, "model")[-3:].lower(), text(row, "gpu")[:4]), 0)
     if source == "TT" and detail and detail[1] == "layer":  # torchtitan: every second layer as a whole
         facts["recompute_layers"] = (number(row, "layers") or 0) / (2 * (number(row, "pp") or 1))
     return facts | {k: True for k, v in words.items() if v}
@@ -519,6 +522,16 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+IEVO_NETWORK = 4 * 100e9 / 8 / 8
+"""B/s a GPU: InternEvo, doc/en/train_performance.md: 4 * 100Gb RoCE between machines of eight."""
+FMS_RECOMPUTED = {
+    ("13b", "A100"): 16, ("13b", "H100"): 8, ("34b", "A100"): 48, ("34b", "H100"): 42, ("70b", "A100"): 80,
+    ("70b", "H100"): 57,
+}  # fmt: skip
+"""Blocks that fms-fsdp's selective checkpointing recomputes, by model and card: 3 (HFU / MFU - 1) of all, out of the
+rows' own figures (its policy checkpoints a share of the blocks as a whole; fms_fsdp/policies/ac_handler.py)."""
+
+
 def adapters_of(row: Row, source: str) -> dict[str, Any]:
     """lora_rank, lora_modules and base_bits of fine-tuning through adapters.
 
@@ -539,6 +552,10 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     network = re.search(r"\bnetwork (\d+) Gbps", note)
     if network:
         sets["cluster.tiers.1.bandwidth"] = float(network[1]) * 1e9 / 8 / 8
+    if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
+        sets["training.grad_bytes"] = 2
+    if source == "IEVO":
+        sets["cluster.tiers.1.bandwidth"] = IEVO_NETWORK
     if source == "mlmgold":
         dispatcher = re.search(r"moe-token-dispatcher-type=(\w+)", note)
         sets |= {"engine.dedup": dispatcher[1] != "alltoall"} if dispatcher else {}
@@ -577,7 +594,7 @@ def tidy_training(row: Row) -> Cells:
     values |= split | batch_of(row, source, split) | adapters_of(row, source)
     zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
     precision = text(row, "precision").lower()
-    dtype = DTYPES.get(precision) or ("bf16" if precision.startswith("bnb.") else None)
+    dtype = DTYPES.get(precision or about.dtype) or ("bf16" if precision.startswith("bnb.") else None)
     if dtype is None and (precision or source in SOURCES):
         doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
     recompute = recompute_of(row, about)

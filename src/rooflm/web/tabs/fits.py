@@ -17,9 +17,6 @@ from rooflm.web.words import memory_bar
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "batch", "tp", "pp", "dp", "ep", "cached",
         "cluster", "efficiency")  # fmt: skip
 SLIDERS = ("batch", "prompt", "gpus")
-MORE_GPUS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-NARROWER = ("fp8", "int8", "mxfp4", "int4", "q4_k_m")
-"""Schemes that are tried, the widest first."""
 SPLIT = ("tp", "pp", "dp", "ep")
 
 
@@ -37,7 +34,8 @@ def answer(asked: Asked) -> Answer:
         tone, verdict = "bad", f"No, it does not fit: {gib(-e.memory.margin)} too much on {cards}."
         most = float(e.max_batch)
         said = [f"At most {count(most)} requests of this length fit." if most else "Not even one request fits."]
-        blocks.append(Choices("What would make it fit", remedies(asked, given, most, float(e.memory.total))))
+        other = larger(asked, given, float(e.memory.total))
+        blocks.append(Choices("What would make it fit", [*remedies(asked, e), *other]))
     else:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     kv = float(e.memory.parts["kv_cache"]) / max(float(given.get("batch", 1)), 1)
@@ -51,42 +49,35 @@ def answer(asked: Asked) -> Answer:
     return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
 
 
-def remedies(asked: Asked, given: dict[str, Any], most: float, total: float) -> list[Choice]:
-    """Changes, each of which makes it fit by itself. most: requests that fit; total: bytes that a card needs."""
-    found: list[Choice] = []
-    if most >= 1:
-        found.append(Choice(f"{count(most)} requests at once", asked.query(batch=int(most)), "a smaller batch"))
-    free = {k: v for k, v in given.items() if k not in SPLIT}
-    now = int(given.get("gpus", 1))
-    found += _first(free, "gpus", [n for n in MORE_GPUS if n > now], "{} cards", asked, 1)
-    found += _first(given, "quant", list(NARROWER), "scheme {}", asked, 2)
-    if isinstance(given.get("gpu"), str):
-        found += _first(given, "gpu", larger(given["gpu"], total), "{}", asked, 2)
+def remedies(asked: Asked, e: Any, group: str = "") -> list[Choice]:
+    """Changes that make an estimate fit, each by itself, as far as the page has fields for them. group: of the fields
+    that are a tab's own."""
+    found = []
+    for r in e.would_fit:
+        own = {k: f"{group}.{k}" if f"{group}.{k}" in asked.keys else k for k in r.change if k != "dp" or not group}
+        if set(own.values()) <= set(asked.keys):
+            changes = {key: r.change[k] for k, key in own.items()}
+            found.append(Choice(r.words, asked.query(**changes), f"{gib(r.margin)} a card to spare"))
     return found
 
 
-def _first(given: dict[str, Any], name: str, values: list[Any], told: str, asked: Asked, most: int) -> list[Choice]:
-    """The first of some values of an input with which it fits."""
-    if not values:
+def larger(asked: Asked, given: dict[str, Any], total: float) -> list[Choice]:
+    """The two smallest cards of the same maker with which it fits. total: bytes that a card needs."""
+    size = {name: (vendor, room) for name, vendor, room in _sizes()}
+    if not isinstance(given.get("gpu"), str):
         return []
+    vendor, room = size[resolve("gpu", given["gpu"])]
+    names = [name for _, name in sorted((r, name) for name, v, r in _sizes() if v == vendor and r > max(room, total))]
+    if not names:
+        return []
+    wanted = ["fits", "memory_bytes", "memory_capacity_bytes"]
     try:
-        grid = rooflm.infer_grid(**{**given, name: values}, outputs=["fits", "memory_bytes", "memory_capacity_bytes"])
+        grid = rooflm.infer_grid(**{**given, "gpu": names[:8]}, outputs=wanted)
     except RooflmError:
         return []
-    fits, used, room = (grid[k].to_numpy().ravel() for k in ("fits", "memory_bytes", "memory_capacity_bytes"))
-    changes = {name: None, **(dict.fromkeys(SPLIT, "") if name == "gpus" else {})}
-    return [
-        Choice(told.format(v), asked.query(**{**changes, name: v}), f"{gib(used[i])} of {gib(room[i])} a card")
-        for i, v in enumerate(values) if fits[i]
-    ][:most]  # fmt: skip
-
-
-def larger(gpu: str, total: float) -> list[str]:
-    """Cards of the same maker with more memory than that, the smallest first."""
-    size = {name: (vendor, room) for name, vendor, room in _sizes()}
-    vendor, room = size[resolve("gpu", gpu)]
-    ranked = sorted((r, name) for name, v, r in _sizes() if v == vendor and r > max(room, total))
-    return [name for _, name in ranked][:8]
+    fits, used, left = (grid[k].to_numpy().ravel() for k in wanted)
+    return [Choice(name, asked.query(gpu=name), f"{gib(used[i])} of {gib(left[i])} a card")
+            for i, name in enumerate(names[:8]) if fits[i]][:2]  # fmt: skip
 
 
 @cache

@@ -103,5 +103,5 @@ UNNAMED = "your/model"
 def start(found: Any, given: dict[str, Any]) -> list[Code]:
     """The command that starts the engine so, and what to do first."""
     named = "" if isinstance(given["model"], str) else UNNAMED
-    begun = start_of(given["model"], found, {"prompt": 512, "output": 128, **given}, given.get("spread"), named)
+    begun = start_of(given["model"], found, given, named)
     return [Code("To run it", begun.text, begun.note)] if begun else []

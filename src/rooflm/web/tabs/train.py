@@ -1,34 +1,41 @@
-"""How long does training take, does it fit, and what does it cost?"""
+"""How long does training take, does it fit, what does it cost, and which split of the work is the best?"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import arguments as table_of
+from rooflm.search.said import named
+from rooflm.search.train_start import trained_by
 from rooflm.units import count, gib, percent
-from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Choice, Choices, Fact, Facts, Notes
+from rooflm.web.asked import Asked, FieldError
+from rooflm.web.blocks import Answer, Choice, Choices, Code, Fact, Facts, Notes
 from rooflm.web.code import as_command, as_python
-from rooflm.web.words import banded, days, dollars, memory_bar, time_bar
+from rooflm.web.memo import kept
+from rooflm.web.tabs.fits import remedies
+from rooflm.web.words import banded, days, dollars, memory_bar, seconds, time_bar
 
 KEYS = ("model", "gpu", "train.gpus", "train.batch", "train.seq", "train.tokens", "train.micro_batch",
         "train.recompute", "train.zero", "train.lora_rank", "train.base_bits", "train.dtype", "train.optimizer",
-        "train.engine", "train.tp", "train.pp", "train.cp", "train.ep", "efficiency")  # fmt: skip
+        "train.engine", "train.tp", "train.pp", "train.vp", "train.cp", "train.ep", "train.schedule", "train.objective",
+        "efficiency")  # fmt: skip
 SLIDERS = ("train.gpus", "train.micro_batch", "train.seq")
-TRIED: tuple[tuple[str, dict[str, str]], ...] = (
-    ("micro-batch 1", {"train__micro_batch": "1"}),
-    ("recompute everything", {"train__recompute": "full"}),
-    ("ZeRO stage 3", {"train__zero": "3"}),
-    ("recompute everything, ZeRO stage 3", {"train__recompute": "full", "train__zero": "3"}),
-    ("tensor parallel 8", {"train__tp": "8"}),
-    ("LoRA of rank 16", {"train__lora_rank": "16"}),
-    ("LoRA of rank 16, everything recomputed", {"train__lora_rank": "16", "train__recompute": "full"}),
+ADAPTERS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("LoRA of rank 16", {"train.lora_rank": "16"}),
+    ("LoRA of rank 16, everything recomputed", {"train.lora_rank": "16", "train.recompute": "full"}),
     ("LoRA on 4-bit weights (QLoRA), recomputed",
-     {"train__lora_rank": "16", "train__base_bits": "4", "train__recompute": "full"}),
+     {"train.lora_rank": "16", "train.base_bits": "4", "train.recompute": "full"}),
 )  # fmt: skip
-"""Changes that may make it fit, the mildest first."""
-OFFERED = 4
+"""What trains less and may fit where the whole does not, the mildest first."""
+SPLIT = ("tp", "pp", "vp", "cp", "ep", "micro_batch", "recompute", "zero", "schedule")
+"""Arguments that a search leaves free."""
+OFFERED = 6
+"""Splits that are shown."""
+MOST_SEARCHED = 2048
+"""Most cards whose splits the page searches."""
 
 
 def answer(asked: Asked) -> Answer:
@@ -50,13 +57,22 @@ def answer(asked: Asked) -> Answer:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
     blocks: list[Any] = [memory_bar("Memory of the fullest card", e.memory)]
     if e.memory.margin < 0:
-        blocks.append(Choices("What would make it fit", remedies(asked)))
+        blocks.append(Choices("What would make it fit", [*remedies(asked, e, "train"), *adapters(asked, given)]))
     blocks += [
         time_bar("Where a step's time goes", e.parts, e.step_time),
         Facts("In figures", facts(e, run)),
         Notes("Assumed", [*e.assumed, *e.warnings]),
     ]
-    return Answer(tone, verdict, said, blocks, tuple, as_python("train", given), as_command("train", given), e.to_dict)
+    python, command = as_python("train", given), as_command("train", given)
+    goal = asked.value("train.objective")
+    if not goal:
+        every = Choice("Search every split", asked.query(**{"train.objective": "time"}), "for the least time of a step")
+        blocks.insert(2, Choices("Which split is best?", [every]))
+        return Answer(tone, verdict, said, blocks, tuple, python, command, e.to_dict)
+    search = searched(asked, given)
+    return Answer(tone, verdict, said, blocks, tuple, f"{python}\n\n{as_python('search_train', search, 'found')}",
+                  f"{command}\n{as_command('search_train', search)}", e.to_dict,
+                  more=partial(best_splits, asked, search))  # fmt: skip
 
 
 def arguments(asked: Asked) -> dict[str, Any]:
@@ -85,16 +101,51 @@ def facts(e: Any, run: bool) -> list[Fact]:
     return shown
 
 
-def remedies(asked: Asked) -> list[Choice]:
-    """Changes, each of which makes it fit by itself."""
-    found: list[Choice] = []
-    for told, changes in TRIED:
-        if len(found) == OFFERED:
-            break
+def adapters(asked: Asked, given: dict[str, Any]) -> list[Choice]:
+    """The mildest way of training adapters alone that fits, where all weights were asked for."""
+    if given.get("lora_rank"):
+        return []
+    for told, changes in ADAPTERS:
         try:
             e = rooflm.train(**arguments(asked.but(**changes)))
         except RooflmError:
             continue
         if e.fits:
-            found.append(Choice(told, asked.query(**changes), f"{gib(e.memory.total)} a card, MFU {percent(e.mfu)}"))
-    return found
+            return [Choice(told, asked.query(**changes), f"{gib(e.memory.margin)} a card to spare")]
+    return []
+
+
+def searched(asked: Asked, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the search: those of the run, with its split left free."""
+    if given["gpus"] > MOST_SEARCHED:
+        raise FieldError("train.objective", f"gpus is {count(given['gpus'])}, but the page searches the splits of at "
+                         f"most {MOST_SEARCHED:,} cards: `rooflm search train` takes any number")  # fmt: skip
+    kept = {k: v for k, v in given.items() if k in table_of("search_train") and k not in SPLIT}
+    return {**kept, "model": given["model"], "objective": asked.value("train.objective")}
+
+
+def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
+    """The best splits, each a click away, with the command that runs the best."""
+    try:
+        found = kept_search(asked, search)
+    except RooflmError as error:
+        return [Notes("No split was found", [str(error)])]
+    if found.best is None:
+        why = list(found.nearest.why) if found.nearest else list(found.alone)
+        return [Notes("No split fits", why)]
+    fields = {k: f"train.{k}" for k in SPLIT}
+    rows = []
+    for c in found.top[:OFFERED]:
+        split = {key: c.inputs[k] for k, key in fields.items() if k in c.inputs}
+        told = named({k: c.inputs[k] for k in (*SPLIT, "dp") if k in c.inputs})
+        gives = f"a step {seconds(c.outputs['step_time_s'])}, MFU {percent(c.outputs['mfu'])}"
+        rows.append(Choice(told, asked.query(**split), f"{gives}, {gib(c.outputs['memory_bytes'])} a card"))
+    run = trained_by(search["model"], found, search)
+    note = f"{found.feasible:,} of {found.points:,} splits can run; {', '.join(found.assumed)}"
+    return [Choices("The best splits", rows), *([Code("To run the best", run, note)] if run else [Notes(note, [note])])]
+
+
+def kept_search(asked: Asked, search: dict[str, Any]) -> Any:
+    """What the search found, kept for who asks again whatever split stands in the fields."""
+    same = asked.but(**{f"train.{k}": "" for k in SPLIT}).query()
+    return kept(f"search train?{same}", lambda: rooflm.search_train(**search))

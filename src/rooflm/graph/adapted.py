@@ -1,0 +1,63 @@
+"""Low-rank adapters beside the products of a model that is served: two grouped products each, for all of a pass's
+tokens at once, whichever adapter each asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rooflm.checkpoints.adapter import SEVERAL
+from rooflm.graph.context import Context
+from rooflm.graph.ops import Comm, Op, stream
+from rooflm.units import Num
+
+SUM = 4.0
+"""Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
+SLICES = {"qkv": 3, "kv": 2, "gate_up": 2}
+"""Products of several matrices, each of which has an adapter of its own."""
+
+
+def chosen(modules: Sequence[str]) -> set[str]:
+    """Names of the products that modules mean, fused or apart.
+
+    >>> sorted(chosen(["qkv", "out"]))
+    ['kv', 'out', 'q', 'qkv']
+    """
+    return {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+
+
+def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
+    """Beside each adapted product x W: x A of the token's own adapter (k to r, "shrink"), and (x A) B added to the
+    output (r to n, "expand"), a kernel each for all adapters of the pass.
+
+    A kernel reads each adapter that some sequence asks for once. It moves more than it computes (r FLOPs a byte of x),
+    so it is a stream of what it reads and writes. Tensor ranks hold their own columns (or rows) of B (or A) and all of
+    the other, as vLLM does by default (fully_sharded_loras off).
+
+    Sources: Chen et al., "Punica: multi-tenant LoRA serving" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv
+    2311.03285).
+    """
+    a = c.adapters
+    if a is None or a.off:
+        return []
+    some = np.minimum(np.asarray(a.held, dtype=float), 1.0)
+    different, names = a.distinct(sequences_of(c)), chosen(a.modules)
+    extra: list[Op | Comm] = []
+    for op in nodes:
+        if not (isinstance(op, Op) and op.kind == "gemm" and op.of in names):
+            continue
+        m, n, k, *_ = op.shape
+        r, wide, half = a.rank, a.rank * SLICES.get(op.of, 1), c.quant.half_bytes
+        shrink = (m * k + different * k * wide) * half + m * wide * SUM
+        expand = m * wide * SUM + (different * r * n + 2.0 * m * n) * half
+        for name, moved, flops in (("lora_shrink", shrink, m * wide * k), ("lora_expand", expand, m * r * n)):
+            one = stream(name, op.part, "adapter", op.count * some, moved, of=name)
+            extra.append(one._replace(flops=2.0 * flops, rate="half"))
+    return extra
+
+
+def sequences_of(c: Context) -> Num:
+    """Sequences of a pass."""
+    p, d = c.work.prefill, c.work.decode
+    return (p.sequences if p else 0) + (d.sequences if d else 0)

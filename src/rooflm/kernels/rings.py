@@ -1,0 +1,55 @@
+"""What a ring over nodes waits for: gathers and reduce-scatters pass every rank, however small the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rooflm.graph.ops import Comm
+from rooflm.kernels.collectives import ranks_in_tiers
+from rooflm.kernels.training_factors import ring
+from rooflm.units import Num
+
+RING_OPS = ("all_gather", "reduce_scatter")
+"""Operations for which NCCL has no tree across nodes: each runs a ring over all ranks."""
+RING_KINDS = ("infiniband", "ethernet")
+"""Networks between nodes over which NCCL's rings run."""
+
+
+def ring_wait(comm: Comm, tiers: Sequence[Any]) -> Num:
+    """Seconds that the hops of a ring over several nodes take, of all executions; 0 within one node, and for sums.
+
+    A ring over n ranks on N nodes makes N - 1 hops between nodes and n - N within them, one after the other, before the
+    last rank has the first one's data. An all_reduce takes a tree across nodes instead, whose hops grow with log N.
+    Source: NCCL, src/graph/tuning.cc: latency of a ring is (nsteps - nInterSteps) intraLat + nInterSteps interLat with
+    nsteps = n - 1 and nInterSteps = N - 1; hwLat of the Simple protocol: 3.4 us over NVLink, 14 us over the network.
+
+    >>> from rooflm.kernels.collectives import Tier
+    >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
+    >>> gather = Comm("gather", "dp_comm", "all_gather", 1, 1e9, 512, 1, "dp")
+    >>> round(1e3 * float(ring_wait(gather, (node, fabric))), 2), float(ring_wait(gather, (node,)))
+    (2.41, 0.0)
+    """
+    if comm.op not in RING_OPS or len(tiers) < 2 or tiers[-1].kind not in RING_KINDS:
+        return 0.0
+    within, across = ring()
+    held = ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
+    nodes = comm.ranks / np.maximum(held, 1.0)
+    hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across
+    return comm.count * np.where(nodes > 1, hops, 0.0)
+
+
+WHOLE_TENSORS = 9.0
+"""Tensors of a transformer layer: four or five of attention, two or three of the feed-forward, two norms."""
+
+
+def ring_waits(comms: Sequence[Any], tiers: Sequence[Any], owners: bool = False) -> Num:
+    """Seconds of all collectives, one after the other; others than collectives count nothing. owners: each is not one
+    a layer but one a rank that owns tensors."""
+    total: Num = 0.0
+    for c in (c for c in comms if isinstance(c, Comm)):
+        once = c._replace(count=np.minimum(c.ranks, WHOLE_TENSORS * c.count)) if owners else c
+        total = total + ring_wait(once, tiers)
+    return total

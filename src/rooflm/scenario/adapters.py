@@ -1,0 +1,38 @@
+"""Low-rank adapters that a server holds beside the model, each request asking for one of them (multi-LoRA)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflm.catalogue.fields import count
+from rooflm.units import Num, is_plain
+
+MODULES = ("qkv", "q", "kv", "out", "gate_up", "gate", "up", "down")
+"""Products of a layer that may have adapters, by name (routed experts have none)."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """The adapters that are served. All have one rank, and requests ask for each alike."""
+
+    held: Num = count(0, "adapters in device memory, of which each request asks for one (0: none)", low=0)
+    rank: Num = count(16, "rank of each of them")
+    modules: tuple[str, ...] = MODULES
+
+    @property
+    def off(self) -> bool:
+        """True where none is served (a list of numbers of adapters counts as serving)."""
+        return is_plain(self.held, 0)
+
+    def distinct(self, sequences: Num) -> Num:
+        """Expected number of different adapters that so many sequences ask for: a (1 - (1 - 1/a)^q).
+
+        Source: occupancy problem (Feller, volume 1, IV.2).
+
+        >>> float(Adapters(1).distinct(8)), round(float(Adapters(8).distinct(8)), 2)
+        (1.0, 5.25)
+        """
+        held = np.maximum(np.asarray(self.held, dtype=float), 1.0)
+        return -held * np.expm1(sequences * np.log1p(-np.minimum(1.0 / held, 1.0 - 1e-12)))

@@ -1,0 +1,50 @@
+"""What a steady state holds and uses: bytes of the fullest device, joules of a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.estimate.capacity import memory_use, token_bytes
+from rooflm.serving.simulate import Pool
+from rooflm.serving.steady import Load
+from rooflm.serving.steps import energy_fit
+
+Array = NDArray[Any]
+
+
+def held_bytes(pool: Pool, running: Array, passes: Array, room: Array, longest: int) -> Array:
+    """Memory of the fullest device: weights and buffers, a full pass, and the running sequences at their full length,
+    at most all that the KV cache has (more where not even one fits). room: tokens of KV memory."""
+    s, ranks = pool.table.components.scenario, pool.table.ranks
+    m, fixed = s.mapping, memory_use(s, batch=np.zeros(()))
+    one = (longest + pool.capacity.each) * ranks
+    kept = np.maximum(np.maximum(running, ranks) * one / ranks, one)
+    kept = np.where(room >= one, np.minimum(kept, room), kept)
+    per_token = pool.capacity.bytes_per_token / (m.tp * m.pp) / ranks
+    held = fixed.total + passes * token_bytes(s, s.quant.half_bytes) + kept * per_token
+    return np.asarray(np.where(room >= one, np.minimum(held, fixed.capacity), held))
+
+
+def decode_joules(pool: Pool, running: Array, load: Load) -> Array:
+    """Dynamic joules of a request's decode steps, shared by what runs."""
+    (decode, _), ranks = energy_fit(pool.table.components), pool.table.ranks
+    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
+    shared = np.maximum(running, 1.0)
+    a_step = decode[0] * ranks / shared + decode[1] + decode[2] * (load.prompt + load.output / 2)
+    return np.asarray(_group(pool) * steps * a_step)
+
+
+def prompt_joules(pool: Pool, budget: Any, load: Load) -> Array:
+    """Dynamic joules of a prompt by itself, in passes of a token budget."""
+    _, prefill = energy_fit(pool.table.components)
+    passes = np.ceil(load.prompt / budget)
+    return np.asarray(_group(pool) * (prefill[0] * passes + prefill[1] * load.prompt + prefill[2] * load.prompt**2 / 2))
+
+
+def _group(pool: Pool) -> float:
+    """Devices that work on one sequence at a time."""
+    m = pool.table.components.scenario.mapping
+    return float(m.tp * m.cp)

@@ -1,0 +1,194 @@
+"""Steady state of separate prefill and decode pools (disaggregated serving), without simulating.
+
+A prompt goes to a prefill replica, its KV cache over the network to a decode replica. The pools meet in one number, the
+requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold D = X n tau(D) / replicas
+sequences (Little's law, n steps of tau). The clients of a closed loop are at one of them or on the way:
+N = X (TTFT(X) + transfer + n tau). Loads and numbers of replicas may be arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflm.errors import RooflmError
+from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.scenario import Scenario
+from rooflm.serving.schedulers import SCHEDULERS, InFlight
+from rooflm.serving.simulate import Pool, Run, Transfer
+from rooflm.serving.steady import Load, Steady, decode_time, most_running, pass_time, queueing, steady
+from rooflm.serving.steps import ladder
+from rooflm.serving.workload import Requests
+
+Array = NDArray[np.float64]
+HALVINGS = 60
+"""Halvings of the interval in which a closed loop's requests/s lie."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """One prefill replica: time of a prompt alone and of a full pass (s), the most requests/s, prompts of a full pass,
+    and what a request costs before it is queued and until its client sees a token (s)."""
+
+    first: float
+    most: float
+    whole: float
+    front: float
+    request: float
+
+    def ttft(self, each: Array, replicas: Any = 1.0, clients: Any = np.inf) -> Array:
+        """Mean time to first token at `each` requests/s: the own passes, half of the pass that runs, the queue.
+
+        A router that serves its replicas in turn evens out what comes: gaps vary by 1 / replicas, and the wait with
+        them (Allen and Cunneen, 1978, of equal services).
+        """
+        busy, many = each / self.most, np.maximum(clients, 1.0)
+        queue = queueing(busy, np.asarray(self.most), np.asarray(self.whole), many)
+        waited = (np.minimum(busy, 1.0) * self.first / 2 + queue) / replicas
+        return np.asarray(self.front + self.first + (1.0 - 1.0 / many) * waited + self.request)
+
+
+class Decoding(NamedTuple):
+    """One decode replica: steps of a request, and by the number of sequences that run (rising): a step's time and the
+    requests/s."""
+
+    steps: float
+    running: Array
+    step: Array
+    rates: Array
+
+    @property
+    def most(self) -> float:
+        """The most requests/s."""
+        return float(self.rates[-1])
+
+    def step_at(self, each: Array) -> Array:
+        """A step's time at `each` requests/s."""
+        return np.asarray(np.interp(each, self.rates, self.step))
+
+    def running_at(self, each: Array) -> Array:
+        """Sequences that run at `each` requests/s."""
+        return np.asarray(np.interp(each, self.rates, self.running))
+
+
+def prompts_of(pool: Pool, load: Load) -> Prompts:
+    """What a prefill replica does with prompts alone. load: budget and tokens are numbers."""
+    budget = float(load.budget)
+    if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole
+        budget = min(budget, max(budget // load.prompt, 1.0) * load.prompt)
+    load, none = replace(load, budget=budget), np.zeros(())
+    passes = max(float(np.ceil(load.prompt / budget)), 1.0)
+    whole = budget * pool.table.ranks / load.prompt
+
+    def time(prompts: float) -> float:
+        return float(pass_time(pool, load, np.asarray(budget), np.asarray(prompts), none, load.prompt))
+
+    first = time(1.0 / passes) * passes
+    most = pool.table.ranks / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
+    server = pool.server
+    return Prompts(first, most, whole, server.front, server.request)
+
+
+def decoding_of(pool: Pool, load: Load) -> Decoding:
+    """What a decode replica does with sequences alone, up to what its KV memory holds."""
+    limit = float(most_running(pool, load))
+    steps = max(load.output - 1, 0.0) / pool.server.tokens_a_step
+    running = np.unique(np.append(ladder(int(limit)), limit))
+    step = decode_time(pool, running, load.prompt + load.output / 2)
+    rates = np.maximum.accumulate(running / np.maximum(steps * step, 1e-12))
+    return Decoding(steps, running, step, rates)
+
+
+def sent_bytes(pool: Pool, prompt: float) -> float:
+    """Bytes of the cache that a prompt leaves, which go from a prefill to a decode replica."""
+    return prompt * pool.capacity.bytes_per_token
+
+
+def pools_state(
+    prompts: Prompts, decoding: Decoding, replicas: tuple[Any, Any], sent: float, clients: Any, rate: Any, output: float
+) -> Steady:  # fmt: skip
+    """The steady state of a deployment. replicas: of each pool; sent: s a cache is on its way; clients (0: none) or
+    rate (requests/s) in all; output: tokens. requests_per_s is in all, running a decode replica's."""
+    first, second = (np.asarray(n, float) for n in replicas)
+    clients, rate = np.asarray(clients, float), np.asarray(rate, float)
+    most = np.minimum(first * prompts.most, second * decoding.most)
+    closed = clients > 0
+    high = np.where(closed, np.minimum(most, 1e12), np.minimum(rate, most)) + 0.0 * clients
+    low = np.where(closed, 0.0, high)
+    share = np.where(closed, np.maximum(clients / first, 1.0), np.inf)
+
+    def times(x: Array) -> tuple[Array, Array]:
+        step = decoding.step_at(x / second)
+        return prompts.ttft(x / first, first, share), sent + (decoding.steps + 0.5 * (decoding.steps > 0)) * step
+
+    for _ in range(HALVINGS if np.any(closed) else 0):
+        x = (low + high) / 2
+        ttft, rest = times(x)
+        less = x * (ttft + rest) < clients
+        low, high = np.where(closed & less, x, low), np.where(closed & ~less, x, high)
+    x = (low + high) / 2
+    ttft, rest = times(x)
+    waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest, 0.0), 0.0)
+    full = second * decoding.most <= first * prompts.most  # which pool holds those that wait
+    ttft, rest = ttft + np.where(full, 0.0, waits), rest + np.where(full, waits, 0.0)
+    stable = closed | (rate <= most)
+    ttft = np.where(stable, ttft, np.inf)
+    tpot = rest / max(output - 1, 1)
+    return Steady(ttft, tpot, ttft + rest, x, decoding.running_at(x / second), stable)
+
+
+def pools_steady(requests: Requests, pools: tuple[Pool, ...], transfer: Transfer) -> Steady:
+    """The steady state of a prefill and a decode pool as they are simulated, under all of the requests."""
+    first, second = pools
+    rate = 0.0 if requests.concurrency else requests.rate
+    load = Load(float(np.mean(requests.prompt)), float(np.mean(requests.output)), 0.0, 0.0, 0.0, 0.0, 0.0)
+    prompts = prompts_of(first, replace(load, budget=first.server.budget, tokens=first.capacity.tokens))
+    decoding = decoding_of(second, replace(load, budget=second.server.budget, tokens=second.capacity.tokens))
+    sent = transfer.latency + sent_bytes(first, load.prompt) / transfer.bandwidth
+    clients = float(requests.concurrency)
+    found = pools_state(prompts, decoding, (first.replicas, second.replicas), sent, clients, rate, load.output)
+    ttft, tpot, latency, x, running = (
+        float(v) for v in (found.ttft, found.tpot, found.latency, found.requests_per_s, found.running)
+    )
+    return Steady(ttft, tpot, latency, x, running, bool(found.stable))
+
+
+def steady_of(run: Run, warmup: int = 0) -> Steady | None:
+    """The steady state of a deployment: of one of several equal replicas, each with its share of the load, or of two
+    pools. warmup: first requests that do not count, so that a closed loop's first wave has no part in the mean."""
+    requests, pools = run.requests, run.pools
+    if len(pools) != 1:
+        known = requests.concurrency or np.isfinite(requests.rate)
+        return pools_steady(requests, pools, run.transfer) if known else None
+    n = pools[0].replicas
+    if requests.concurrency:
+        share = replace(requests, concurrency=max(round(requests.concurrency / n), 1))
+        keep = max(requests.count // n, share.concurrency)
+        share = replace(share, prompt=share.prompt[:keep], output=share.output[:keep])
+        return steady(share, pools[0], waves=warmup < requests.concurrency)
+    rate = requests.rate
+    return steady(requests, pools[0], rate / n) if np.isfinite(rate) else None
+
+
+def transfer_of(s: Scenario, bandwidth: float | None = None) -> Transfer:
+    """The way of a KV cache from a prefill to a decode replica: each rank of a tensor group over its own link of the
+    cluster's widest tier, unless a bandwidth (B/s) is given."""
+    tiers, usual = s.cluster.tiers, Transfer()
+    if not tiers:
+        return Transfer(bandwidth or usual.bandwidth, usual.latency)
+    own = float(np.max(tiers[-1].bandwidth)) * float(s.mapping.tp)
+    return Transfer(bandwidth or own, float(np.max(tiers[-1].latency)))
+
+
+def prefill_request(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Request | None:
+    """The scenario of prefill replicas that differ from the others. own: what differs (gpu, tp, pp, dp, ep)."""
+    if not own:
+        return None
+    if not replicas:
+        raise RooflmError(f"prefill_{next(iter(own))} is of separate prefill replicas: give --prefill-replicas too")
+    rest = {k: v for k, v in common.items() if not (k == "gpus" and {"tp", "pp"} & own.keys())}
+    return build_inference(**{**rest, **own, "batch": int(own.get("dp") or common["batch"])})

@@ -1,0 +1,55 @@
+"""Low-rank adapters served beside a model: memory by hand, time against what was published, grids, commands, rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rooflm
+from rooflm.errors import RooflmError
+from rooflm.scenario.build_inference import build_inference
+from rooflm.search.serve_command import start_of
+
+A100 = {"gpu": "a100-sxm-80gb", "engine": "vllm", "batch": 32}
+
+
+def test_memory_is_the_matrices_of_each_adapter():
+    """Llama-2-7B, 32 layers: rank x (in + out) of q, k, v, o (4096) and gate, up, down (11008), two bytes a value."""
+    one = 32 * 16 * (4 * (4096 + 4096) + 3 * (4096 + 11008)) * 2
+    held = rooflm.infer("llama-2-7b", **A100, adapters=8).memory.parts["adapters"]
+    assert held == 8 * one
+    attention = rooflm.infer("llama-2-7b", **A100, adapters=8, adapter_modules="qkv,out").memory.parts["adapters"]
+    assert attention == 8 * 32 * 16 * 4 * (4096 + 4096) * 2
+    halves = rooflm.infer("llama-2-7b", **A100, tp=2, adapters=8).memory.parts["adapters"]
+    assert one * 8 / 2 < halves < one * 8  # each rank has all of the hidden side, its share of the other
+
+
+def test_a_token_takes_as_much_longer_as_was_published():
+    """Punica: 2 ms a token more for a 7B model with an adapter each (arXiv 2310.18547, abstract; A100, rank 16)."""
+    plain, adapted = (rooflm.infer("llama-2-7b", **A100, adapters=n) for n in (0, 32))
+    assert adapted.tpot - plain.tpot == pytest.approx(2e-3, rel=0.3)
+    assert "adapters" not in plain.memory.parts
+
+
+def test_one_adapter_of_all_requests_costs_less_than_one_each():
+    grid = rooflm.infer("llama-2-7b", **A100, adapters=[0, 1, 8, 64], adapter_rank=[8, 64])
+    alone = rooflm.infer("llama-2-7b", **A100, adapters=8, adapter_rank=64)
+    assert np.all(np.diff(grid["tpot_s"].values, axis=0) >= 0)
+    assert float(grid["tpot_s"][2, 1]) == pytest.approx(alone.tpot, rel=1e-12)
+    assert float(grid["tpot_s"][0, 0]) == pytest.approx(rooflm.infer("llama-2-7b", **A100).tpot, rel=1e-12)
+
+
+def test_served_and_searched():
+    given = {"gpu": "h100", "concurrency": 8, "requests": 32}
+    plain, adapted = (rooflm.serve("llama-3.1-8b", **given, adapters=n) for n in (0, 4))
+    assert 1.02 < adapted.values()["tpot_s"]["mean"] / plain.values()["tpot_s"]["mean"] < 1.6
+    found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=8, adapters=4, adapter_rank=24)
+    begun = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, "adapters": 4, "adapter_rank": 24}, None)
+    assert "--enable-lora --max-loras 4 --max-lora-rank 32" in begun.text
+
+
+def test_engines_that_serve_one_model_alone_refuse():
+    with pytest.raises(RooflmError, match=r"llama.cpp serves no requests of several adapters"):
+        build_inference("llama-3.1-8b", gpu="rtx-4090", engine="llama.cpp", quant="q8_0", adapters=2)
+    with pytest.raises(RooflmError, match="adapter_modules is 'foo'"):
+        build_inference("llama-3.1-8b", gpu="rtx-4090", adapters=2, adapter_modules="foo")
