@@ -149,7 +149,7 @@ def test_answers_do_not_depend_on_the_blocks(monkeypatch, block):
     import rooflm.search.search as search_module
 
     whole = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
-    monkeypatch.setattr(search_module.search, "__defaults__", ("local", block, ()))
+    monkeypatch.setattr(search_module, "BLOCK", block)
     parted = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus_max=2, tpot=0.02, efficiency="0.7,0.9")
     assert [c.inputs for c in parted.top] == [c.inputs for c in whole.top]
     assert [b.candidate.inputs for b in parted.blocked] == [b.candidate.inputs for b in whole.blocked]

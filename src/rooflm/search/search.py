@@ -305,9 +305,7 @@ MOST = 50_000_000
 """Most points of a search: what is kept of those that break a limit fits in memory."""
 
 
-def search(
-    task: SearchTask, on: str = "local", block: int = BLOCK, assumed: Iterable[str] = (), first: int = 0
-) -> SearchResult:
+def search(task: SearchTask, on: str = "local", assumed: Iterable[str] = (), first: int = 0) -> SearchResult:
     """Evaluate every point of the grids; the best, the front, what rules better points out. first: so many grids are a
     kind of their own, whose answer alone stands beside (0: all are one kind)."""
     points = sum(size_of(grid.axes) for grid in task.grids)
@@ -316,7 +314,7 @@ def search(
             f"this search has {points:,} points, more than the {MOST:,} that are tried: name fewer values "
             "(--gpus, --tp, --pp, --batch and the like), or a smaller --gpus-max"
         )
-    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, block)]
+    parts = [(i, b) for i, grid in enumerate(task.grids) for b in blocks(grid.axes, BLOCK)]
     order = {part: i for i, part in enumerate(parts)}
     with noticed("searching"):
         digests = [d for _, d in sorted(spread(task, parts, on), key=lambda pair: order[pair[0]])]
