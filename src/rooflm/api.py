@@ -22,7 +22,7 @@ from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flat
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unknown
 from rooflm.scenario.arguments import arguments as table_of
-from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
@@ -30,7 +30,7 @@ from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
-from rooflm.sweep.sweep import Job, run
+from rooflm.sweep.sweep import GridJob, run
 from rooflm.units import any_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Task:
     """
 
     name: str
-    build: Callable[..., Request]
+    build: Callable[..., Built]
     estimate: Callable[..., Result]
     outputs: Outputs
     rules: tuple[Rule, ...]
@@ -172,7 +172,7 @@ class Task:
         axes, fixed, outputs = self.request(arguments)
         if not axes:
             raise RooflmError("there is nothing to sweep: give at least one option a list, such as batch=[1, 8, 64]")
-        job = Job(self.flat, tuple(axes), fixed, outputs or self.streamed)
+        job = GridJob(self.flat, tuple(axes), fixed, outputs or self.streamed)
         where = arguments.get("on") or "local"
         return stream(job, path, where, progress=progress, content=self.content(axes, fixed))
 
@@ -211,7 +211,7 @@ def has_lists(given: Point) -> bool:
     return any(map(is_list, inputs)) or any(map(is_list, (given.get("sets") or {}).values()))
 
 
-def _build_training(**arguments: Any) -> Request:
+def _build_training(**arguments: Any) -> Built:
     """`build_training`, imported when first used: inference starts without it."""
     from rooflm.scenario.build_training import build_training
 

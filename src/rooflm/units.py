@@ -239,8 +239,8 @@ def percent(value: Any) -> str:
 def count(value: Any) -> str:
     """A number in a table: three digits that matter, thousands apart.
 
-    >>> count(1234.6), count(12.345), count(3.0), count(383414)
-    ('1235', '12.3', '3', '383,414')
+    >>> count(1234.6), count(999.7), count(12.345), count(3.0), count(383414)
+    ('1235', '1000', '12.3', '3', '383,414')
     """
     number = float(value)
     if not math.isfinite(number):
@@ -248,7 +248,7 @@ def count(value: Any) -> str:
     whole = number == int(number) and abs(number) < 1e15
     if abs(number) >= 10_000 and abs(number) < 1e15:
         return f"{number:,.0f}"
-    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
 
 
 def said(value: Any, unit: str = "") -> str:
@@ -318,7 +318,7 @@ def any_of(flags: Iterable[Num]) -> NDArray[Any]:
     >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
     ([True, False], False)
     """
-    out: Num = False
+    out: Any = False
     for flag in flags:
         out = out | flag
     return np.asarray(out)

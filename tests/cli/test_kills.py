@@ -79,7 +79,7 @@ def ended(run: subprocess.Popen[str], after: float, by: signal.Signals) -> str:
         run.send_signal(by)
     _, said = run.communicate(timeout=120)
     assert run.returncode in (0, 130, -by), said
-    assert 'rooflm/' not in "".join(re.findall(r"^  File .*$", said, re.MULTILINE)), said  # no traceback of ours
+    assert "rooflm/" not in "".join(re.findall(r"^  File .*$", said, re.MULTILINE)), said  # no traceback of ours
     return said
 
 
@@ -139,7 +139,9 @@ def test_no_level_of_a_loaded_server_is_lost(served: Long, tmp_path: Path) -> No
             kept = []
         said = ended(started(served, tmp_path), draw.uniform(0, longest),
                      draw.choice((signal.SIGKILL, signal.SIGINT)))  # fmt: skip
-        done = [line.split(" ", 2)[2].rsplit(":", 1)[0] for line in said.splitlines() if re.search(r": (ok|kept)$", line)]
+        done = [
+            line.split(" ", 2)[2].rsplit(":", 1)[0] for line in said.splitlines() if re.search(r": (ok|kept)$", line)
+        ]
         had, kept = kept, levels(out) if out.exists() else []
         assert kept[: len(had)] == had and len(kept) == len(set(kept)) and len(kept) >= len(done)
     whole(served, tmp_path)

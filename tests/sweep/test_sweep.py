@@ -209,7 +209,7 @@ def test_files_keep_every_axis_and_output(tmp_path):
     """Zipped partners have columns of their own, and an output that is an axis too does not hide it."""
     from rooflm.sweep.files import grid_columns
     from rooflm.sweep.stream import stream
-    from rooflm.sweep.sweep import Job
+    from rooflm.sweep.sweep import GridJob
 
     arguments = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": [1, 2], "gpus": [1, 2],
                  "zip": ("gpu", "batch")}  # fmt: skip
@@ -218,7 +218,7 @@ def test_files_keep_every_axis_and_output(tmp_path):
     assert columns["gpu"] == ["a100-sxm-80gb"] * 2 + ["h100-sxm-80gb"] * 2 and columns["batch"] == [1, 1, 2, 2]
     assert columns["gpus"] == columns["gpus_used"] == [1, 2, 1, 2]
     axes, fixed = find_axes(arguments)
-    job = Job(INFER.flat, tuple(axes), fixed, ("gpus", "fits"))
+    job = GridJob(INFER.flat, tuple(axes), fixed, ("gpus", "fits"))
     stream(job, str(tmp_path / "x.csv"))
     assert (tmp_path / "x.csv").read_text().splitlines()[0].replace('"', "") == "gpu,batch,gpus,fits,gpus_used"
     stream(job, str(tmp_path / "x.nc"))

@@ -36,7 +36,7 @@ from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, is_array
 
 
-class Request(NamedTuple):
+class Built(NamedTuple):
     """A scenario with what was assumed to make it, and what a person should know about it."""
 
     scenario: Scenario
@@ -186,7 +186,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
-def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Request:
+def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
     """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
@@ -235,4 +235,4 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
             f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"
         )
-    return Request(scenario, tuple(assumed), tuple(warnings))
+    return Built(scenario, tuple(assumed), tuple(warnings))

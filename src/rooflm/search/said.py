@@ -209,9 +209,9 @@ def simulated(found: Any) -> list[Block]:
 def beside(measured: float, estimate: float) -> str:
     """A simulated time and the estimate in the same unit.
 
-    >>> beside(0.05, 0.0425), beside(0.05, math.inf)
-    ('50.0 (42.5) ms', '50.0 ms')
+    >>> beside(0.05, 0.0425), beside(0.85, 0.9999), beside(0.05, math.inf)
+    ('50.0 (42.5) ms', '850 (1000) ms', '50.0 ms')
     """
     told = seconds(measured)
     number, _, unit = told.partition(" ")
-    return f"{number} ({estimate * float(number) / measured:.3g}) {unit}" if math.isfinite(estimate) else told
+    return f"{number} ({count(estimate * float(number) / measured)}) {unit}" if math.isfinite(estimate) else told

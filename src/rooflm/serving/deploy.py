@@ -30,7 +30,7 @@ from rooflm.estimate.results import (
     whose_constants,
 )
 from rooflm.scenario.arguments import REPLICAS
-from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -324,8 +324,8 @@ def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequenc
 
 
 def deploy(
-    request: Request, load: Requests, replicas: int = 1, router: str = "round-robin",
-    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Request | None = None,
+    request: Built, load: Requests, replicas: int = 1, router: str = "round-robin",
+    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Built | None = None,
     transfer_bandwidth: float | None = None,
 ) -> Deployment:  # fmt: skip
     """Pools for a load. prefill_replicas: disaggregated, that many prefill replicas (of `prefill`, default the same

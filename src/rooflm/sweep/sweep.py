@@ -33,14 +33,14 @@ Values = dict[str, NDArray[Any]]
 Evaluate = Callable[..., Mapping[str, Any]]
 
 
-class Block(NamedTuple):
+class GridBlock(NamedTuple):
     """A part of a grid: its index in each structural axis, and its slice of each numeric axis."""
 
     place: tuple[int, ...]
     slices: tuple[tuple[int, int], ...]
 
 
-def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
+def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[GridBlock]:
     """The grid cut into blocks of at most about `most` points.
 
     >>> [b.slices for b in blocks([Axis("batch", tuple(range(6)))], most=4)]
@@ -56,10 +56,10 @@ def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
     cuts = [[round(k * n / p) for k in range(p + 1)] for n, p in zip(lengths, pieces, strict=True)]
     parts = [list(itertools.pairwise(c)) for c in cuts]
     outer = (range(len(a.values)) for a in structural)
-    return [Block(place, slices) for place in itertools.product(*outer) for slices in itertools.product(*parts)]
+    return [GridBlock(place, slices) for place in itertools.product(*outer) for slices in itertools.product(*parts)]
 
 
-def block_point(axes: Sequence[Axis], fixed: Point, block: Block) -> tuple[int, Point]:
+def block_point(axes: Sequence[Axis], fixed: Point, block: GridBlock) -> tuple[int, Point]:
     """Number of array dimensions and the arguments of one block."""
     structural, numeric = grids(axes)
     names = {m.name: m.values[i] for a, i in zip(structural, block.place, strict=True) for m in a.members}
@@ -72,7 +72,7 @@ def _cut(axis: Axis, first: int, end: int) -> Axis:
 
 
 def evaluate_block(
-    evaluate: Evaluate, axes: Sequence[Axis], fixed: Point, outputs: tuple[str, ...] | None, block: Block
+    evaluate: Evaluate, axes: Sequence[Axis], fixed: Point, outputs: tuple[str, ...] | None, block: GridBlock
 ) -> Values:
     """Every output of one block, each in its own broadcast shape."""
     count, arguments = block_point(axes, fixed, block)
@@ -88,7 +88,7 @@ class Store:
         self.structural, self.numeric = grids(axes)
         self.arrays: Values = {}
 
-    def put(self, block: Block, values: Values) -> None:
+    def put(self, block: GridBlock, values: Values) -> None:
         """Take in the values of a block."""
         lengths = shape_of(self.numeric)
         for name, value in values.items():
@@ -135,7 +135,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Job:
+class GridJob:
     """What a worker needs for any block of a grid."""
 
     evaluate: Evaluate
@@ -143,11 +143,11 @@ class Job:
     fixed: Point
     outputs: tuple[str, ...] | None
 
-    def __call__(self, block: Block) -> Values:
+    def __call__(self, block: GridBlock) -> Values:
         return evaluate_block(self.evaluate, self.axes, self.fixed, self.outputs, block)
 
 
-def results(job: Job, todo: Iterable[Block], on: str = "local") -> Iterator[tuple[Block, Values]]:
+def results(job: GridJob, todo: Iterable[GridBlock], on: str = "local") -> Iterator[tuple[GridBlock, Values]]:
     """Blocks with their values as they are done, on this machine's cores or a Ray cluster."""
     return spread(job, list(todo), on)
 
@@ -165,6 +165,6 @@ def run(
     evaluate(axes=n, outputs=names, **arguments) -> name -> array that broadcasts over n numeric axes.
     """
     store = Store(axes)
-    for part, values in results(Job(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
+    for part, values in results(GridJob(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
         store.put(part, values)
     return store.views()
