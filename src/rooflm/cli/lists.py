@@ -241,12 +241,15 @@ def _described(part: Any, title: str) -> Table:
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
+            value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
         rows.append((field, str(value or "-"), about.meaning))
     return Table(rows, "llw", title)
 
 
 def _show_cluster(name: str) -> list[Block]:
     canonical, device, links, _ = catalogue.cluster_parts(name)
+    if device != catalogue.ANY_DEVICE:
+        catalogue.load_device(device)  # a device of that name is there
     tiers = [
         (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
          text(float(t.latency), "s"))

@@ -151,7 +151,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     if not s.offload.off:
         dense[HOST] = np.asarray(prompt_seconds(whole, tokens), float)
         decoding[HOST] = np.asarray(decode_seconds(whole, sequences * (1 + speculative), 0.0), float)
-        attention_d[HOST] = decode_seconds(whole, rows, contexts[None, :]) - decode_seconds(whole, rows, 0.0)
+        many = decode_seconds(whole, rows, contexts[None, :]) - decode_seconds(whole, rows, 0.0)
+        attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
     return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft)
