@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -219,7 +220,8 @@ def _described(part: Any, title: str) -> Table:
         elif about.kind == "number":
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
-            value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
+            plain = f"{float(value):g}" if math.isfinite(value) else "no limit"
+            value = f"{'-' if value < 0 else ''}{size}" if size else plain
         rows.append((field, str(value or "-"), about.meaning))
     return Table(rows, "llw", title)
 
