@@ -182,7 +182,8 @@ def test_help_has_groups_and_exit_statuses(capsys):
     out = capsys.readouterr().out
     heads = [line.strip("╭─╮ ") for line in out.splitlines() if line.startswith("╭")]
     assert heads[2:] == ["Where it runs", "How it is split", "What is asked", "Speculative decoding",
-                         "What the host holds", "How it runs", "How it is swept", "The answer"]  # fmt: skip
+                         "Adapters (LoRA) beside the model", "What the host holds", "How it runs",
+                         "How it is swept", "The answer"]  # fmt: skip
 
 
 def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
