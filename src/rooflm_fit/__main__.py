@@ -40,7 +40,7 @@ STEPS: dict[str, Step] = {
     "engines": Step(
         "engines", "--data {data}/published/inference.csv --write --rows {work}/rows.csv", "engines with fixed batches"
     ),
-    "serving": Step("serving", "{data}/published/inference.csv --write", "engines under load"),
+    "serving": Step("serving", "{data}/published/inference.csv --most 8 --write", "engines under load"),
     "training": Step("training", "{data}/published/training.csv --write", "training steps"),
     "bands": Step(
         "bands",

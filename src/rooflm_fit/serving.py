@@ -254,17 +254,18 @@ def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> tuple[Constan
 
     found = fit([items[i] for i in looked], engine, rounds, tell)
     c = found.theta.constants
-    inside = residuals(items, c)
-    print(said(f"{engine} at its priors", residuals(items, start(engine).constants)))
-    print(said(f"{engine} in sample", inside))
-    report = errors(inside)
-    for kind in KINDS:
-        r = left_out(items, looked, found, kind)
-        print(said(f"{engine}, {kind} left out", r))
+    kept = np.array([(p.case.engine, *p.case.group) not in odd for p in items])
+    print(said(f"{engine} at its priors", residuals(items, start(engine).constants)[kept]))
+    report: dict[str, float] = {}
+    for kind in ("", *KINDS):
+        r = left_out(items, looked, found, kind) if kind else residuals(items, c)
+        print(said(f"{engine}, {kind} left out" if kind else f"{engine} in sample", r[kept]))
+        if not kept.all():
+            print(said("    with what is not fitted", r))
         if kind == "model":
             print("\n".join(by_group(items, r)), flush=True)
-        report |= {f"{k}_{kind}": v for k, v in errors(r).items()}
-    return c, report, len(items)
+        report |= {f"{k}_{kind}" if kind else k: v for k, v in errors(r[kept]).items()}
+    return c, report, int(kept.sum())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

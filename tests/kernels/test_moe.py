@@ -217,3 +217,16 @@ def test_shipped_fits_are_described() -> None:
 def test_distinct_ranks_by_hand() -> None:
     assert float(distinct_ranks(4, 2)) == pytest.approx(4 * (1 - 0.75**2))
     assert float(distinct_ranks(8, 1)) == 1
+
+
+@pytest.mark.parametrize("ep", [4, 8])
+@pytest.mark.parametrize("tokens", [16, 64])
+def test_the_busiest_rank_touches_as_many_experts_as_of_drawn_routers(ep: int, tokens: int) -> None:
+    """Routers whose experts have biases (normal, 0.5 of what a token adds), as `popularity` says of them: experts with
+    rows on the rank that has most of them, in the mean of 200 layers."""
+    draw = np.random.default_rng(5)
+    logits = draw.normal(0, 0.5, (200, 1, 256)) + draw.normal(size=(200, tokens, 256))
+    np.put_along_axis(logits, np.argpartition(logits, -8)[..., -8:], np.inf, axis=-1)
+    taken = np.isinf(logits).any(axis=1).reshape(200, ep, -1)
+    found = routed(tokens, 8, 256, ep, popularity(256, 8, 0.5))
+    assert float(found.experts) == pytest.approx(taken.sum(axis=-1).max(axis=-1).mean(), rel=0.05)

@@ -18,6 +18,7 @@ from rooflm.measure.load import Plan
 from rooflm.validation.request import Request
 from rooflm.validation.table import read_rows
 
+
 @pytest.fixture
 def url() -> Iterator[str]:
     with serving() as made:

@@ -12,7 +12,7 @@ from ray.cluster_utils import Cluster
 from rooflm import search_infer
 from rooflm.api import INFER
 from rooflm.sweep.axes import find_axes
-from rooflm.sweep.sweep import Job, Store, blocks, run
+from rooflm.sweep.sweep import GridJob, Store, blocks, run
 from rooflm.sweep.workers import spread
 from rooflm.technology.explore import Space, grid, make_task
 
@@ -36,7 +36,7 @@ def main() -> None:
     assert ray.cluster_resources()["CPU"] == 2
     store = Store(axes)
     seen = 0
-    for block, values in spread(Job(slow_infer_flat, tuple(axes), fixed, OUTPUTS), blocks(axes, 400), "ray"):
+    for block, values in spread(GridJob(slow_infer_flat, tuple(axes), fixed, OUTPUTS), blocks(axes, 400), "ray"):
         store.put(block, values)
         seen += 1
         if seen == 3:  # both have blocks in hand

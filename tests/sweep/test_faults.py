@@ -20,7 +20,7 @@ from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.files import TEMPORARY, write_text, write_whole
 from rooflm.sweep.stream import stream
-from rooflm.sweep.sweep import Job
+from rooflm.sweep.sweep import GridJob
 
 KILLS = int(os.environ.get("ROOFLM_KILLS", "6"))
 """Kills of a long run in a test; `scripts/fuzz` sets 50."""
@@ -29,9 +29,9 @@ GRID = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "rtx-3090"], "batch": list
 OUTPUTS = ("tpot_s", "fits")
 
 
-def job() -> Job:
+def job() -> GridJob:
     axes, fixed = find_axes(GRID)
-    return Job(INFER.flat, tuple(axes), fixed, OUTPUTS)
+    return GridJob(INFER.flat, tuple(axes), fixed, OUTPUTS)
 
 
 def killed(work: Callable[[], object], kills: int, longest: float, seed: int = 0) -> int:

@@ -10,7 +10,7 @@ from rooflm.api import INFER
 from rooflm.errors import RooflmError
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.stream import stream
-from rooflm.sweep.sweep import Job
+from rooflm.sweep.sweep import GridJob
 
 REQUEST = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "rtx-3090"], "batch": [1, 2, 4, 8, 16], "output": [16, 32, 64],
            "tp": [1, 2], "efficiency": "0.7,0.9"}  # fmt: skip
@@ -19,7 +19,7 @@ OUTPUTS = ("tpot_s", "latency_s", "fits", "reason")
 
 def job(request=REQUEST, outputs=OUTPUTS, evaluate=INFER.flat):
     axes, fixed = find_axes(request)
-    return Job(evaluate, tuple(axes), fixed, outputs)
+    return GridJob(evaluate, tuple(axes), fixed, outputs)
 
 
 def whole():

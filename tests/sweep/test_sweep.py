@@ -61,6 +61,15 @@ def test_every_cell_is_the_prediction_of_its_point(request_, block, random):
             assert grid[name][place] == pytest.approx(float(np.asarray(estimate[name])), rel=1e-12)
 
 
+def test_a_refused_point_has_a_reason_and_no_number():
+    data = rooflm.infer("llama-7b", gpu="b200", engine=["vllm", "llama.cpp"], quant="nvfp4", batch=[1, 8])
+    refused = data.sel(engine="llama.cpp")
+    assert (refused["reason"] == "the engine does not run the scheme").all() and not refused["fits"].any()
+    numbers = [v for v in refused.data_vars.values() if v.dtype.kind == "f"]
+    assert len(numbers) > 40 and all(np.isnan(v.values).all() for v in numbers)
+    assert np.isfinite(data["decode_parts_s.mlp"].sel(engine="vllm")).all()
+
+
 @pytest.mark.parametrize("block", [1, 3, 10, 10**6])
 def test_blocks_cover_every_point_once(block):
     axes = [Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 3, 4, 5)), Axis("output", (1, 2, 3))]
@@ -209,7 +218,7 @@ def test_files_keep_every_axis_and_output(tmp_path):
     """Zipped partners have columns of their own, and an output that is an axis too does not hide it."""
     from rooflm.sweep.files import grid_columns
     from rooflm.sweep.stream import stream
-    from rooflm.sweep.sweep import Job
+    from rooflm.sweep.sweep import GridJob
 
     arguments = {"model": "llama-7b", "gpu": ["a100-sxm-80gb", "h100-sxm-80gb"], "batch": [1, 2], "gpus": [1, 2],
                  "zip": ("gpu", "batch")}  # fmt: skip
@@ -218,7 +227,7 @@ def test_files_keep_every_axis_and_output(tmp_path):
     assert columns["gpu"] == ["a100-sxm-80gb"] * 2 + ["h100-sxm-80gb"] * 2 and columns["batch"] == [1, 1, 2, 2]
     assert columns["gpus"] == columns["gpus_used"] == [1, 2, 1, 2]
     axes, fixed = find_axes(arguments)
-    job = Job(INFER.flat, tuple(axes), fixed, ("gpus", "fits"))
+    job = GridJob(INFER.flat, tuple(axes), fixed, ("gpus", "fits"))
     stream(job, str(tmp_path / "x.csv"))
     assert (tmp_path / "x.csv").read_text().splitlines()[0].replace('"', "") == "gpu,batch,gpus,fits,gpus_used"
     stream(job, str(tmp_path / "x.nc"))

@@ -184,7 +184,9 @@ def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str
     for i in order:
         parts = {c: float(table[f"{c}_s"][i]) for c in CAUSES if table["fits"][i] and table[f"{c}_s"][i] > 0}
         own = 100 / sum(parts.values()) if shares and parts else factor
-        told = [_word(a, table[a][i]) for a in inner] + ([text(float(table["time_s"][i]), "s")] if shares and parts else [])
+        told = [_word(a, table[a][i]) for a in inner] + (
+            [text(float(table["time_s"][i]), "s")] if shares and parts else []
+        )
         group = ", ".join(_word(a, table[a][i]) for a in outer)
         mark = "" if table["fits"][i] else "no fit"
         made.append(Bar(", ".join(told), {c: own * v for c, v in parts.items()}, group, mark=mark))

@@ -15,7 +15,7 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, ranks_in_tiers, volume
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
-from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 
@@ -52,7 +52,7 @@ def whole(**sizes: float) -> None:
             raise RooflmError(f"{name} is {value:g}, but it must be a whole number of at least 1")
 
 
-def on(model: Model, **arguments: Any) -> Request:
+def on(model: Model, **arguments: Any) -> Built:
     """The scenario that holds device, engine, scheme and efficiency for a kernel of its own."""
     return build_inference(model, **{k: v for k, v in arguments.items() if v is not None})
 
@@ -64,7 +64,7 @@ def stub(heads: int = 8, kv_heads: int = 8, head_dim: int = 128) -> Model:
     return Model("one layer", hidden, 32000, (block,))
 
 
-def answer(name: str, timed: Sequence[Timed], request: Request) -> Kernel:
+def answer(name: str, timed: Sequence[Timed], request: Built) -> Kernel:
     """One or more kernels that run one after the other, as one."""
     s = request.scenario
     r = rates(s)

@@ -78,6 +78,13 @@ def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -
     return 1.0 + 0.8 * np.log(np.maximum(ep, 1.0)) ** 0.75 * scatter
 
 
+WITHIN = 0.76
+"""Variation of popularity among the experts of the busiest of several ranks, over that among all: the rest is between
+ranks, and it is the busiest because its experts are popular together. From routers drawn by `ops.popularity`'s own law
+(128 to 512 experts, 4 to 10 taken, 2 to 8 ranks, 4 to 1024 tokens): experts touched there within 7 %; with the whole
+variation they came out 3 to 15 % too few."""
+
+
 def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) -> Routing:
     """Routing of real tokens: the busiest rank's rows by `imbalance`, and its experts as of so many more tokens.
 
@@ -89,7 +96,8 @@ def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) 
     local = experts / ep
     extra = imbalance(tokens, top_k, experts, ep, skew)
     rows = np.minimum(tokens * top_k / ep * extra, tokens * np.minimum(top_k, local))
-    touched = distinct_experts(experts, top_k, tokens * extra, skew=skew) / ep
+    within = skew * np.where(np.asarray(ep) > 1, WITHIN, 1.0)
+    touched = distinct_experts(experts, top_k, tokens * extra, skew=within) / ep
     return Routing(rows, np.minimum(np.minimum(touched, local), rows), 1.0)
 
 

@@ -19,7 +19,7 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import fields_at, filled
 from rooflm.scenario.bounds import effective
 from rooflm.scenario.build_inference import (
-    Request,
+    Built,
     apply_sets,
     efficiency_of,
     find_cluster,
@@ -159,7 +159,7 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
 
 def build_training(
     model: str | Model, *, options: Training | None = None, alone: bool = True, **arguments: Any
-) -> Request:
+) -> Built:
     """A Scenario for training from the arguments of `train` (see `scenario.arguments`). Numbers may be arrays.
 
     options: `Training` ready made, which its own arguments then leave as it is; alone: as in `build_inference`. Raises
@@ -170,8 +170,8 @@ def build_training(
     warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
-    machine = priced(machine, given["price"])
     assumed += said
+    machine = priced(machine, given, assumed)
     mode = find_efficiency(given["efficiency"])
     engine = given["engine"]
     if engine is None:
@@ -202,4 +202,4 @@ def build_training(
     if np.any(np.max(work.seq) > np.asarray(found.max_context)):
         limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
         warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
-    return Request(scenario, tuple(assumed), tuple(warnings))
+    return Built(scenario, tuple(assumed), tuple(warnings))

@@ -255,7 +255,7 @@ def _spread_told(s: Scenario) -> str:
 def _kept(s: Scenario) -> Num:
     """True where the engine keeps no cached values of such a width."""
     known = s.engine.abilities.caches
-    broken: Num = bool(known)
+    broken: Any = bool(known)
     for width in listed(known):
         broken = broken & (s.quant.kv_bits != float(width))
     return broken

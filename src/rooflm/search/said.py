@@ -26,6 +26,7 @@ SERVING: tuple[Column, ...] = (
     ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
     ("cost_usd_per_million_tokens", "USD/M", count),
     ("gpus", "GPUs", count),
+    ("purchase_usd", "to buy", lambda v: f"{v:,.0f} USD"),
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of a search of how to serve."""
@@ -209,9 +210,9 @@ def simulated(found: Any) -> list[Block]:
 def beside(measured: float, estimate: float) -> str:
     """A simulated time and the estimate in the same unit.
 
-    >>> beside(0.05, 0.0425), beside(0.05, math.inf)
-    ('50.0 (42.5) ms', '50.0 ms')
+    >>> beside(0.05, 0.0425), beside(0.85, 0.9999), beside(0.05, math.inf)
+    ('50.0 (42.5) ms', '850 (1000) ms', '50.0 ms')
     """
     told = seconds(measured)
     number, _, unit = told.partition(" ")
-    return f"{number} ({estimate * float(number) / measured:.3g}) {unit}" if math.isfinite(estimate) else told
+    return f"{number} ({count(estimate * float(number) / measured)}) {unit}" if math.isfinite(estimate) else told

@@ -19,11 +19,11 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.results import Answer as Shown
 from rooflm.estimate.results import frame, pictures, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
-from rooflm.shown.blocks import Block as Shape
+from rooflm.shown.blocks import Block
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, grids, size_of
 from rooflm.sweep.pareto import front
-from rooflm.sweep.sweep import BLOCK, Block, Evaluate, Values, block_point, blocks
+from rooflm.sweep.sweep import BLOCK, Evaluate, GridBlock, Values, block_point, blocks
 from rooflm.sweep.workers import spread
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class SearchResult(Shown):
             return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
 
-    def blocks(self, verbose: bool = False) -> list[Shape]:
+    def blocks(self, verbose: bool = False) -> list[Block]:
         """The best point, the ten best, the trade-off, and what would be better but is not legal."""
         from rooflm.search import said
 
@@ -145,7 +145,7 @@ class Location(NamedTuple):
     """Where a point is: the number of its grid, its block, its flat index inside the block."""
 
     grid: int
-    block: Block
+    block: GridBlock
     at: int
 
 
@@ -202,7 +202,7 @@ class SearchTask:
         """Structural and numeric axes of each grid."""
         return tuple(grids(grid.axes) for grid in self.grids)
 
-    def values(self, grid: int, block: Block) -> tuple[Values, tuple[int, ...]]:
+    def values(self, grid: int, block: GridBlock) -> tuple[Values, tuple[int, ...]]:
         """Every output that goal and limits need, over one block, broadcast and flat."""
         axes, fixed, _ = self.grids[grid]
         count, arguments = block_point(axes, fixed, block)
@@ -210,7 +210,7 @@ class SearchTask:
         got = self.evaluate(axes=count, outputs=self.outputs, **arguments)
         return {k: np.broadcast_to(np.asarray(v), shape).reshape(-1) for k, v in got.items()}, shape
 
-    def __call__(self, part: tuple[int, Block]) -> Digest:
+    def __call__(self, part: tuple[int, GridBlock]) -> Digest:
         grid, block = part
         values, _ = self.values(grid, block)
         score = np.asarray(self.goal.score(values), dtype=float)
@@ -236,7 +236,7 @@ class SearchTask:
             tuple(float(np.min(e[legal], initial=np.inf)) for e in excess), spot(0),
         )  # fmt: skip
 
-    def answers(self, grid: int, block: Block, at: Array) -> Array:
+    def answers(self, grid: int, block: GridBlock, at: Array) -> Array:
         """A number for each point of a block, the same for points of one answer."""
         _, numeric = self.axes[grid]
         if not any(a.name in self.best_of for a in numeric):
@@ -253,7 +253,7 @@ class SearchTask:
         cells = zip(numeric, spot.block.slices, places, strict=True)
         return spot.grid, spot.block.place, tuple(b + int(i) for a, (b, _), i in cells if a.name not in self.best_of)
 
-    def distinct(self, grid: int, block: Block, order: Array, score: Array, values: Values) -> list[Ranked]:
+    def distinct(self, grid: int, block: GridBlock, order: Array, score: Array, values: Values) -> list[Ranked]:
         """The best points of a block's answers, twins too. order: its legal points, the best first."""
         numbers = self.answers(grid, block, order)
         first = np.sort(np.unique(numbers, return_index=True)[1]) if self.best_of else range(len(order))
@@ -269,12 +269,12 @@ class SearchTask:
                 break
         return kept
 
-    def cell(self, spot: Location) -> Block:
+    def cell(self, spot: Location) -> GridBlock:
         """The block of a point alone."""
         shape = tuple(e - b for b, e in spot.block.slices)
         place = np.unravel_index(spot.at, shape) if shape else ()
         cells = tuple((b + int(i), b + int(i) + 1) for (b, _), i in zip(spot.block.slices, place, strict=True))
-        return Block(spot.block.place, cells)
+        return GridBlock(spot.block.place, cells)
 
     def inputs(self, spot: Location) -> dict[str, Any]:
         """What was chosen at a point."""

@@ -18,6 +18,7 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.offloaded import device_part
 from rooflm.estimate.results import (
     Answer,
     bands_around,
@@ -30,7 +31,7 @@ from rooflm.estimate.results import (
     whose_constants,
 )
 from rooflm.scenario.arguments import REPLICAS
-from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
@@ -122,7 +123,7 @@ def make_pool(
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=s.engine.but(token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
-    kv = capacity(s, min(server.budget, context * sequences), context, server.static_fraction)
+    kv = capacity(device_part(s), min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
         raise RooflmError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
@@ -324,8 +325,8 @@ def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequenc
 
 
 def deploy(
-    request: Request, load: Requests, replicas: int = 1, router: str = "round-robin",
-    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Request | None = None,
+    request: Built, load: Requests, replicas: int = 1, router: str = "round-robin",
+    options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Built | None = None,
     transfer_bandwidth: float | None = None,
 ) -> Deployment:  # fmt: skip
     """Pools for a load. prefill_replicas: disaggregated, that many prefill replicas (of `prefill`, default the same

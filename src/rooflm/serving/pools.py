@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer
@@ -184,7 +184,7 @@ def transfer_of(s: Scenario, bandwidth: float | None = None) -> Transfer:
     return Transfer(bandwidth or own, float(np.max(tiers[-1].latency)))
 
 
-def prefill_request(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Request | None:
+def prefill_request(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:
     """The scenario of prefill replicas that differ from the others. own: what differs (gpu, tp, pp, dp, ep)."""
     if not own:
         return None

@@ -28,7 +28,7 @@ from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
-from rooflm.sweep.sweep import Block, Job, Values, blocks, results
+from rooflm.sweep.sweep import GridBlock, GridJob, Values, blocks, results
 from rooflm.version import __version__
 
 FORMATS = ("parquet", "nc", "csv")
@@ -45,7 +45,7 @@ class Streamed(NamedTuple):
     kept: int
 
 
-def fingerprint(job: Job, block: int, suffix: str, content: str = "") -> str:
+def fingerprint(job: GridJob, block: int, suffix: str, content: str = "") -> str:
     """A hash of all that decides the content of the blocks. content: what models, devices and engines that are files
     said, for a file may change between a run and the one that carries on."""
     told = [__version__, [[m.name, list(m.values)] for a in job.axes for m in a.members],
@@ -65,7 +65,7 @@ def whole(value: Any) -> str:
 
 
 def stream(
-    job: Job, path: str, on: str = "local", block: int = STREAM_BLOCK, progress: Progress | None = None,
+    job: GridJob, path: str, on: str = "local", block: int = STREAM_BLOCK, progress: Progress | None = None,
     content: str = "",
 ) -> Streamed:  # fmt: skip
     """Evaluate the whole grid of a job into a parquet, nc or csv file.
@@ -159,16 +159,16 @@ def is_whole(part: Path, suffix: str, points: int) -> bool:
         return False
 
 
-def _size(axes: Sequence[Axis], block: Block) -> int:
+def _size(axes: Sequence[Axis], block: GridBlock) -> int:
     return int(np.prod([e - b for b, e in block.slices], initial=1))
 
 
-def _tell(progress: Progress | None, axes: Sequence[Axis], block: Block) -> None:
+def _tell(progress: Progress | None, axes: Sequence[Axis], block: GridBlock) -> None:
     if progress is not None:
         progress(_size(axes, block))
 
 
-def part_columns(axes: Sequence[Axis], block: Block, values: Values) -> dict[str, NDArray[Any]]:
+def part_columns(axes: Sequence[Axis], block: GridBlock, values: Values) -> dict[str, NDArray[Any]]:
     """A block as tidy columns: one row a point, the axes first, in the order of the grid's numeric axes."""
     structural, numeric = grids(axes)
     shape = tuple(e - b for b, e in block.slices)
@@ -188,7 +188,7 @@ def part_columns(axes: Sequence[Axis], block: Block, values: Values) -> dict[str
     return columns
 
 
-def write_part(name: str, suffix: str, axes: Sequence[Axis], block: Block, values: Values) -> None:
+def write_part(name: str, suffix: str, axes: Sequence[Axis], block: GridBlock, values: Values) -> None:
     """One block as a file: rows for parquet and csv, arrays in their own shape for nc."""
     if suffix == ".nc":
         np.savez(name, **{k.replace("/", "_"): v.astype(str) if v.dtype == object else v for k, v in values.items()})  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ def _arrow(column: NDArray[Any]) -> Any:
     return column.tolist() if column.dtype.kind in "OU" else np.ascontiguousarray(column)
 
 
-def _join_parquet(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -> None:
+def _join_parquet(name: str, parts: list[tuple[GridBlock, Path]], axes: Sequence[Axis]) -> None:
     """Row groups one after the other; an output that a block lacks (another kind of model) is null there."""
     import pyarrow
     from pyarrow import parquet
@@ -230,7 +230,7 @@ def _join_parquet(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axi
             writer.write_table(pyarrow.table(columns, schema=schema))
 
 
-def _join_csv(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -> None:
+def _join_csv(name: str, parts: list[tuple[GridBlock, Path]], axes: Sequence[Axis]) -> None:
     """The header once, then every part's rows."""
     head = b""
     with Path(name).open("wb") as out:
@@ -244,7 +244,7 @@ def _join_csv(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) 
                 shutil.copyfileobj(source, out)
 
 
-def _join_nc(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -> None:
+def _join_nc(name: str, parts: list[tuple[GridBlock, Path]], axes: Sequence[Axis]) -> None:
     """A labelled array an output, filled block by block."""
     import h5netcdf
 
@@ -264,7 +264,7 @@ def _join_nc(name: str, parts: list[tuple[Block, Path]], axes: Sequence[Axis]) -
                     _fill(file, column_name(key, axes), values[key], block, order)
 
 
-def _nc_size(parts: list[tuple[Block, Path]], points: int) -> int:
+def _nc_size(parts: list[tuple[GridBlock, Path]], points: int) -> int:
     """Bytes that the whole netCDF file may take: every output over all points."""
     kinds: dict[str, NDArray[Any]] = {}
     for _, part in parts[:1] + parts[-1:]:
@@ -280,7 +280,7 @@ def _text_type() -> Any:
     return h5py.string_dtype()
 
 
-def _fill(file: Any, key: str, value: NDArray[Any], block: Block, order: Sequence[Axis]) -> None:
+def _fill(file: Any, key: str, value: NDArray[Any], block: GridBlock, order: Sequence[Axis]) -> None:
     if key not in file.variables:
         text = value.dtype.kind in "US"
         kind: Any = _text_type() if text else ("u1" if value.dtype.kind == "b" else value.dtype)
@@ -295,7 +295,7 @@ def _fill(file: Any, key: str, value: NDArray[Any], block: Block, order: Sequenc
     file.variables[key][(*block.place, *(slice(*s) for s in block.slices))] = wide
 
 
-JOIN: dict[str, Callable[[str, list[tuple[Block, Path]], Sequence[Axis]], None]] = {
+JOIN: dict[str, Callable[[str, list[tuple[GridBlock, Path]], Sequence[Axis]], None]] = {
     ".parquet": _join_parquet,
     ".csv": _join_csv,
     ".nc": _join_nc,

@@ -33,14 +33,14 @@ Values = dict[str, NDArray[Any]]
 Evaluate = Callable[..., Mapping[str, Any]]
 
 
-class Block(NamedTuple):
+class GridBlock(NamedTuple):
     """A part of a grid: its index in each structural axis, and its slice of each numeric axis."""
 
     place: tuple[int, ...]
     slices: tuple[tuple[int, int], ...]
 
 
-def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
+def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[GridBlock]:
     """The grid cut into blocks of at most about `most` points.
 
     >>> [b.slices for b in blocks([Axis("batch", tuple(range(6)))], most=4)]
@@ -48,6 +48,8 @@ def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
     """
     structural, numeric = grids(axes)
     lengths = list(shape_of(numeric))
+    for axis in (a for a in axes if not a.values):
+        raise RooflmError(f"{axis.name} is an empty list: give at least one value")
     pieces = [1] * len(numeric)
     order = sorted(range(len(numeric)), key=lambda i: (numeric[i].name in LAST_SPLIT, -lengths[i]))
     for i in order:
@@ -56,10 +58,10 @@ def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[Block]:
     cuts = [[round(k * n / p) for k in range(p + 1)] for n, p in zip(lengths, pieces, strict=True)]
     parts = [list(itertools.pairwise(c)) for c in cuts]
     outer = (range(len(a.values)) for a in structural)
-    return [Block(place, slices) for place in itertools.product(*outer) for slices in itertools.product(*parts)]
+    return [GridBlock(place, slices) for place in itertools.product(*outer) for slices in itertools.product(*parts)]
 
 
-def block_point(axes: Sequence[Axis], fixed: Point, block: Block) -> tuple[int, Point]:
+def block_point(axes: Sequence[Axis], fixed: Point, block: GridBlock) -> tuple[int, Point]:
     """Number of array dimensions and the arguments of one block."""
     structural, numeric = grids(axes)
     names = {m.name: m.values[i] for a, i in zip(structural, block.place, strict=True) for m in a.members}
@@ -72,7 +74,7 @@ def _cut(axis: Axis, first: int, end: int) -> Axis:
 
 
 def evaluate_block(
-    evaluate: Evaluate, axes: Sequence[Axis], fixed: Point, outputs: tuple[str, ...] | None, block: Block
+    evaluate: Evaluate, axes: Sequence[Axis], fixed: Point, outputs: tuple[str, ...] | None, block: GridBlock
 ) -> Values:
     """Every output of one block, each in its own broadcast shape."""
     count, arguments = block_point(axes, fixed, block)
@@ -88,7 +90,7 @@ class Store:
         self.structural, self.numeric = grids(axes)
         self.arrays: Values = {}
 
-    def put(self, block: Block, values: Values) -> None:
+    def put(self, block: GridBlock, values: Values) -> None:
         """Take in the values of a block."""
         lengths = shape_of(self.numeric)
         for name, value in values.items():
@@ -131,11 +133,26 @@ class Store:
         order = [a.name for a in (*self.structural, *self.numeric)]
         moved = [order.index(a.name) for a in self.axes]
         full = shape_of(self.structural) + shape_of(self.numeric)
+        self._empty()
         return {k: np.transpose(np.broadcast_to(v, full), moved) for k, v in self.arrays.items()}
+
+    def _empty(self) -> None:
+        """A point without any number (it breaks a rule) has no parts either, whatever its block had."""
+        plain = [v for k, v in self.arrays.items() if "." not in k and v.dtype.kind == "f"]
+        if not (self.structural and plain):
+            return
+        gone = np.isnan(plain[0])
+        for array in plain[1:]:
+            if not gone.any():
+                return
+            gone = gone & np.isnan(array)
+        for name, array in self.arrays.items():
+            if gone.any() and "." in name and array.dtype.kind == "f":
+                self.arrays[name] = np.where(gone, np.nan, array)
 
 
 @dataclass(frozen=True)
-class Job:
+class GridJob:
     """What a worker needs for any block of a grid."""
 
     evaluate: Evaluate
@@ -143,11 +160,11 @@ class Job:
     fixed: Point
     outputs: tuple[str, ...] | None
 
-    def __call__(self, block: Block) -> Values:
+    def __call__(self, block: GridBlock) -> Values:
         return evaluate_block(self.evaluate, self.axes, self.fixed, self.outputs, block)
 
 
-def results(job: Job, todo: Iterable[Block], on: str = "local") -> Iterator[tuple[Block, Values]]:
+def results(job: GridJob, todo: Iterable[GridBlock], on: str = "local") -> Iterator[tuple[GridBlock, Values]]:
     """Blocks with their values as they are done, on this machine's cores or a Ray cluster."""
     return spread(job, list(todo), on)
 
@@ -165,6 +182,6 @@ def run(
     evaluate(axes=n, outputs=names, **arguments) -> name -> array that broadcasts over n numeric axes.
     """
     store = Store(axes)
-    for part, values in results(Job(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
+    for part, values in results(GridJob(evaluate, tuple(axes), fixed, outputs), blocks(axes, block), on):
         store.put(part, values)
     return store.views()

@@ -21,7 +21,7 @@ from rooflm.estimate.training_bounds import CAUSES, training_causes
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.roofline import BOUNDS
-from rooflm.scenario.build_inference import Request, build_inference
+from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.build_training import build_training
 from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
@@ -104,7 +104,7 @@ def make_task(
         )
     if given["gpu"] in DIES:
         given["gpu"] = die_device(given["gpu"])
-    build_request: Callable[..., Request] = build_training if phase == "train" else build_inference
+    build_request: Callable[..., Built] = build_training if phase == "train" else build_inference
     gpus = int(given.pop("gpus", 1) or 1)
     free = search and not any(given.get(k) for k in ("tp", "pp", "dp", "cp", "ep"))
     if free and phase == "train" and given.get("sp") is None:
