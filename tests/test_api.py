@@ -10,7 +10,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import get_overloads
 
 import numpy as np
@@ -216,15 +216,15 @@ def test_lists_make_axes_and_a_grid_always_is_a_dataset() -> None:
     assert list(run.data_vars) == ["mfu"]
 
 
-def test_columns_of_tables_are_lists() -> None:
-    pd = import_module("pandas")
-    rows = pd.DataFrame({"batch": [1, 8], "prompt": [128, 256]})
-    grid = rooflm.infer("llama-7b", batch=rows.batch, prompt=rows.prompt, zip=("batch", "prompt"), **CASE)
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_columns_of_tables_are_lists(package: str) -> None:
+    made = import_module(package)
+    rows = getattr(made, "DataFrame", None) or made.table
+    table = rows({"batch": [1, 8], "prompt": [128, 256], "gpu": ["a100", "h100"]})
+    grid = rooflm.infer("llama-7b", batch=table["batch"], prompt=table["prompt"], zip=("batch", "prompt"), **CASE)
     assert grid.sizes == {"batch": 2}
-    found = rooflm.search_infer("llama-7b", gpu=pd.Series(["a100", "h100"]), gpus=1, batch=rows.batch)
+    found = rooflm.search_infer("llama-7b", gpu=table["gpu"], gpus=1, batch=table["batch"])
     assert found.points == 4
-    arrow = SimpleNamespace(to_pylist=lambda: [1, 8])
-    assert rooflm.infer("llama-7b", batch=arrow, **CASE).sizes == {"batch": 2}
 
 
 def test_engine_rows_may_be_given_as_they_were_loaded() -> None:

@@ -238,10 +238,11 @@ TRAIN = Task(
 @overload
 def infer(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
-    price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
-    dp: float | None = None, cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512,
-    output: float = 128, cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None,
-    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
+    price: float | None = None, owned: bool = False, purchase: float | None = None, electricity: float = 0.15,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
+    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
+    cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
+    accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
     adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
@@ -250,11 +251,12 @@ def infer(  # type: ignore[overload-overlap]  # a list is told from one value at
 @overload
 def infer(
     model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0,
-    adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
+    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
+    logits: Names = "last", guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
@@ -262,11 +264,12 @@ def infer(
 @named
 def infer(
     model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0,
-    adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
+    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
+    logits: Names = "last", guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
@@ -279,6 +282,10 @@ def infer(
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; split into tp, then pp, unless given.
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -321,11 +328,12 @@ def infer(
 @named
 def infer_grid(
     model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None,
-    cp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512,
-    output: Numbers = 128, cached: Numbers = 0, logits: Names = "last", guesses: Numbers = 0, draft: str | None = None,
-    acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0,
-    adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, dp: Numbers | None = None, cp: Numbers | None = None,
+    ep: Numbers | None = None, batch: Numbers = 1, prompt: Numbers = 512, output: Numbers = 128, cached: Numbers = 0,
+    logits: Names = "last", guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
+    accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
@@ -341,13 +349,14 @@ def infer_grid(
 @named
 def scenario(
     model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
-    cp: float | None = None, ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128,
-    cached: float = 0, logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7,
-    accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
-    adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
-    host_bandwidth: float | None = None, quant: str | Quant | None = None, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    owned: bool = False, purchase: float | None = None, electricity: float = 0.15, cluster: str | Cluster | None = None,
+    tp: float | None = None, pp: float | None = None, dp: float | None = None, cp: float | None = None,
+    ep: float | None = None, batch: float = 1, prompt: float = 512, output: float = 128, cached: float = 0,
+    logits: str = "last", guesses: float = 0, draft: str | None = None, acceptance: float = 0.7, accepted: float = 0,
+    branches: float = 1, adapters: float = 0, adapter_rank: float = 16, adapter_modules: str | None = None,
+    cpu_layers: float = 0, cpu_experts: float = 0, host_bandwidth: float | None = None,
+    quant: str | Quant | None = None, engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `infer` predicts from the same arguments, for `infer(scenario)` and for `dataclasses.replace`.
 
@@ -360,8 +369,9 @@ def scenario(
 @overload
 def train(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model | Scenario, *, gpu: str | Device | None = None, gpus: float | None = None,
-    price: float | None = None, cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None,
-    vp: float = 1, dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
+    price: float | None = None, owned: bool = False, purchase: float | None = None, electricity: float = 0.15,
+    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
+    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
     batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
     recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
     zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
@@ -373,28 +383,30 @@ def train(  # type: ignore[overload-overlap]  # a list is told from one value at
 @overload
 def train(
     model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
-    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
-    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
-    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
-    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
-    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
-    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
+    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
+    on: str = "local",
 ) -> xarray.Dataset: ...  # fmt: skip
 @named
 def train(
     model: Models | Scenario, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
-    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
-    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
-    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
-    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
-    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
-    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
+    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
+    on: str = "local",
 ) -> TrainingEstimate | xarray.Dataset:  # fmt: skip
     """Predict training: step time, memory and fit, communication, MFU and HFU, GPU-hours, energy and cost.
 
@@ -403,6 +415,10 @@ def train(
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: How many GPUs; what tp, pp, cp leave is data parallel.
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -447,15 +463,16 @@ def train(
 @named
 def train_grid(
     model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
-    cluster: Clusters | None = None, tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1,
-    dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None,
-    batch: Numbers | None = None, seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0,
-    recompute: Names | None = None, recompute_layers: Numbers = 0, recompute_modules: Names | None = None,
-    zero: Numbers | Names | None = None, fsdp_group: Numbers = 0, schedule: Names | None = None,
-    order: Names | None = None, dtype: Names = "bf16", optimizer: Names = "adam", dropout: bool | None = None,
-    lora_rank: Numbers = 0, lora_modules: Names | None = None, base_bits: Numbers = 16, engine: Engines | None = None,
-    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    zip: Sequence[Any] | None = None, outputs: Names | None = None, on: str = "local",
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15, cluster: Clusters | None = None,
+    tp: Numbers | None = None, pp: Numbers | None = None, vp: Numbers = 1, dp: Numbers | None = None,
+    cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
+    seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
+    recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
+    base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
+    on: str = "local",
 ) -> xarray.Dataset:  # fmt: skip
     """As `train`, but always an xarray.Dataset: without lists, of one point and no axes."""
     return TRAIN.grid(given_of(locals())).dataset()
@@ -464,14 +481,15 @@ def train_grid(
 @named
 def training_scenario(
     model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, vp: float = 1,
-    dp: float | None = None, cp: float | None = None, ep: float | None = None, sp: bool | None = None,
-    batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
-    recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
-    zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
-    dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
-    lora_modules: str | None = None, base_bits: float = 16, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    owned: bool = False, purchase: float | None = None, electricity: float = 0.15, cluster: str | Cluster | None = None,
+    tp: float | None = None, pp: float | None = None, vp: float = 1, dp: float | None = None, cp: float | None = None,
+    ep: float | None = None, sp: bool | None = None, batch: float | None = None, seq: float = 2048,
+    micro_batch: float = 1, tokens: float = 0, recompute: str | None = None, recompute_layers: float = 0,
+    recompute_modules: str | None = None, zero: float | str | None = None, fsdp_group: float = 0,
+    schedule: str | None = None, order: str | None = None, dtype: str = "bf16", optimizer: str = "adam",
+    dropout: bool | None = None, lora_rank: float = 0, lora_modules: str | None = None, base_bits: float = 16,
+    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None,
 ) -> Scenario:  # fmt: skip
     """The scenario that `train` predicts from the same arguments, for `train(scenario)` and `dataclasses.replace`."""
     return TRAIN.build(**given_of(locals())).scenario
@@ -494,28 +512,32 @@ def stream(
 @overload
 def serve(  # type: ignore[overload-overlap]  # a list is told from one value at run time
     model: str | Model, *, gpu: str | Device | None = None, gpus: float | None = None, price: float | None = None,
-    cluster: str | Cluster | None = None, tp: float | None = None, pp: float | None = None, dp: float | None = None,
-    cp: float | None = None, ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0,
-    draft: str | None = None, acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0,
-    adapter_rank: float = 16, adapter_modules: str | None = None, concurrency: float | None = None,
-    rate: float | None = None, trace: str | None = None, requests: int | None = None,
-    spread: tuple[float, float] | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
-    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
-    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    owned: bool = False, purchase: float | None = None, electricity: float = 0.15, cluster: str | Cluster | None = None,
+    tp: float | None = None, pp: float | None = None, dp: float | None = None, cp: float | None = None,
+    ep: float | None = None, prompt: float = 512, output: float = 128, guesses: float = 0, draft: str | None = None,
+    acceptance: float = 0.7, accepted: float = 0, branches: float = 1, adapters: float = 0, adapter_rank: float = 16,
+    adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
+    host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
+    trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
+    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
+    limit: int | None = None, shared_prefix: int = 0, replicas: float = 1, router: str = "round-robin",
+    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
+    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
     model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
     output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
-    adapter_modules: Names | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
@@ -529,11 +551,13 @@ def serve(
 @named
 def serve(
     model: Models, *, gpu: Devices | None = None, gpus: Numbers | None = None, price: Numbers | None = None,
+    owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
     cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
     dp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, prompt: Numbers = 512,
     output: Numbers = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7,
     accepted: Numbers = 0, branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16,
-    adapter_modules: Names | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
+    adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
+    host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
     warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
     limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
@@ -551,6 +575,10 @@ def serve(
       gpu: GPU name or .toml (see `rooflm list gpus`).
       gpus: GPUs of one replica; split into tp, then pp, unless given.
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
       cluster: Cluster (default: the GPU's own).
       tp: Tensor parallel degree.
       pp: Pipeline parallel degree.
@@ -567,6 +595,9 @@ def serve(
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       concurrency: Closed loop: clients that wait for their answer.
       rate (1/s): Open loop: requests/s (of a trace: its mean rate).
       trace: Requests from a .csv, .jsonl or .json file.

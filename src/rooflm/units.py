@@ -182,6 +182,21 @@ def text(value: float, unit: str, digits: int = 3) -> str:
     return f"{_digits(value / scale, digits if scale < 60 or unit != 's' else 2)} {name}".strip()
 
 
+def exactly(value: float, unit: str) -> str:
+    """A number that somebody chose, with its unit and no digit that was not chosen; bytes in powers of 1024.
+
+    >>> exactly(3.35e12, "B/s"), exactly(80 * 2**30, "B"), exactly(5e-6, "s"), exactly(0, "s"), exactly(0.25, "")
+    ('3.35 TB/s', '80 GiB', '5 µs', '0 s', '0.25')
+    """
+    value = float(value)
+    if not unit or not math.isfinite(value) or value == 0:
+        return f"{value:.15g} {unit}".strip()
+    binary = {GIB: "GiB", MIB: "MiB", KIB: "KiB"} if unit == "B" else {}
+    found = next(((s, name) for s, name in binary.items() if abs(value) >= s), None)
+    scale, name = found or next(((s, f"{p}{unit}") for s, p in _PREFIX.items() if abs(value) >= s), (1.0, unit))
+    return f"{value / scale:.9g} {name}"
+
+
 def _scale(value: float, unit: str, digits: int = 3) -> tuple[float, str]:
     """What a number is divided by for people, and the name of the unit that this makes."""
     size = float(f"{abs(value):.{digits - 1}e}")

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
@@ -23,7 +24,8 @@ from rooflm.catalogue.model import Attention, MoE, parameters
 from rooflm.catalogue.quant import parse_quant
 from rooflm.checkpoints.gguf import BLOCKS, header, read_gguf
 from rooflm.checkpoints.load import load_model
-from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.checkpoints.read import read_config
+from rooflm.errors import RooflmError, RooflmWarning, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping
 
@@ -301,3 +303,28 @@ def test_a_config_is_named_after_its_file_or_folder(tmp_path: Path) -> None:
     (tmp_path / "configs" / "config.json").write_text(json.dumps(config))
     assert load_model(tmp_path / "configs" / "mine.json").name == "mine"
     assert load_model(tmp_path / "configs").name == load_model(tmp_path / "configs" / "config.json").name == "configs"
+
+
+def test_a_model_that_embeds_has_no_head(tmp_path: Path) -> None:
+    """E5 on Mistral: class MistralModel, 7.11 B parameters of the 7.24 B that the model with a head has."""
+    shape = {"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+             "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768,
+             "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": False}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "architectures": ["MistralModel"]}))
+    with pytest.warns(RooflmWarning, match="MistralModel has no head: it embeds texts. Give --output 1"):
+        model = read_config(tmp_path)
+    assert parameters(model) == 7_110_660_096
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "architectures": ["MistralForCausalLM"]}))
+    assert parameters(read_config(tmp_path)) == 7_241_732_096
+
+
+def test_a_hub_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A name that no machine has: no minute of the library's own tries."""
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    begun = time.perf_counter()
+    with pytest.raises(RooflmError, match="the hub cannot be reached from here"):
+        load_model("Nobody/Nothing-3B")
+    assert time.perf_counter() - begun < 5

@@ -182,7 +182,8 @@ def test_help_has_groups_and_exit_statuses(capsys):
     out = capsys.readouterr().out
     heads = [line.strip("╭─╮ ") for line in out.splitlines() if line.startswith("╭")]
     assert heads[2:] == ["Where it runs", "How it is split", "What is asked", "Speculative decoding",
-                         "What the host holds", "How it runs", "How it is swept", "The answer"]  # fmt: skip
+                         "Adapters (LoRA) beside the model", "What the host holds", "How it runs",
+                         "How it is swept", "The answer"]  # fmt: skip
 
 
 def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
@@ -200,3 +201,16 @@ def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
     assert rows == ["comm_bytes.prefill", "comm_bytes.decode", *asked[1:]]
     assert main([*words, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == asked
+
+
+def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) -> None:
+    for path, asked, shown in (
+        ("cluster.device.dram.bandwidth", "2TB/s,3.35TB/s", ("2 TB/s", "3.35 TB/s")),
+        ("cluster.device.dram.size", "80GiB,96GiB", ("80 GiB", "96 GiB")),
+        ("cluster.tiers.0.latency", "1us,2us", ("1 µs", "2 µs")),
+        ("engine.step", "1ms,2ms", ("1 ms", "2 ms")),
+        ("mapping.tp", "1,2", ("1", "2")),
+    ):
+        assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--set", f"{path}={asked}", "--outputs", "tpot"]) == 0
+        rows = [line.split("  ") for line in capsys.readouterr().out.strip().splitlines()]
+        assert tuple(next(filter(None, row)).strip() for row in rows[1:]) == shown

@@ -1,5 +1,5 @@
-"""Long commands that are ended again and again, by SIGKILL and SIGINT at random moments, lose no row, leave no half file
-and carry on or start clean. One kill of the quick commands here; of all of them any number with `scripts/kills`."""
+"""Long commands that are ended again and again, by SIGKILL and SIGINT at random moments, lose no row, leave no half
+file and carry on or start clean. One kill of the quick ones here; of all any number with `scripts/kills`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Long(NamedTuple):
 
 
 COMMANDS = {
-    "grid": Long("infer llama-7b --gpu a100 --batch 1..500 --prompt 16..1600+16 --output 8..400+8 --outputs tpot_s,fits "
-                 "--out {folder}/grid.parquet", ("grid.parquet",)),
+    "grid": Long("infer llama-7b --gpu a100 --batch 1..500 --prompt 16..1600+16 --output 8..400+8 --outputs "
+                 "tpot_s,fits --out {folder}/grid.parquet", ("grid.parquet",)),
     "search": Long("search infer llama-3.1-8b --gpu h100 --gpus 1 --under-load --slo ttft:p95=1s "
                    "--deploy {folder}/k8s.yaml", ("k8s.yaml",)),
     "explore": Long("explore grid llama-2-13b --phase infer --node n12,n7,n5,n3 --dram hbm2e,hbm3,hbm4 --network "
-                    "nvlink3+hdr,nvlink5+xdr --gpus 64 --out {folder}/e.csv --plot {folder}/e.svg", ("e.csv", "e.svg")),
+                    "nvlink3+hdr,nvlink5+xdr --gpus 64 --out {folder}/e.csv", ("e.csv",)),
     "serve": Long("serve llama-2-7b --gpu a100 --rate 4 --requests 4000 --out {folder}/r.csv", ("r.csv",)),
     "study": Long("study cluster --out {folder}", tuple(
         f"cluster{end}" for end in (".md", "-rows.csv", "-cards.csv", "-rows.png", "-scaling.png"))),
@@ -78,8 +78,9 @@ def ended(run: subprocess.Popen[str], after: float, by: signal.Signals) -> str:
     except subprocess.TimeoutExpired:
         run.send_signal(by)
     _, said = run.communicate(timeout=120)
-    assert run.returncode in (0, 130, -by), said
-    assert "rooflm/" not in "".join(re.findall(r"^  File .*$", said, re.MULTILINE)), said  # no traceback of ours
+    assert "rooflm/" not in "".join(re.findall(r"^ +File .*$", said, re.MULTILINE)), said  # no traceback of ours
+    started_python = run.returncode == 1 and said.rstrip().endswith("KeyboardInterrupt")  # before any line of ours
+    assert run.returncode in (0, 130, -by) or started_python, said
     return said
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.search.serve_command import start_of
 
 HOME = {"gpu": "rtx-4090", "quant": "q4_k_m", "batch": 1}
 
@@ -54,3 +55,27 @@ def test_the_verdict_names_it(model: str, name: str) -> None:
     assert len(found) == 1 and found[0].change[name] > 1
     assert rooflm.infer(model, **home, **found[0].change).fits
     assert not rooflm.infer(model, **home, **{name: found[0].change[name] - 1}).fits
+
+
+def test_served_and_searched_as_predicted() -> None:
+    """One client alone is the batch of one; searches choose how many layers stay, and print what starts that."""
+    given = {"gpu": "rtx-4090", "quant": "q4_k_m", "engine": "llama.cpp", "prompt": 512, "output": 64}
+    e = rooflm.infer("llama-3.1-70b", cpu_layers=45, batch=1, **given)
+    served = rooflm.serve("llama-3.1-70b", cpu_layers=45, concurrency=1, requests=3, **given).values()
+    assert served["tpot_s"]["mean"] == pytest.approx(e.tpot, rel=1e-3)
+    assert served["ttft_s"]["mean"] == pytest.approx(e.ttft, rel=0.01)
+    given |= {"gpus": 1, "objective": "tpot"}
+    found = rooflm.search_infer("llama-3.1-70b", cpu_layers=[30, 40, 50], batch=1, **given)
+    assert found.best is not None and found.best.inputs["cpu_layers"] == 40
+    begun = start_of("llama-3.1-70b", found, {"prompt": 512, "output": 64, **given}, None)
+    assert begun is not None and "--n-gpu-layers 40 " in begun.text
+    loaded = rooflm.search_serve("llama-3.1-70b", cpu_layers=[30, 45], concurrency=1, confirm=1, **given)
+    assert loaded.best is not None and loaded.best.inputs["cpu_layers"] == 45
+    assert loaded.confirmed[0].served.values()["tpot_s"]["mean"] == pytest.approx(e.tpot, rel=0.01)
+
+
+def test_experts_on_the_cpu_are_told_to_the_server() -> None:
+    given = {"gpu": "rtx-4090", "engine": "llama.cpp", "cpu_experts": 30, "batch": 1}
+    found = rooflm.search_infer("gpt-oss-120b", gpus=1, **given)
+    begun = start_of("gpt-oss-120b", found, {"prompt": 512, "output": 128, **given}, None)
+    assert begun is not None and "--n-gpu-layers 999 --n-cpu-moe 30 " in begun.text

@@ -255,7 +255,7 @@ def test_tables_that_are_none_are_told(tmp_path: Path) -> None:
         results.read(tmp_path / "other.csv")
     row = Row(Case(model="m"), "memory_bytes", "B", results.one(-2.0))
     results.write(tmp_path / "r.csv", [row])
-    with pytest.raises(RooflmError, match="value of memory_bytes is -2.0, but it must be a finite number, 0 or more"):
+    with pytest.raises(RooflmError, match=r"value of memory_bytes is -2\.0, but it must be a finite"):
         results.read(tmp_path / "r.csv")
 
 

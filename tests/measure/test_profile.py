@@ -73,6 +73,15 @@ def test_samples_over_time_are_written_and_drawn(tmp_path: Path, monkeypatch: py
     assert "gpu0" in (tmp_path / "p.svg").read_text(encoding="utf-8")
 
 
+def test_of_many_processes_those_that_worked_most_are_drawn(tmp_path: Path) -> None:
+    read = [profile.Sample(float(t), f"process {p}", "utilisation", p / 10) for t in range(4) for p in range(50)]
+    read += [profile.Sample(float(t), "machine", "utilisation", 0.5) for t in range(4)]
+    profile.draw(str(tmp_path / "p.json"), read)
+    text = (tmp_path / "p.json").read_text(encoding="utf-8")
+    assert "45 other processes" in text and "process 49" in text and "process 44" not in text
+    assert "cores in use" in text and "utilisation (%)" in text
+
+
 def test_without_a_driver_the_machine_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     watch = profile.Profiler()

@@ -103,6 +103,25 @@ def test_bars_sum_to_the_total_and_show_the_capacity():
     assert np.allclose(limits, made.arrays["memory_capacity_bytes"] / 2**30)
 
 
+def test_shares_are_bars_of_one_length_with_the_time_beside_the_label():
+    made = grid(gpu=["rtx-3090", "a100-sxm-80gb"], batch=[1, 8], output=128)
+    picture = choose.grid_picture(made, "shares")
+    assert np.allclose(list(totals(picture).values()), 100)
+    assert picture.title == "Share of decode step time by part"
+    assert not values(picture, kind="band") and all(", " in label for _, label in totals(picture))
+
+
+def test_a_point_that_breaks_a_rule_has_a_word_and_no_number():
+    made = grid(model="llama-2-13b", gpu="a100-sxm-80gb", tp=[1, 3, 4], batch=[1, 8, 64], output=128)
+    picture = choose.grid_picture(made, "memory")
+    assert [row["text"] for row in values(picture, kind="end", bad=True)] == ["n/a"] * 3
+    assert "n/a: breaks a rule" in picture.spec["title"]["subtitle"][-1]
+    cells = values(choose.grid_picture(made, "heatmap"), text="n/a")
+    assert len(cells) == 3 and all(row["value"] is None for row in cells)
+    lines = choose.grid_picture(INFER.grid({"model": "llama-2-13b", "gpu": "a100-sxm-80gb", "tp": [1, 2, 3, 4, 8]}))
+    assert {row["piece"] for row in values(lines) if "piece" in row} == {0, 1}  # the band has a gap there
+
+
 def test_front_is_what_no_point_beats():
     rng = np.random.default_rng(1)
     x, y = rng.random(300), rng.random(300)

@@ -131,8 +131,9 @@ def check(flat: Callable[..., Any], build: Callable[..., Any], arguments: Mappin
     for place in itertools.product(*(range(len(a.values)) for a in axes)):
         at = {a.name: a.values[i] for a, i in zip(axes, place, strict=True)}
         point = flat(outputs=outputs, **point_of(fixed, at))
+        lacking = np.nan if np.isnan(point.get("ttft_s", point.get("step_time_s"))) else 0.0  # a refused point has none
         for key in {*grid, *point}:
-            here, there = grid.get(key, none)[place], point.get(key, 0.0)
+            here, there = grid.get(key, none + lacking)[place], point.get(key, lacking)
             wrong += [] if same(here, there) else [f"{at} {key}: {here} in the grid, {there} alone"]
         try:
             build(**point_of(fixed, at))

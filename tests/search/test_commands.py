@@ -23,7 +23,7 @@ from rooflm.search.serve_command import start
 from rooflm.search.train_command import train_command
 
 PARSERS = {
-    # vllm/engine/arg_utils.py and vllm/entrypoints/openai/cli_args.py (2026)
+    # vllm/engine/arg_utils.py of 0.14, each read there, and vllm/entrypoints/openai/cli_args.py
     "vllm": "tensor-parallel-size pipeline-parallel-size data-parallel-size enable-expert-parallel max-num-seqs "
     "max-model-len no-enable-chunked-prefill max-num-batched-tokens gpu-memory-utilization quantization kv-cache-dtype "
     "speculative-config kv-transfer-config enable-lora max-loras max-lora-rank host port",
@@ -31,9 +31,10 @@ PARSERS = {
     "sglang": "model-path tp-size pp-size dp-size ep-size enable-dp-attention max-running-requests context-length "
     "chunked-prefill-size mem-fraction-static quantization kv-cache-dtype speculative-algorithm "
     "speculative-draft-model-path speculative-num-steps speculative-eagle-topk speculative-num-draft-tokens "
-    "enable-lora max-loras-per-batch max-lora-rank disaggregation-mode disaggregation-transfer-backend host port "
+    "enable-lora lora-target-modules max-loras-per-batch max-lora-rank disaggregation-mode "
+    "disaggregation-transfer-backend host port "
     "pd-disaggregation prefill decode",  # the last three of sglang_router.launch_router
-    # tensorrt_llm/commands/serve.py (1.0)
+    # tensorrt_llm/commands/serve.py, each read there at commit 00209af (1.2); config_file of "disaggregated"
     "trtllm": "backend tp_size pp_size ep_size max_batch_size max_seq_len max_num_tokens enable_chunked_prefill "
     "kv_cache_free_gpu_memory_fraction extra_llm_api_options config_file host port",
     # llama.cpp, common/arg.cpp, as tools/server/README.md lists them

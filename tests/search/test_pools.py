@@ -72,6 +72,7 @@ def test_pools_stand_beside_the_best_without_them():
     gpus = apart.inputs["prefill_replicas"] * tp["prefill_tp"] * tp["prefill_pp"]
     assert gpus + apart.inputs["replicas"] * tp["tp"] * tp["pp"] == 4
     assert {*PREFILL, "replicas"} <= apart.inputs.keys()
+    assert "purchase_usd" not in found.best.outputs  # only where a budget was asked for
     assert any("prefill_replicas" not in c.candidate.inputs for c in found.confirmed)
 
 

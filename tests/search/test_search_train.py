@@ -269,3 +269,18 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert best["cost_usd"] <= 1e3 and best["energy_j"] <= 3.6e9
     assert main(["search", "train", "llama-7b", *few, "--gpu-hours", "1"]) == 2
     assert "give --tokens" in capsys.readouterr().err
+
+
+def test_ranks_with_none_among_them_are_each_as_alone() -> None:
+    """Who trains adapters alone is assumed to take another engine: both are searched, and each cell is its own."""
+    given = {"gpu": "h100", "gpus": 2, "batch": 4, "seq": 512}
+    grid = rooflm.train("llama-3.1-8b", **given, lora_rank=[0, 16])
+    alone = [rooflm.train("llama-3.1-8b", **given, lora_rank=rank).step_time for rank in (0, 16)]
+    assert list(grid["step_time_s"].values) == pytest.approx(alone, rel=1e-12)
+    both = rooflm.search_train("llama-3.1-8b", **given, lora_rank=[0, 16], memory_margin=0.0)
+    for rank, engine in ((0, "megatron"), (16, "peft")):
+        one = rooflm.search_train("llama-3.1-8b", **given, lora_rank=rank, memory_margin=0.0)
+        assert one.assumed[-1] == f"engine {engine}" or f"engine {engine}" in one.assumed
+        same = [c for c in both.top if c.inputs["lora_rank"] == rank and c.inputs["engine"] == engine]
+        assert not same or same[0].outputs["step_time_s"] == pytest.approx(one.best.outputs["step_time_s"])
+    assert "engine megatron or peft" in both.assumed

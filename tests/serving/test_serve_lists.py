@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 import rooflm
 from rooflm.cli.app import main
+from rooflm.errors import RooflmError
 
 CASE = {"gpu": "h100", "prompt": 256, "output": 32}
 
@@ -30,6 +32,16 @@ def test_lists_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "h100" in out and "a100" in out and "TTFT" in out
     assert main([*words, "--find", "rate", "--slo", "ttft:p95=1s"]) == 2
     assert "leave out the lists" in capsys.readouterr().err
+
+
+def test_a_refused_combination_is_marked_and_refuses_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = rooflm.serve("llama-3.1-8b", concurrency=2, tp=[1, 3], **CASE)
+    assert "must divide the 32 attention heads" in str(grid["reason"].values[1]) and grid["reason"].values[0] == ""
+    assert math.isnan(grid["ttft_s"].values[1]) and grid["ttft_s"].values[0] > 0
+    with pytest.raises(RooflmError, match="tp is 3, but it must divide"):
+        rooflm.serve("llama-3.1-8b", concurrency=2, tp=[3, 5], **CASE)
+    assert main(["serve", "llama-3.1-8b", "--gpu", "h100", "--tp", "1,3", "--rate", "1", "--requests", "20"]) == 0
+    assert "must divide" in capsys.readouterr().out
 
 
 def test_a_price_of_ones_own() -> None:

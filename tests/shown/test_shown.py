@@ -7,8 +7,8 @@ import pytest
 
 import rooflm
 from rooflm.shown import progress
-from rooflm.shown.blocks import BLANK, Beside, Code, Parts, Say, Table
-from rooflm.shown.notebook import html
+from rooflm.shown.blocks import BLANK, Beside, Code, Fact, Facts, Parts, Say, Table, folded
+from rooflm.shown.notebook import drawn, html
 from rooflm.shown.terminal import lines
 from rooflm.units import between, said, text, watt_hours
 
@@ -144,3 +144,15 @@ def test_progress_in_a_notebook(monkeypatch):
     with progress.noticed("searching"):
         pass
     assert told == [""]
+
+
+def test_what_the_page_shows_is_drawn_everywhere() -> None:
+    facts = Facts("In figures", [Fact("A step", "2 s", "measured")])
+    fold = folded("Assumed", ["engine vllm"])
+    code = Code("echo one", "To run it", "first this")
+    memory = Parts("Memory", {"weights": 2.0**30}, "B", capacity=2.0**31)
+    told = lines([facts, fold, code, memory])
+    assert told == ["In figures", "  A step  2 s  measured", "Assumed", "engine vllm", "To run it", "echo one",
+                    "first this", "Memory", "  weights  1.00 GiB  100.0 %"]  # fmt: skip
+    for block, words in ((facts, "measured"), (fold, "engine vllm"), (code, "first this"), (memory, "1.00 GiB")):
+        assert words in drawn(block)

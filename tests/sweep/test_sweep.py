@@ -61,6 +61,15 @@ def test_every_cell_is_the_prediction_of_its_point(request_, block, random):
             assert grid[name][place] == pytest.approx(float(np.asarray(estimate[name])), rel=1e-12)
 
 
+def test_a_refused_point_has_a_reason_and_no_number():
+    data = rooflm.infer("llama-7b", gpu="b200", engine=["vllm", "llama.cpp"], quant="nvfp4", batch=[1, 8])
+    refused = data.sel(engine="llama.cpp")
+    assert (refused["reason"] == "the engine does not run the scheme").all() and not refused["fits"].any()
+    numbers = [v for v in refused.data_vars.values() if v.dtype.kind == "f"]
+    assert len(numbers) > 40 and all(np.isnan(v.values).all() for v in numbers)
+    assert np.isfinite(data["decode_parts_s.mlp"].sel(engine="vllm")).all()
+
+
 @pytest.mark.parametrize("block", [1, 3, 10, 10**6])
 def test_blocks_cover_every_point_once(block):
     axes = [Axis("gpu", ("a", "b")), Axis("batch", (1, 2, 3, 4, 5)), Axis("output", (1, 2, 3))]

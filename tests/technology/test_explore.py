@@ -410,6 +410,17 @@ def test_the_command_line_gives_tables_json_and_files(tmp_path: Path, capsys: py
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+def test_a_grid_is_drawn_in_seconds_or_as_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "g.json"
+    words = ["explore", "grid", "llama-2-13b", "--phase", "infer", "--dram", "gddr6,hbm3", "--plot", str(path)]
+    assert main([*words, "--plot-kind", "shares"]) == 0
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    parts = [row for row in spec["data"]["values"] if row["kind"] == "part"]
+    assert {row["label"] for row in parts} == {"hbm3, 1.24 s"}  # gddr6 does not hold the model
+    assert sum(row["value"] for row in parts) == pytest.approx(100)
+    assert main([*words, "--plot-kind", "pie"]) == 2 and "must be seconds or shares" in capsys.readouterr().err
+
+
 def test_the_example_runs_and_says_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "explore_split.py"))["main"]("", "4")
     assert "training by gradient descent" in capsys.readouterr().out

@@ -22,6 +22,16 @@ FLAGS = (
 )  # fmt: skip
 
 
+SHOWN = """
+const done = arguments[0], shown = () => document.body.dataset.state === "shown";
+if (shown()) done(true);
+const watch = new MutationObserver(() => { if (shown()) { watch.disconnect(); done(true); } });
+watch.observe(document.body, { attributes: true, attributeFilter: ["data-state"] });
+setTimeout(() => done(false), 29000);
+"""
+"""Waits in the page until it shows its answer: true, or false where none comes."""
+
+
 class Kept(logging.Handler):
     """Keeps what the server logs."""
 
@@ -74,13 +84,27 @@ class Page:
         self.driver.get(self.address + path)
         return self.wait()
 
-    def wait(self, seconds: float = 30.0) -> Page:
+    def wait(self) -> Page:
         """Wait until nothing is being asked."""
-        until = time.monotonic() + seconds
-        while self.js("return document.body.dataset.state") != "shown":
-            assert time.monotonic() < until, f"no answer at {self.driver.current_url}"
-            time.sleep(0.02)
-        return self
+        from selenium.common.exceptions import JavascriptException
+
+        for _ in range(5):
+            try:
+                assert self.driver.execute_async_script(SHOWN), f"no answer at {self.driver.current_url}"
+                return self
+            except JavascriptException:  # the page went on to another while it was watched
+                continue
+        raise AssertionError(f"no page stays at {self.driver.current_url}")
+
+    def follow(self, script: str) -> Page:
+        """Run a script that leads to another page, and wait for that."""
+        mark = time.monotonic()  # a page that comes back as it was left has an older one
+        self.js(f"window.left = {mark}; {script}")
+        until = mark + 30
+        while self.js("return window.left === arguments[0] || document.readyState === 'loading'", mark):
+            assert time.monotonic() < until, f"nothing happened at {self.driver.current_url}"
+            time.sleep(0.01)
+        return self.wait()
 
     def size(self, width: int, scheme: str = "light") -> None:
         """The screen's width in pixels and its colour scheme."""
@@ -118,6 +142,7 @@ def browser(address: str) -> Iterator[Any]:
         options.binary_location = chromium
         for flag in (*FLAGS, f"--user-data-dir={profile}"):
             options.add_argument(flag)
+        options.add_experimental_option("perfLoggingPrefs", {"enableNetwork": True, "enablePage": False})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(driver_path))
         driver.set_script_timeout(30)

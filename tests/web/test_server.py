@@ -18,9 +18,11 @@ import pytest
 
 import rooflm
 from rooflm.cli.app import main
+from rooflm.shown.blocks import Code
 from rooflm.units import count
 from rooflm.web import page
 from rooflm.web.asked import read_query
+from rooflm.web.blocks import Choices
 from rooflm.web.dropped import dropped_model, keep
 from rooflm.web.fields import BY_KEY, FIELDS, choices
 from rooflm.web.server import run
@@ -162,12 +164,12 @@ def test_downloads(tab: str, address: str) -> None:
 def test_what_does_not_fit_says_what_would() -> None:
     found = answered("fits", model="llama-3.1-70b", gpu="h100")
     assert found.tone == "bad" and "GiB too much" in found.verdict
-    (offers,) = [b for b in found.blocks if b.kind == "choices"]
+    (offers,) = [b for b in found.blocks if isinstance(b, Choices)]
     for offer in offers.rows:
         texts = dict(urllib.parse.parse_qsl(offer.query))
         assert TABS["fits"].answer(read_query("fits", TABS["fits"].keys, texts)).tone == "good", offer
     assert len(offers.rows) >= 3
-    tuned, *_ = [b for b in answered("train", train__gpus="1", gpu="rtx-4090").blocks if b.kind == "choices"]
+    tuned, *_ = [b for b in answered("train", train__gpus="1", gpu="rtx-4090").blocks if isinstance(b, Choices)]
     texts = dict(urllib.parse.parse_qsl(tuned.rows[0].query))
     assert TABS["train"].answer(read_query("train", TABS["train"].keys, texts)).tone == "good"
 
@@ -185,7 +187,7 @@ def test_a_load_within_limits_holds_and_the_next_breaks() -> None:
 def test_a_search_under_load_says_what_was_simulated() -> None:
     found = answered("search", find__concurrency="20", find__gpus_max="2", output="64")
     assert "Simulated with 20 clients" in " ".join(found.said)
-    assert any(b.kind == "code" and b.text.startswith("vllm serve") for b in found.blocks)
+    assert any(isinstance(b, Code) and b.text.startswith("vllm serve") for b in found.blocks)
     none = answered("search", ttft="1us")
     assert none.tone == "bad" and "Nothing meets" in none.verdict
 

@@ -225,6 +225,17 @@ def test_bytes_are_those_counted_by_hand(made: dict[str, Study]) -> None:
         assert own[64] / own[1] == pytest.approx(64)
 
 
+def test_strategies_measured_on_two_cores_stand_beside_their_predictions(made: dict[str, Study]) -> None:
+    times, memory = (made["profiler"].table(n) for n in ("measured", "measured-bytes"))
+    assert {r["split"] for r in times.rows} == {"none", "tensor", "pipeline"}
+    assert {r["kernels"] for r in times.rows} == {"unfused", "fused"}
+    quiet = errors_of(times.pairs(other="some", fitted="no"))
+    assert quiet.rows == 4 and quiet.mean < 0.12
+    sent = [r for r in memory.rows if r["what"] != "memory"]
+    assert len(sent) > 15 and all(abs(r["off"]) < 1e-5 and r["fitted"] == "no" for r in sent)
+    assert errors_of(memory.pairs(what="memory")).mean < 0.05
+
+
 def test_memory_grows_to_a_threshold_and_fusion_saves_time(made: dict[str, Study]) -> None:
     rows = made["profiler"].table("llama-2-7b").rows
     for strategy in ("tensor", "pipeline"):

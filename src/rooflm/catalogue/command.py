@@ -12,8 +12,9 @@ class Command:
     """How it is started: what each part of a search's answer is in words of its command line.
 
     In braces: `model`, `tp`, `pp`, `dp`, `ep`, `batch` (sequences), `each` (of a rank), `length`, `context` (of all
-    sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers`, `draft`, `guesses`, `guesses1`
-    (one more); of attention data parallelism `group` (its ranks in all), `group_budget`.
+    sequences together), `budget`, `memory_fraction`, `free_fraction`, `port`, `layers` (of the device), `experts`
+    (layers whose experts the host has), `adapters`, `rank` (their greatest), `draft`, `guesses`, `guesses1` (one more);
+    of attention data parallelism `group` (its ranks in all), `group_budget`.
     """
 
     start: str = word("", "the program that serves (none: no command is known)")

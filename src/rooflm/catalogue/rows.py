@@ -326,7 +326,13 @@ def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> f
         number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise RooflmError(f"{field} is {value!r}, but it must be {'zero or more' if zero else 'positive'}")
+    if number and not LEAST <= number <= MOST:
+        raise RooflmError(f"{field} is {value!r}, but it must be from {LEAST:g} to {MOST:g}")
     return number
+
+
+LEAST, MOST = 1e-30, 1e30
+"""Ends of the numbers of a row: beyond them products of two leave what a computer holds."""
 
 
 class SourceRow(msgspec.Struct, forbid_unknown_fields=True):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 CONFIGS = ("config.json", "adapter_config.json")
 BESIDE = "hf_quant_config.json"
@@ -46,12 +48,32 @@ def cached(name: str) -> Path | None:
     return next((p for p in listed if any((p / c).is_file() for c in CONFIGS)), None)
 
 
+PATIENCE = 3.0
+"""s to wait for the hub's machine to answer at all, before its library tries again and again."""
+
+
+def reachable() -> bool:
+    """Whether the hub's machine takes a connection; taken as so behind a proxy, which alone can tell."""
+    if any(os.environ.get(k) for k in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")):
+        return True
+    parts = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        socket.create_connection((parts.hostname or "", port), PATIENCE).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def fetched(name: str) -> tuple[Path | None, str]:
     """The folder of a repository's config, downloaded by huggingface_hub, and why there is none."""
     try:
         hub = importlib.import_module("huggingface_hub")
     except ImportError:
         return None, "without rooflm[hub] its config.json is not fetched"
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
+    if not offline and not reachable():
+        return None, "the hub cannot be reached from here"
     failed = ""
     for config in CONFIGS:
         try:
@@ -64,5 +86,4 @@ def fetched(name: str) -> tuple[Path | None, str]:
         except Exception:  # most repositories have none
             return found.parent, ""
         return found.parent, ""
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
     return None, "HF_HUB_OFFLINE keeps rooflm from asking the hub" if offline else f"the hub gave none ({failed})"

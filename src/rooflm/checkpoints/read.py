@@ -8,6 +8,7 @@ attention, a window never as full attention: those fields are honoured in a mode
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,4 +163,18 @@ def from_fields(
         mtp_params=layers.mtp_params(c, blocks),
         dtype=dtype or (_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16"), quant=quant, source=label,
     )  # fmt: skip
-    return checked(model, label)
+    return checked(headless(model, config, label), label)
+
+
+def headless(model: Model, config: dict[str, Any], label: str) -> Model:
+    """The model without an output head where its checkpoint has none, as those that embed texts (E5, GTE, BGE on
+    decoders), with a RooflmWarning on what to ask of it.
+
+    Source: the hub's naming of classes: MistralModel has no head, MistralForCausalLM has one.
+    """
+    kinds = [a for a in config.get("architectures") or [] if isinstance(a, str)]
+    if not kinds or not kinds[0].endswith("Model") or any(mark in kinds[0] for mark in _DECODER):
+        return model
+    warnings.warn(f"{label}: {kinds[0]} has no head: it embeds texts. Give --output 1: the time to first token is that "
+                  "of a batch of texts", RooflmWarning, stacklevel=4)  # fmt: skip
+    return replace(model, tied=True)

@@ -11,11 +11,13 @@ from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts, one_of
+from rooflm.catalogue.purchase import affordable, purchase
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
 from rooflm.errors import RooflmError, near_matches
+from rooflm.scenario.arguments import Argument
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, gib, text
 
@@ -39,7 +41,14 @@ def _gpu_row(name: str) -> tuple[str, ...]:
     best = "bf16" if "bf16" in d.peak else next(iter(d.peak))
     peak, rate = text(float(d.peak[best]) / 1e12, ""), text(float(d.dram.bandwidth), "B/s")
     size = f"{float(d.dram.size) / 2**30:.4g} GiB"
-    return (name, peak, best, size, rate, text(float(d.tdp), "W"), f"{float(d.price):.2f}")
+    return (name, peak, best, size, rate, text(float(d.tdp), "W"), f"{float(d.price):.2f}",
+            bought(name))  # fmt: skip
+
+
+def bought(name: str) -> str:
+    """The purchase price of a card in whole USD, "-" where none is public."""
+    found = purchase(name)
+    return f"{found.usd:,.0f}" if found else "-"
 
 
 def _model_row(name: str) -> tuple[str, ...]:
@@ -92,7 +101,7 @@ def _quants(match: str) -> Table:
 
 
 HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
-    "gpu": (("GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h"), "lrlrrrr", _gpu_row),
+    "gpu": (("GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h", "to buy"), "lrlrrrrr", _gpu_row),
     "model": (("model", "parameters", "active", "layers", "hidden", "KV B/token"), "lrrrrr", _model_row),
     "cluster": (("cluster", "device", "tiers (devices, B/s one way)"), "llw", _cluster_row),
     "engine": (("engine", "version", "for"), "lll", _engine_row),
@@ -103,11 +112,15 @@ KIND = word("kind", "gpus, models, clusters, engines, quants, nodes, drams, link
             completing(lambda: KINDS))  # fmt: skip
 
 
-def list_rows(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) -> None:
+def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm list` does with its arguments."""
     kind, match = begun
     singular = _kind(kind)
     names = [n for n in known(singular) if match.lower() in n]
+    if "under" in asked:
+        if singular != "gpu":
+            raise RooflmError(f"under is of what cards cost, not of {kind}")
+        names = [n for n in affordable(asked["under"]) if n in names]
     if shown["json"]:
         print(dumps({f"{singular}s": names}))
         return
@@ -131,6 +144,7 @@ def list_rows(begun: tuple[str, str], _: dict[str, Any], shown: dict[str, Any]) 
 list_command = command(
     "list", [], list_rows, "List what the catalogue holds.",
     first=(KIND, word("match", "Only names that contain this.", lambda: [], "")),
+    own=(Argument("under", "number", "Only cards that cost at most so many USD to buy.", (), unit="USD", above=True),),
 )  # fmt: skip
 
 
@@ -147,9 +161,16 @@ def _show_gpu(name: str) -> list[Block]:
             (f"{level} bandwidth", text(float(m.bandwidth), "B/s"), f"{level}.bandwidth"),
         ]
     rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
-             ("price", f"{float(d.price):.2f} USD/h", "price"),
+             ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
              ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
     return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lrw"), *_source_lines(found)]
+
+
+def told_price(name: str) -> str:
+    """What a card costs to buy, or that no price is public."""
+    found = purchase(name)
+    whole = " for the whole machine" if found and found.of == "machine" else ""
+    return f"{found.told}{whole}" if found else "no public price"
 
 
 def _titled(name: str, rows: Sequence[Sequence[str]], sides: str) -> Table:
@@ -220,12 +241,15 @@ def _described(part: Any, title: str) -> Table:
             unit = units.get(about.unit)
             size = gib(float(value)) if unit == "B" and value >= 2**20 else text(abs(value), unit, 4) if unit else None
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
+            value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
         rows.append((field, str(value or "-"), about.meaning))
     return Table(rows, "llw", title)
 
 
 def _show_cluster(name: str) -> list[Block]:
     canonical, device, links, _ = catalogue.cluster_parts(name)
+    if device != catalogue.ANY_DEVICE:
+        catalogue.load_device(device)  # a device of that name is there
     tiers = [
         (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
          text(float(t.latency), "s"))

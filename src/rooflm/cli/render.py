@@ -11,6 +11,8 @@ from rooflm.cli.console import dumps, width
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
+from rooflm.scenario.arguments import arguments
+from rooflm.scenario.bounds import with_unit
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.terminal import lines
 from rooflm.units import count, gib, percent, text
@@ -151,10 +153,12 @@ def grid_table(grid: Any) -> list[Block]:
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
     judged = "fits" not in grid.asked and ("fits" in grid.arrays or np.any(why != ""))
     head = (*(m.name.rsplit(".", 1)[-1] for m in members), *(["fits"] if judged else []), *(h for _, h, _ in shown))
+    own = arguments("train" if "step_time_s" in grid.outputs else "infer")
+    paths = [own[m.name].path if m.name in own else m.name for m in members]
     rows = []
     for place in places:
         at = [m.values[i] for a, i in zip(grid.axes, place, strict=True) for m in a.members]
-        cells = [str(v) if isinstance(v, str | bool) else f"{v:.15g}" for v in at]  # as they were asked for
+        cells = [str(v) if isinstance(v, str | bool) else with_unit(p, v) for p, v in zip(paths, at, strict=True)]
         rows.append((*cells, *([judgement(grid, place)] if judged else []),
                      *(write(grid.arrays[key][place]) for key, _, write in shown)))  # fmt: skip
     sides = "".join("l" if isinstance(m.values[0], str) else "r" for m in members) + "w" * bool(judged)

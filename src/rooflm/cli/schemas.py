@@ -31,7 +31,7 @@ def value(about: About) -> Schema:
     """A described field: its type, its bounds where it is a plain number, its meaning with unit and rule.
 
     >>> value(About("heads", whole=True, low=1))
-    {'description': 'heads (a whole number of at least 1)', 'type': 'number', 'minimum': 1.0}
+    {'description': 'heads (a whole number of at least 1)', 'type': 'number', 'minimum': 1}
     """
     if about.kind == "flag":
         return {"description": about.meaning, "type": "boolean"}

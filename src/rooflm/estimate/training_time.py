@@ -13,6 +13,7 @@ from rooflm.catalogue.model import MoE
 from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import by_part, launches
+from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import (
     PHASES,
     PLACES,
@@ -26,87 +27,10 @@ from rooflm.estimate.training_step import (
 from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
-from rooflm.kernels.own_machine import training_factor
-from rooflm.kernels.rates import rates
 from rooflm.kernels.rings import ring_waits
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, is_plain
-
-
-def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
-    """Time of a kernel in a training step over its calibrated time: of the device's generation, times the engine's."""
-    e, device, generation = s.engine, s.cluster.device.name, s.cluster.device.architecture
-    if node.kind == "gemm":
-        single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
-        if node.of != "experts":
-            return single
-        apart = 1.0 if e.kernels.grouped else factors.experts(device, generation) * bias_factor(s)
-        return single * e.factors.moe_factor * apart
-    if node.kind == "scan":
-        return e.factors.attention_factor * factors.scan(device, generation)
-    if node.kind in ("attention", "mla_attention"):
-        forward, back = factors.attention(e.kernels.attention_kernel, device, generation)
-        return (
-            e.factors.attention_factor
-            * forward
-            * (back * e.factors.attention_backward if node.role == "dgrad" else 1.0)
-        )
-    return e.factors.bmm_factor
-
-
-def product_factor(s: Scenario, dtype: str) -> Num:
-    """Of matrix products of a data type: the generation's, by the power that the card has for its peak; a card with
-    more of it is not faster than its kernels alone."""
-    d = s.cluster.device
-    found = factors.gemm(d.name, d.architecture, dtype, s.quant.name)
-    half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
-    share = factors.budget(d.architecture, d.tdp, half)
-    return np.where(np.asarray(share) < 1, np.maximum(found * share, np.minimum(found, 1.0)), found * share)
-
-
-def bias_factor(s: Scenario) -> float:
-    """Of the products and activations of experts: above 1 where they have biases."""
-    return factors.biased() if any(isinstance(b.ffn, MoE) and b.ffn.bias for b in s.model.blocks) else 1.0
-
-
-STREAM_FLOOR = 2e-6
-"""s: floor of an elementwise kernel."""
-PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
-"""Kinds that take their calibrated time; elementwise kernels, calibrated on few rows, take a share of bandwidth."""
-
-
-def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
-    """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
-    biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
-    slower = bias_factor(s) if biased else 1.0
-    return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches
-
-
-def expert_launches(node: Op, s: Scenario) -> Num:
-    """Seconds that products and casts of experts take beyond their time as one kernel, where each expert has its own:
-    starts, and ends too short to fill the device."""
-    one_by_one = not s.engine.kernels.grouped and node.of == "experts" and node.kind in ("gemm", "cast")
-    return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
-
-
-def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Calibrated times of kernels measured alone, times what training steps take over them."""
-    if s.efficiency.mode != "calibrated":
-        return list(timed)
-    r = rates(s)
-    if s.cluster.device.measured is not None:
-        c = s.cluster.device.measured.of(r.dtype["half"])
-        return [t._replace(time=t.time * training_factor(t.node, c)) if isinstance(t.node, Op) else t for t in timed]
-    out: list[Timed] = []
-    for t in timed:
-        if isinstance(t.node, Op):
-            known = t.node.kind in PRODUCTS
-            seconds = t.time * kernel_factor(t.node, s, r.dtype) if known else stream_time(t.node, s, r.dram)
-            out.append(t._replace(time=seconds + expert_launches(t.node, s)))
-        else:
-            out.append(t._replace(time=t.time * s.engine.factors.dp_factor) if t.node.group == "dp" else t)
-    return out
 
 
 class Section(NamedTuple):

@@ -16,6 +16,8 @@ RING_OPS = ("all_gather", "reduce_scatter")
 """Operations for which NCCL has no tree across nodes: each runs a ring over all ranks."""
 RING_KINDS = ("infiniband", "ethernet")
 """Networks between nodes over which NCCL's rings run."""
+NODE_KINDS = ("nvlink", "nvswitch", "xgmi", "pcie", "bridge")
+"""Links within a node from which they start: a pod of TPUs has none of them, and runs no NCCL."""
 
 
 def ring_wait(comm: Comm, tiers: Sequence[Any]) -> Num:
@@ -32,7 +34,9 @@ def ring_wait(comm: Comm, tiers: Sequence[Any]) -> Num:
     >>> round(1e3 * float(ring_wait(gather, (node, fabric))), 2), float(ring_wait(gather, (node,)))
     (2.41, 0.0)
     """
-    if comm.op not in RING_OPS or len(tiers) < 2 or tiers[-1].kind not in RING_KINDS:
+    if comm.op not in RING_OPS or len(tiers) < 2:
+        return 0.0
+    if tiers[-1].kind not in RING_KINDS or tiers[-2].kind not in NODE_KINDS:
         return 0.0
     within, across = ring()
     held = ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]

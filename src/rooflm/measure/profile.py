@@ -6,6 +6,7 @@ time, what is observed and metric. Nothing is read where a library or a driver l
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -123,7 +124,8 @@ class Profiler:
             yield "machine", "received_bytes", net.bytes_recv
         for process in self.processes:
             with suppress(psutil.Error):
-                yield f"process {process.pid}", "utilisation", process.cpu_percent(None) / 100
+                most = psutil.cpu_count() or math.inf  # a reading over too short a time may say more
+                yield f"process {process.pid}", "utilisation", min(process.cpu_percent(None) / 100, most)
                 yield f"process {process.pid}", "memory_bytes", process.memory_info().rss
 
     def gpus(self) -> Iterator[tuple[str, str, float]]:
@@ -224,24 +226,50 @@ def write(path: str, samples: list[Sample]) -> None:
 
 
 def draw(path: str, samples: list[Sample]) -> None:
-    """What was read over time, a panel a metric, a line for each of what was observed."""
+    """What was read over time, a panel a metric, a line for each of what was observed; of many processes those that
+    worked most, and the others together."""
     from rooflm.plots.lines import Curve, Panel, timeline
     from rooflm.plots.scale import Scale, Side
 
-    courses: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    names = shown_processes(samples)
+    courses: dict[str, dict[str, dict[float, float]]] = {}
     for s in samples:
-        if s.metric in SHOWN:
-            value = s.value / SHOWN[s.metric][0]
-            courses.setdefault(s.metric, {}).setdefault(s.what, []).append((s.time_s, value))
+        own = s.what.startswith("process ")
+        metric = "cores" if own and s.metric == "utilisation" else s.metric
+        if metric in SHOWN:
+            course = courses.setdefault(metric, {}).setdefault(names.get(s.what, s.what), {})
+            course[s.time_s] = course.get(s.time_s, 0.0) + s.value / SHOWN[metric][0]
     panels = []
-    for metric, mine in courses.items():
-        points = {what: tuple(zip(*course, strict=True)) for what, course in mine.items()}
-        curves = tuple(Curve(what, np.array(values), x=times) for what, (times, values) in points.items())
-        panels.append(Panel("", Scale(f"{metric.replace('_', ' ')}{SHOWN[metric][1]}"), curves))
+    for metric in (m for m in SHOWN if m in courses):
+        curves = tuple(
+            Curve(what, np.array(list(course.values())), x=tuple(course)) for what, course in courses[metric].items()
+        )
+        panels.append(Panel("", Scale(SHOWN[metric][1]), curves))
     side = Side("time (s)", tuple(sorted({s.time_s for s in samples})), time=True)
     timeline("Profile over time", side, panels).save(path)
 
 
-SHOWN = {"utilisation": (1.0, ""), "memory_bytes": (1e9, " (GB)"), "power_w": (1.0, " (W)"),
-         "clock_hz": (1e9, " (GHz)"), "sent_bytes": (1e6, " (MB)"), "link_sent_bytes": (1e6, " (MB)")}  # fmt: skip
-"""Metrics of the picture: what they are divided by, and how that is written."""
+MOST = 5
+"""Processes of a picture that have a line of their own."""
+
+
+def shown_processes(samples: Iterable[Sample]) -> dict[str, str]:
+    """Process -> the name of its line: its own for those that worked most, one for all others.
+
+    >>> read = [Sample(t, f"process {p}", "utilisation", p / 10) for p in range(8) for t in (0.0, 1.0)]
+    >>> [shown_processes(read)[f"process {p}"] for p in (2, 3)]
+    ['3 other processes', 'process 3']
+    """
+    work: dict[str, float] = {}
+    for s in samples:
+        if s.what.startswith("process ") and s.metric == "utilisation":
+            work[s.what] = work.get(s.what, 0.0) + s.value
+    ranked = sorted(work, key=lambda name: -work[name])
+    rest = f"{len(ranked) - MOST} other processes"
+    return {name: name if i < MOST or len(ranked) == MOST + 1 else rest for i, name in enumerate(ranked)}
+
+
+SHOWN = {"utilisation": (0.01, "utilisation (%)"), "cores": (1.0, "cores in use"), "memory_bytes": (1e9, "memory (GB)"),
+         "power_w": (1.0, "power (W)"), "clock_hz": (1e9, "clock (GHz)"), "sent_bytes": (1e6, "sent (MB)"),
+         "link_sent_bytes": (1e6, "sent over links (MB)")}  # fmt: skip
+"""Metrics of the picture, in its order: what they are divided by, and their axis. A process's utilisation is cores."""

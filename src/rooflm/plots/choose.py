@@ -23,6 +23,7 @@ from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
+from rooflm.scenario.bounds import with_unit, written_unit
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
 from rooflm.units import text
@@ -103,8 +104,9 @@ def _default_value(arrays: dict[str, Array]) -> str:
 
 
 def label(axis: Axis) -> str:
-    """An axis' name for people."""
-    own = axis.name.removeprefix("cluster.").replace("_", " ")
+    """An axis' name for people, with the unit of its values."""
+    unit = written_unit(axis.name)
+    own = axis.name.removeprefix("cluster.").replace("_", " ") + (f" ({unit})" if unit else "")
     return " and ".join([NAMES.get(axis.name, own), *(NAMES.get(p.name, p.name) for p in axis.partners)])
 
 
@@ -133,7 +135,10 @@ def words(axis: Axis, place: int) -> str:
             continue
         short = short.replace("_", " ")
         plain = isinstance(value, str) and member.name in NAMELESS
-        texts.append(value if plain else f"{short} {number(value) if not isinstance(value, str | bool) else value}")
+        told = value if isinstance(value, str | bool) else number(value)
+        if written_unit(member.name) and not isinstance(value, str | bool):
+            told = with_unit(member.name, value)
+        texts.append(value if plain else f"{short} {told}")
     return ", ".join(texts) or "original"
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from rooflm.catalogue.engine import ABOUT, PLACES, Kernels
 from rooflm.catalogue.engines import known_kernels
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
+from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
+from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
@@ -18,6 +20,7 @@ from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
+from rooflm.units import exactly
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
              "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
@@ -29,6 +32,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Fields that hold one of a few words, by path."""
 ANY, SOME = About(""), About("", above=True)
+RATE = About("dense rate of a data type", "flop/s", above=True)
 """Rules of numbers that say none themselves: those whose default is 0 may be 0."""
 
 
@@ -48,19 +52,49 @@ def rule_of(owner: Any, name: str) -> About:
     return ANY if isinstance(default, int | float) and default == 0 else SOME
 
 
+def about_at(path: str) -> About | None:
+    """What is known of the field at a path; None where its field does not say."""
+    part, _, rest = path.partition(".")
+    *above, name = rest.split(".")
+    if part == "engine":
+        return ABOUT.get(name)
+    if part == "cluster" and above[-1:] == ["peak"]:
+        return RATE
+    kind = DESCRIBED.get(part) or (Model if part == "model" and not above else None)
+    if part == "cluster":
+        levels = {"tiers": Link, "device": Device, "l1": Memory, "l2": Memory, "dram": Memory}
+        kind = next((levels[k] for k in reversed(above) if k in levels), None if above else Cluster)
+    return abouts(kind).get(name) if kind else None
+
+
 def unit_at(path: str) -> str | None:
     """The unit in which the field at a path counts, as `units.amount` takes it; None where its field does not say.
 
     >>> unit_at("training.mtbf"), unit_at("engine.step"), unit_at("mapping.tp"), unit_at("cluster.device.tdp")
-    ('s', 's', '', None)
+    ('s', 's', '', 'W')
     """
-    part, _, rest = path.partition(".")
-    name = rest.rpartition(".")[2]
-    about = abouts(DESCRIBED[part]).get(name) if part in DESCRIBED else ABOUT.get(name) if part == "engine" else None
-    if about is None:
-        return None
-    units = {"s": "s", "bytes": "B", "bytes/s": "B/s", "1": "", "": "", "tokens": "tokens"}
-    return units.get(about.unit)
+    about = about_at(path)
+    units = {"s": "s", "bytes": "B", "bytes/s": "B/s", "w": "W", "1": "", "": "", "tokens": "tokens"}
+    return units.get(about.unit) if about else None
+
+
+WRITTEN = {"bytes": "B", "bytes/s": "B/s", "flop/s": "FLOP/s", "hz": "Hz", "w": "W", "usd/h": "USD/h", "s": "s"}
+"""Unit of a field -> as people write it, where a value says it."""
+
+
+def written_unit(path: str) -> str:
+    """The unit of the field at a path as people write it; "" where it has none."""
+    about = about_at(path) if "." in path else None
+    return WRITTEN.get(about.unit, "") if about else ""
+
+
+def with_unit(path: str, value: float) -> str:
+    """A value of the field at a path as it was chosen, with its unit.
+
+    >>> with_unit("cluster.device.dram.bandwidth", 3.35e12), with_unit("engine.step", 1e-3), with_unit("mapping.tp", 8)
+    ('3.35 TB/s', '1 ms', '8')
+    """
+    return exactly(value, written_unit(path))
 
 
 def allowed(root: Any, path: str, value: Any) -> Any:

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue import devices as catalogue
-from rooflm.catalogue.abilities import Abilities
+from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
@@ -59,9 +60,28 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
     return found, [f"cluster {name}", *own]
 
 
-def priced(machine: Cluster, price: Num | None) -> Cluster:
-    """The cluster with another price of a device's hour (USD), where one is given."""
-    return machine if price is None else replace(machine, device=replace(machine.device, price=amount("price", price)))
+def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Cluster:
+    """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
+    one's own (`purchase.owned_hour`)."""
+    device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    if price is not None and own:
+        raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
+    if own:
+        usd, each = given["purchase"], amount("electricity", given["electricity"])
+        known = purchase(device.name)
+        if usd is None and known is None:
+            raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
+        price = owned_hour(known.usd if usd is None and known else amount("purchase", usd), device.tdp, each)
+        assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
+    return machine if price is None else replace(machine, device=replace(device, price=amount("price", price)))
+
+
+def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
+    """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
+    bought = paid if isinstance(paid, str) else "" if is_array(paid) else f"{shown(paid)} USD"
+    each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
+    told = f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
+    return [*([f"{name} bought for {bought}"] if bought else []), told]
 
 
 def find_model(model: str | Model) -> Model:
@@ -129,17 +149,22 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(engine, "" if cluster is None else cluster.device.name)
 
 
-def assumed_engine(own: str | None, quant: Quant) -> str:
+def assumed_engine(own: str | None, quant: Quant, family: str = "") -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
-    it does not run the scheme, one that does.
+    it does not run the scheme or is not built for the card's product family, one that does and is.
 
     >>> from rooflm.catalogue.quant import PRESETS
     >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
     ('vllm', 'llama.cpp')
     """
+
+    def able(name: str) -> bool:
+        abilities = load_engine(name).abilities
+        return abilities.runs(quant) and family not in listed(abilities.elsewhere)
+
     usual = own or usual_engine("inference")
-    others = () if own or load_engine(usual).abilities.runs(quant) else engines_instead("inference")
-    return next((name for name in others if load_engine(name).abilities.runs(quant)), usual)
+    others = () if own or able(usual) else engines_instead("inference")
+    return next((name for name in others if able(name)), usual)
 
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
@@ -197,15 +222,15 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
-    machine = priced(machine, given["price"])
     assumed += said
+    machine = priced(machine, given, assumed)
     mode = find_efficiency(given["efficiency"])
     told: list[str] = []
     scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = assumed_engine(own, scheme) if mode.mode == "calibrated" else "ideal"
+        engine = assumed_engine(own, scheme, machine.device.product_family) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()

@@ -170,8 +170,8 @@ def build_training(
     warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
-    machine = priced(machine, given["price"])
     assumed += said
+    machine = priced(machine, given, assumed)
     mode = find_efficiency(given["efficiency"])
     engine = given["engine"]
     if engine is None:

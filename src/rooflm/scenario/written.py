@@ -133,11 +133,9 @@ def count(text: str, field: str) -> int:
     return int(value)
 
 
-def texts(text: str | None) -> Any:
+def texts(text: str | None, field: str = "a comma list") -> Any:
     """A name, or a list of them for a comma list."""
-    if text is None or "," not in text:
-        return text
-    return [piece.strip() for piece in text.split(",") if piece.strip()]
+    return text if text is None or "," not in text else names_in(text, field)
 
 
 def efficiency_text(text: str | None) -> Any:
@@ -249,17 +247,20 @@ def spread(text: str, name: str) -> tuple[float, float]:
 def stage(text: str, name: str) -> Any:
     """ZeRO stages as numbers, `fsdp` and the like as names."""
     if not all(piece.strip().isdigit() for piece in text.split(",")):
-        return texts(text)
+        return texts(text, name)
     return numbers(text, name)
 
 
-def names_in(text: str) -> list[str]:
-    """The names in a comma list.
+def names_in(text: str, field: str = "a comma list") -> list[str]:
+    """The names in a comma list; RooflmError where it has none.
 
     >>> names_in("a, b,")
     ['a', 'b']
     """
-    return [name.strip() for name in text.split(",") if name.strip()]
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise RooflmError(f"{field} is {text!r}, an empty list: give at least one name")
+    return found
 
 
 def as_it_is(value: Any, _: str) -> Any:
@@ -273,8 +274,8 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     "numbers": numbers,
     "amounts": amounts,
     "amount": amount,
-    "names": lambda text, _: texts(text),
-    **{f"{row}s": lambda text, _: texts(text) for row in ROWS},
+    "names": texts,
+    **{f"{row}s": texts for row in ROWS},
     "factors": lambda text, _: efficiency_text(text),
     "stage": stage,
     "seconds": seconds,
@@ -286,8 +287,8 @@ READ: dict[str, Callable[[Any, str], Any]] = {
     "spread": spread,
     "sets": lambda pairs, _: assignments(pairs),
     "zips": lambda groups, _: [tuple(n.strip() for n in g.split(",")) for g in groups],
-    "listed": lambda text, _: names_in(text),
-    "repeated": lambda given, _: [name for text in given for name in names_in(text)],
+    "listed": names_in,
+    "repeated": lambda given, field: [name for text in given for name in names_in(text, field)],
 }
 """Kind of argument -> the reader of what a person writes for it (text and name to the value); all others are as they
 are."""

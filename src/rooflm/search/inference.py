@@ -19,14 +19,18 @@ from rooflm.search.splits import (
     SINGLE,
     TWIN_OUTPUTS,
     adapted,
+    bought,
     degrees,
     goal_of,
     guessed,
+    hosted,
     limits_of,
     listed,
+    money,
     refuse_none,
     runnable,
     split_axes,
+    to_buy,
     totals,
 )  # fmt: skip
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
@@ -46,6 +50,8 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     e = INFER.over(axes, **arguments)
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
     found = chosen(flatten(e.values(names)), outputs)
+    if outputs is not None and "purchase_usd" in outputs:
+        found["purchase_usd"] = e.gpus * to_buy(e.scenario.cluster.device)
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
@@ -53,16 +59,17 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
 @from_columns
 def search_infer(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
+    price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
+    under: float | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, batch: Numbers | None = None,
     prompt: int = 512, output: int = 128, cached: int | None = None, logits: str | None = None, guesses: Numbers = 0,
     draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0, branches: Numbers = 1,
-    adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
-    token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
-    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None, cpu_layers: Numbers = 0,
+    cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None, token_budget: Numbers | None = None,
+    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
+    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to serve a model under constraints, over every legal split, batch and scheme.
 
@@ -71,6 +78,11 @@ def search_infer(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      under: Most USD to buy all the GPUs, at launch prices; without gpu, of every card that has one.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -89,6 +101,9 @@ def search_infer(
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       token_budget: New tokens a pass (chunked prefill), or a list; off: whole prompts. Default: the engine's own;
         under load also 512 to 16384 and off.
       ttft (s): Longest time to first token: of a whole batch; under load: mean.
@@ -115,14 +130,17 @@ def search_infer(
     """
     refuse_kind("search_infer", locals())
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
-             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets, "price": price}  # fmt: skip
+             "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
+             **money(locals())}  # fmt: skip
+    gpu = bought(gpu, under)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
+    more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
     if token_budget is not None:
         more["sets"] = {**(more.get("sets") or {}), "engine.token_budget": token_budget}
     goal = goal_of(objective, GOALS)
     bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
-             "memory_margin": memory_margin}  # fmt: skip
+             "memory_margin": memory_margin, "under": under}  # fmt: skip
     limits = limits_of(bounds)
     for name in SINGLE:
         if is_list(more.get(name)):
@@ -152,6 +170,7 @@ def search_infer(
         if "." in axis.name:
             paths.get(request.scenario, axis.name)
     grid = Grid((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
-    task = SearchTask(evaluate, (grid,), goal, limits,
-                      (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN)), ("batch",), TWIN_OUTPUTS)  # fmt: skip
-    return search(task, on, assumed=request.assumed)
+    outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
+    task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
+    several = len(listed(gpu)) > 1
+    return search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])

@@ -21,7 +21,7 @@ from rooflm.scenario.build_inference import build_inference, find_model, node_si
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.search import Grid
-from rooflm.search.splits import degrees, runnable
+from rooflm.search.splits import degrees, runnable, to_buy
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
 from rooflm.serving.pools import Decoding, Prompts, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
 from rooflm.serving.simulate import Pool
@@ -98,7 +98,7 @@ def _side(role: str, load: Load, longest: tuple[int, int], arguments: _Named) ->
 def evaluate(
     *, mean: tuple[float, float], longest: tuple[int, int], prefill_replicas: Any, replicas: Any,
     concurrency: Any = None, rate: Any = None, prefill_gpu: Any = None, transfer_bandwidth: float | None = None,
-    **arguments: Any,
+    outputs: tuple[str, ...] | None = None, **arguments: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The steady states of a prefill and a decode split over numbers of replicas and loads: what a search needs."""
     own = {k.removeprefix("prefill_"): arguments.pop(k) for k in PREFILL[1:] if k in arguments}
@@ -114,6 +114,7 @@ def evaluate(
     each = counts[0] * first.pool.gpus, counts[1] * second.pool.gpus
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output
+    bill = each[0] * to_buy(first.device) + each[1] * to_buy(second.device)
     dollars = each[0] * first.device.price + each[1] * second.device.price
     idle = each[0] * first.device.idle + each[1] * second.device.idle
     joules = prompt_joules(first.pool, first.pool.server.budget, load) + decode_joules(second.pool, found.running, load)
@@ -125,6 +126,7 @@ def evaluate(
         "energy_j_per_token": joules / load.output + idle / tokens,
         "memory_bytes": np.maximum(*held), "memory_share": np.maximum(held[0] / first.memory, held[1] / second.memory),
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
+        **({"purchase_usd": bill + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
 
 

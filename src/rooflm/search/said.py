@@ -26,6 +26,7 @@ SERVING: tuple[Column, ...] = (
     ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
     ("cost_usd_per_million_tokens", "USD/M", count),
     ("gpus", "GPUs", count),
+    ("purchase_usd", "to buy", lambda v: f"{v:,.0f} USD"),
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of a search of how to serve."""

@@ -81,13 +81,15 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     one = {k: v for k, v in (rest | chosen).items() if k in ("gpu", "engine", "quant", "cluster") and v is not None}
     s = build_inference(model=model, **nest({k: v[0] if isinstance(v, list) else v for k, v in one.items()}),
                         alone=False).scenario  # fmt: skip
-    beside = ("guesses", "draft", "adapters", "adapter_rank")
+    beside = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
     chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
     if chosen.get("draft"):
         chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
     longest = given["prompt"] + given["output"]
     if under_load:
         longest = math.floor(longest * given["spread"][1])
+    if chosen.get("cpu_layers"):
+        chosen["layers"] = int(s.model.layers) - int(chosen["cpu_layers"])
     name = named or getattr(model, "name", str(model))
     if "prefill_replicas" not in chosen:
         return start(name, s.model, s.engine, s.quant, chosen, int(longest))
@@ -138,7 +140,8 @@ def _started(
         "memory_fraction": float(engine.room.memory_fraction),
         "free_fraction": float(engine.room.free_fraction), "draft": chosen.get("draft", ""),
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
-        "layers": int(chosen.get("layers", 999)), "port": c.port, "adapters": int(chosen.get("adapters") or 0),
+        "layers": int(chosen.get("layers", 999)), "experts": int(chosen.get("cpu_experts") or 0), "port": c.port,
+        "adapters": int(chosen.get("adapters") or 0),
         "rank": next((r for r in RANKS if r >= int(chosen.get("adapter_rank") or 16)), RANKS[-1]),
     }  # fmt: skip
     cache = quant.kv_bits == 8
@@ -197,7 +200,7 @@ def _words(
     guessed = int(chosen.get("guesses", 0)) > 0
     adapted = int(chosen.get("adapters") or 0) > 0
     asked = {
-        c.layers_gpu: True, c.experts_cpu: int(chosen.get("experts_cpu", 0)) > 0,
+        c.layers_gpu: True, c.experts_cpu: int(chosen.get("cpu_experts") or 0) > 0,
         c.tp: group > 1, c.pp: v["pp"] > 1, c.dp: v["dp"] > 1, c.ep: v["ep"] > 1, c.attention_dp: shared,
         c.batch: v["batch"] > 0, c.length: True, whole: True,
         c.budget: v["budget"] > 0 and (not whole or c.budget.split()[0] not in whole),

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.purchase import affordable, purchase
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
 from rooflm.scenario.scenario import Scenario
@@ -95,6 +97,33 @@ def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, bra
     return {k: v for k, v in given.items() if v is not None}
 
 
+MONEY = ("price", "owned", "purchase", "electricity")
+"""Arguments of what an hour of a GPU costs."""
+
+
+def money(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the arguments of a search those of what an hour costs; none where nothing was said.
+
+    >>> money({"price": None, "owned": True, "purchase": None, "electricity": 0.15, "gpu": "l4"})
+    {'owned': True, 'electricity': 0.15}
+    """
+    own = given["owned"] or given["purchase"] is not None
+    return {k: given[k] for k in MONEY if given[k] is not None and (own or k == "price")}
+
+
+def bought(gpu: Any, under: float | None) -> Any:
+    """The cards of a search: those named, else with a budget every one of which one is within it."""
+    if gpu is None and under is not None:
+        return list(affordable(under))
+    return gpu
+
+
+def to_buy(device: Device) -> float:
+    """USD that a card costs to buy, infinity where no price is known."""
+    known = purchase(device.name)
+    return known.usd if known else math.inf
+
+
 def adapted(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
     """Arguments of served adapters, none where none is served.
 
@@ -104,6 +133,18 @@ def adapted(adapters: Any, rank: Any, modules: Any) -> dict[str, Any]:
     if not np.any(np.asarray(adapters)):
         return {}
     given = {"adapters": adapters, "adapter_rank": rank, "adapter_modules": modules}
+    return {k: v for k, v in given.items() if v is not None}
+
+
+def hosted(layers: Any, experts: Any, bandwidth: Any) -> dict[str, Any]:
+    """Arguments of what the host holds, none where it holds nothing.
+
+    >>> hosted(0, [0, 8], None)
+    {'cpu_layers': 0, 'cpu_experts': [0, 8]}
+    """
+    if not np.any(np.asarray(layers)) and not np.any(np.asarray(experts)):
+        return {}
+    given = {"cpu_layers": layers, "cpu_experts": experts, "host_bandwidth": bandwidth}
     return {k: v for k, v in given.items() if v is not None}
 
 
@@ -159,6 +200,7 @@ def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:
         "latency": ("latency_s", "request latency", "s", True),
         "cost": ("cost_usd_per_million_tokens", "cost of a million tokens", "USD", True),
         "throughput": ("output_tokens_per_s", "output tokens/s", "", False),
+        "under": ("purchase_usd", "purchase price", "USD", True),
     }
     out = []
     for name, bound in given.items():

@@ -23,7 +23,7 @@ from rooflm.scenario.checks import whole
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
-from rooflm.search.splits import goal_of, listed
+from rooflm.search.splits import goal_of, listed, money
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
@@ -124,16 +124,16 @@ much, and an answer that fills the last bytes runs out of memory on the first lo
 @from_columns
 def search_train(
     model: str | Model, *, gpu: Devices = "a100-sxm-80gb", gpus: Numbers | None = None, gpus_max: int | None = None,
-    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
-    pp: Numbers | None = None, vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None,
-    batch: int | None = None, seq: int = 2048, micro_batch: Numbers | None = None, tokens: float = 0,
-    recompute: Names | None = None, zero: Numbers | None = None, schedule: Names | None = None,
-    order: Names | None = None, dtype: Names | None = None, optimizer: Names | None = None,
-    lora_rank: Numbers | None = None, lora_modules: Names | None = None, base_bits: Numbers | None = None,
-    step_time: float | None = None, days: float | None = None, gpu_hours: float | None = None,
-    cost: float | None = None, energy: float | None = None, memory_margin: float | None = None, objective: str = "time",
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
+    cluster: str | Cluster | None = None, tp: Numbers | None = None, pp: Numbers | None = None,
+    vp: Numbers | None = None, cp: Numbers | None = None, ep: Numbers | None = None, batch: int | None = None,
+    seq: int = 2048, micro_batch: Numbers | None = None, tokens: float = 0, recompute: Names | None = None,
+    zero: Numbers | None = None, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
+    optimizer: Names | None = None, lora_rank: Numbers | None = None, lora_modules: Names | None = None,
+    base_bits: Numbers | None = None, step_time: float | None = None, days: float | None = None,
+    gpu_hours: float | None = None, cost: float | None = None, energy: float | None = None,
+    memory_margin: float | None = None, objective: str = "time", engine: Engines | None = None,
+    efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> SearchResult:  # fmt: skip
     """The best way to train a model on so many GPUs, over every legal TP x PP x VP x DP x CP x EP x micro-batch x
     recomputation x ZeRO stage x schedule.
@@ -143,6 +143,10 @@ def search_train(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Instead: 1, 2, 4, ... GPUs up to this many.
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -185,7 +189,7 @@ def search_train(
     refuse_kind("search_train", locals())
     asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
              "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
-             "sets": sets, "price": price}  # fmt: skip
+             "sets": sets, **money(locals())}  # fmt: skip
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     goal = goal_of(objective, GOALS)
     counts = gpu_counts(gpus, gpus_max)
@@ -196,12 +200,13 @@ def search_train(
     memory_margin = MARGIN if memory_margin is None else memory_margin
     assumed += [] if batch is not None else [f"batch {usual_batch(seq, max(counts))}"]
     if not more.get("engine"):
-        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "lora_rank": lora_rank, "dtype": dtype or "bf16",
-                 "sets": sets}  # fmt: skip
+        split = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "dtype": dtype or "bf16", "sets": sets}
         own = own_row("engine", str(next(iter(listed(gpu)))))
-        usual = own or assumed_trainer(find_model(model), split)
-        more["engine"] = "ideal" if more.get("efficiency") == "ideal" else usual
-        assumed.append(f"engine {more['engine']}")
+        ranks = [{**split, "lora_rank": rank} for rank in listed(lora_rank, (None,))]
+        usual = [own] if own else list(dict.fromkeys(assumed_trainer(find_model(model), one) for one in ranks))
+        usual = ["ideal"] if more.get("efficiency") == "ideal" else usual
+        more["engine"] = usual if len(usual) > 1 else usual[0]
+        assumed.append(f"engine {' or '.join(usual)}")
     batch = int(np.max(whole("batch", usual_batch(seq, max(counts)) if batch is None else batch)))
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)

@@ -33,13 +33,17 @@ from rooflm.search.splits import (
     SINGLE,
     TWIN_OUTPUTS,
     adapted,
+    bought,
     degrees,
     goal_of,
     guessed,
+    hosted,
     limits_of,
     listed,
+    money,
     refuse_none,
     runnable,
+    to_buy,
     totals,
 )
 from rooflm.serving import metrics, workload
@@ -135,7 +139,7 @@ def evaluate(
     longest = [_reach(v, spread) for v in (prompt, output)]
     if "prefill_replicas" in arguments:
         return pooled.evaluate(mean=(_mean(prompt, spread), _mean(output, spread)), longest=(longest[0], longest[1]),
-                               concurrency=concurrency, rate=rate, dp=dp, **arguments)  # fmt: skip
+                               concurrency=concurrency, rate=rate, dp=dp, outputs=outputs, **arguments)  # fmt: skip
     ranks, copies = (int(dp), 1.0) if attention_dp(find_model(arguments["model"])) else (1, np.asarray(dp, float))
     request = build_inference(prompt=longest[0], output=longest[1], dp=ranks, batch=ranks, **arguments)
     server = server_for(request.scenario)
@@ -166,6 +170,7 @@ def evaluate(
         "energy_j_per_token": joules + s.cluster.device.idle * gpus / tokens,
         "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
+        **({"purchase_usd": gpus * to_buy(s.cluster.device) + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
 
 
@@ -221,10 +226,12 @@ def grids_of(
 @from_columns
 def search_serve(
     model: str | Model, *, gpu: Devices | None = None, gpus: Numbers | None = None, gpus_max: int | None = None,
-    price: Numbers | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
+    price: Numbers | None = None, owned: bool = False, purchase: Numbers | None = None, electricity: Numbers = 0.15,
+    under: float | None = None, cluster: str | Cluster | None = None, tp: Numbers | None = None,
     pp: Numbers | None = None, dp: Numbers | None = None, ep: Numbers | None = None, prompt: int = 512,
     output: int = 128, guesses: Numbers = 0, draft: str | None = None, acceptance: Numbers = 0.7, accepted: Numbers = 0,
     branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
+    cpu_layers: Numbers = 0, cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None,
     concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
     pools: bool = False, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
     slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
@@ -241,6 +248,11 @@ def search_serve(
       gpus: Exactly so many GPUs, or a list.
       gpus_max: Any number of GPUs up to this (default: one node).
       price: USD an hour of one GPU (default: the card's row).
+      owned: Cost of GPUs of one's own, bought at their launch price and used for 4 years, and their electricity,
+        in place of rent.
+      purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
+      electricity (USD/kWh): USD a kWh of one's own GPUs.
+      under: Most USD to buy all the GPUs, at launch prices; without gpu, of every card that has one.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -256,6 +268,9 @@ def search_serve(
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
+      cpu_layers: Whole layers in the host's memory, on its CPU (llama.cpp: all less -ngl).
+      cpu_experts: Layers whose experts alone are there (llama.cpp: --n-cpu-moe).
+      host_bandwidth (B/s): What the host's memory reaches, such as 60GB/s.
       concurrency: So many clients in all that wait for their answer, or a list.
       rate (1/s): Requests/s in all (Poisson), or a list.
       spread: Lengths as shares LOW,HIGH of prompt and output.
@@ -287,9 +302,11 @@ def search_serve(
     """
     refuse_kind("search_serve", locals())
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
-             "price": price}  # fmt: skip
+             **money(locals())}  # fmt: skip
+    gpu = bought(gpu, under)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
+    more |= hosted(cpu_layers, cpu_experts, host_bandwidth)
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
@@ -318,7 +335,7 @@ def search_serve(
     load = load_axis(concurrency, rate, max(counts))
     slos = metrics.parse_limits(slo) if slo else ()
     bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
-              "memory_margin": memory_margin}  # fmt: skip
+              "memory_margin": memory_margin, "under": under}  # fmt: skip
     limits = (*limits_of(bounds), *(mean_limit(m) for m in slos), *((STABLE,) if rate is not None else ()))
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
     grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
@@ -326,7 +343,7 @@ def search_serve(
     if pools:
         apart = {"prefill_gpu": prefill_gpu, "transfer_bandwidth": transfer_bandwidth}
         grids = (*grids, *pooled.grids_of(found, counts, degrees_given, free, fixed | apart, load))
-    outputs = (*SHOWN, *(k for k in (goal.key,) if k not in SHOWN))
+    outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}

@@ -18,6 +18,7 @@ from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.offloaded import device_part
 from rooflm.estimate.results import (
     Answer,
     bands_around,
@@ -122,7 +123,7 @@ def make_pool(
         s = replace(s, mapping=replace(s.mapping, dp=1))
     s = replace(s, engine=s.engine.but(token_budget=server.budget))
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
-    kv = capacity(s, min(server.budget, context * sequences), context, server.static_fraction)
+    kv = capacity(device_part(s), min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
         raise RooflmError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "

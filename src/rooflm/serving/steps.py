@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
+from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
 from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
@@ -37,6 +38,10 @@ ROOF = "roof"
 """End of the name under which a factor's group keeps the seconds that it takes at least."""
 RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
+
+
+HOST = "host layers"
+"""Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
 
 
 class TableSize(NamedTuple):
@@ -117,13 +122,15 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
 def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float = 0.0) -> Components:
     """Evaluate the passes of a scenario over tokens, past, sequences and context, once.
 
-    speculative: tokens guessed a step (each sequence then verifies 1 + that many tokens in a pass while its cache is
-    read once); draft: cost of guessing one of them over that of a step.
+    What the host holds is cut from the scenario, its time a part of its own. speculative: tokens guessed a step (each
+    sequence then verifies 1 + that many tokens in a pass while its cache is read once); draft: cost of guessing one of
+    them over that of a step.
     """
     tokens, sequences = ladder(size.tokens), ladder(size.sequences)
     pasts = size.context * np.array([0.0, 1 / 8, 1 / 2, 1.0])
     contexts: Array = np.arange(CELLS + 1, dtype=float) * (size.context / CELLS)
     contexts[0] = 1.0
+    whole, s = s, device_part(s)
     model, k, m = s.model.scaled(), s.engine.kernels, s.mapping
     column = tokens[:, None]
     rows = sequences[:, None]
@@ -141,6 +148,11 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     decoding, _ = grouped(timed[2], s, (len(sequences), 2))
     mixed = [Timed(n, 0.0) for n in build(made(work=both))]
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
+    if not s.offload.off:
+        dense[HOST] = np.asarray(prompt_seconds(whole, tokens), float)
+        decoding[HOST] = np.asarray(decode_seconds(whole, sequences * (1 + speculative), 0.0), float)
+        many = decode_seconds(whole, rows, contexts[None, :]) - decode_seconds(whole, rows, 0.0)
+        attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
     return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft)
@@ -153,7 +165,7 @@ def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, s
     for name, value in parts.items():
         if name == "joules" or name.endswith(ROOF):
             continue
-        factor = getattr(engine.factors, name) if fitted else 1.0
+        factor = getattr(engine.factors, name) if fitted and name != HOST else 1.0
         if name == "collective_factor":
             factor = engine.factors.collective_factor / base.factors.collective_factor
         out += np.maximum(value * factor, parts.get(f"{name} {ROOF}", 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rooflm.units import Num, percent, text
+from rooflm.units import Num, gib, percent, text
 
 GAP = 2
 """Blanks between two columns of a table."""
@@ -25,7 +25,8 @@ class Say(NamedTuple):
 class Table(NamedTuple):
     """Rows of cells. sides: a letter a column: "l" names, "r" numbers, "w" words that may take several lines; title: a
     line above; head: whether the first row holds headings; spare: headings of columns that go first where there is no
-    room; stub: columns that stand again where a table is continued below itself; indent: blanks before each line."""
+    room; stub: columns that stand again where a table is continued below itself; indent: blanks before each line; best:
+    places (row without the headings, column) that stand out where a page has the means."""
 
     rows: Sequence[Sequence[str]]
     sides: str
@@ -34,15 +35,18 @@ class Table(NamedTuple):
     spare: tuple[str, ...] = ()
     stub: int = 1
     indent: int = 2
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 class Parts(NamedTuple):
-    """A whole and its parts (name -> amount in `unit`), the largest first."""
+    """A whole and its parts (name -> amount in `unit`), the largest first. capacity: what the whole should not exceed
+    (None: nothing)."""
 
     title: str
     parts: Mapping[str, Num]
     unit: str = "s"
     limit: int = 9
+    capacity: Num | None = None
 
 
 class Beside(NamedTuple):
@@ -52,18 +56,67 @@ class Beside(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A command, broken at blanks by a backslash."""
+    """A command, broken at blanks by a backslash. title: a line above; note: a sentence below."""
 
     text: str
+    title: str = ""
+    note: str = ""
+
+
+class Fact(NamedTuple):
+    """A figure: what it is, its value, and a sentence below it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+class Facts(NamedTuple):
+    """Figures side by side."""
+
+    title: str
+    rows: Sequence[Fact]
+
+
+class Fold(NamedTuple):
+    """Blocks below a title, which a page folds away."""
+
+    title: str
+    blocks: Sequence[Any]
+
+
+def folded(title: str, sentences: Iterable[str]) -> Fold:
+    """Sentences that a page folds away: what was assumed, what to beware of."""
+    return Fold(title, [Say(text) for text in sentences])
 
 
 BLANK = Say("")
-Block = Say | Table | Parts | Beside | Code
+Block = Say | Table | Parts | Beside | Code | Facts | Fold
 
 
 def listed(label: str, items: Sequence[str]) -> list[Block]:
     """A label and its items in one paragraph; nothing without items."""
     return [Say("; ".join(items), label=label)] if items else []
+
+
+def listing(f: Facts) -> Table:
+    """Facts as a table."""
+    return Table([tuple(row) for row in f.rows], "lrw", f.title)
+
+
+def pile(block: Fold | Code) -> list[Block]:
+    """A block with a title, or with a note below it, as plain ones."""
+    inner = block.blocks if isinstance(block, Fold) else [Code(block.text), *([Say(block.note)] if block.note else [])]
+    return [*([Say(block.title, "title")] if block.title else []), *inner]
+
+
+def amount(value: Any, unit: str) -> str:
+    """A part of a whole for people.
+
+    >>> amount(2.0**30, "B"), amount(0.5, "s")
+    ('1.00 GiB', '500 ms')
+    """
+    return gib(float(value)) if unit == "B" else text(float(value), unit)
 
 
 def shares(p: Parts) -> Table:
@@ -73,7 +126,7 @@ def shares(p: Parts) -> Table:
     [('a b', '2.00 s', '66.7 %'), ('c', '1.00 s', '33.3 %')]
     """
     kept, total = largest(p)
-    return Table([(k, text(v, p.unit), percent(v / total)) for k, v in kept], "lrr", p.title)
+    return Table([(k, amount(v, p.unit), percent(v / total)) for k, v in kept], "lrr", p.title)
 
 
 def largest(p: Parts) -> tuple[list[tuple[str, float]], float]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from rooflm.shown.blocks import Beside, Block, Code, Parts, Say, Table, largest
+from rooflm.shown.blocks import Beside, Block, Code, Facts, Fold, Parts, Say, Table, amount, largest, listing, pile
 from rooflm.shown.palette import colours
-from rooflm.units import percent, text
+from rooflm.units import percent
 
 BAR = 320
 """Width of a bar (px)."""
@@ -33,13 +33,17 @@ def drawn(block: Any) -> str:
     if isinstance(block, Say):
         label = f"<b>{escape(block.label)}:</b> " if block.label else ""
         return f'<div style="{MOODS[block.mood]}">{label}{escape(block.text) or "&nbsp;"}</div>'
+    if isinstance(block, Facts):
+        return tabled(listing(block))
+    if isinstance(block, Fold) or (isinstance(block, Code) and (block.title or block.note)):
+        return "".join(map(drawn, pile(block)))
     if isinstance(block, Code):
         return f"<pre>{escape(block.text)}</pre>"
     if isinstance(block, Parts):
         return bar(block)
     if isinstance(block, Beside):
         piles = ["".join(map(drawn, [i] if isinstance(i, Block) else i)) for i in block.items if i]
-        inner = "".join(f"<div>{pile}</div>" for pile in piles)
+        inner = "".join(f"<div>{one}</div>" for one in piles)
         return f'<div style="display:flex;flex-wrap:wrap;gap:1em 3em">{inner}</div>'
     return tabled(block)
 
@@ -67,12 +71,12 @@ def bar(p: Parts) -> str:
     hues = colours(name.replace(" ", "_") for name, _ in kept)
     for name, value in kept:
         colour, wide = hues[name.replace(" ", "_")], BAR * value / total
-        said = f"{name}: {text(value, p.unit)}, {percent(value / total)}"
+        said = f"{name}: {amount(value, p.unit)}, {percent(value / total)}"
         boxes.append(f'<rect x="{left:.1f}" width="{wide:.1f}" height="18" fill="{colour}">'
                      f"<title>{escape(said)}</title></rect>")  # fmt: skip
         lines.append(f'<tr><td style="text-align:left"><svg width="10" height="10" aria-hidden="true">'
                      f'<rect width="10" height="10" fill="{colour}"/></svg> {escape(name)}</td>'
-                     f"<td>{text(value, p.unit)}</td><td>{percent(value / total)}</td></tr>")  # fmt: skip
+                     f"<td>{amount(value, p.unit)}</td><td>{percent(value / total)}</td></tr>")  # fmt: skip
         left += wide
     label = escape("; ".join(f"{name} {percent(v / total)}" for name, v in kept), quote=True)
     picture = f'<svg width="{BAR}" height="18" role="img" aria-label="{label}">{"".join(boxes)}</svg>'

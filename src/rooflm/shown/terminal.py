@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from rooflm.shown.blocks import GAP, Beside, Block, Code, Parts, Say, Table, fitted, shares
+from rooflm.shown.blocks import GAP, Beside, Block, Code, Facts, Fold, Parts, Say, Table, fitted, listing, pile, shares
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,6 +47,10 @@ def renderable(block: Block, width: int) -> RenderableType:
 
     if isinstance(block, Say):
         return said(block)
+    if isinstance(block, Facts):
+        return renderable(listing(block), width)
+    if isinstance(block, Fold) or (isinstance(block, Code) and (block.title or block.note)):
+        return Group(*(renderable(b, width) for b in pile(block)))
     if isinstance(block, Code):
         return Text("\n".join(command(block.text, width)), overflow="ignore", no_wrap=True)
     if isinstance(block, Parts):

@@ -48,6 +48,8 @@ def blocks(axes: Sequence[Axis], most: int = BLOCK) -> list[GridBlock]:
     """
     structural, numeric = grids(axes)
     lengths = list(shape_of(numeric))
+    for axis in (a for a in axes if not a.values):
+        raise RooflmError(f"{axis.name} is an empty list: give at least one value")
     pieces = [1] * len(numeric)
     order = sorted(range(len(numeric)), key=lambda i: (numeric[i].name in LAST_SPLIT, -lengths[i]))
     for i in order:
@@ -131,7 +133,22 @@ class Store:
         order = [a.name for a in (*self.structural, *self.numeric)]
         moved = [order.index(a.name) for a in self.axes]
         full = shape_of(self.structural) + shape_of(self.numeric)
+        self._empty()
         return {k: np.transpose(np.broadcast_to(v, full), moved) for k, v in self.arrays.items()}
+
+    def _empty(self) -> None:
+        """A point without any number (it breaks a rule) has no parts either, whatever its block had."""
+        plain = [v for k, v in self.arrays.items() if "." not in k and v.dtype.kind == "f"]
+        if not (self.structural and plain):
+            return
+        gone = np.isnan(plain[0])
+        for array in plain[1:]:
+            if not gone.any():
+                return
+            gone = gone & np.isnan(array)
+        for name, array in self.arrays.items():
+            if gone.any() and "." in name and array.dtype.kind == "f":
+                self.arrays[name] = np.where(gone, np.nan, array)
 
 
 @dataclass(frozen=True)

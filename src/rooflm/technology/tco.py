@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.purchase import DUTY, HOURS, PUE, YEARS
 from rooflm.technology.build import Built
 from rooflm.technology.description import Technology, Wire
 from rooflm.units import Num
@@ -18,9 +19,6 @@ WAFER = 0.3
 """Diameter of a wafer (m)."""
 CLUSTERING = 3.0
 """Clustering of defects in the yield formula (Stapper 1989: 2 to 3 in practice)."""
-HOURS = 8766.0
-"""Hours of a year."""
-
 
 AT_REST = 0.9
 """Share of its full power that a network draws without traffic. Inferred from measurements of switches and routers:
@@ -43,9 +41,9 @@ class Prices:
     """
 
     electricity: Num = 0.08
-    pue: Num = 1.2
-    years: Num = 4.0
-    duty: Num = 0.8
+    pue: Num = PUE
+    years: Num = YEARS
+    duty: Num = DUTY
     markup: Num = 6.0
     package: Num = 3e5
     assembly: Num = 300.0

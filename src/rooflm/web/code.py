@@ -33,8 +33,22 @@ def as_python(call: str, asked: Mapping[str, Any], name: str = "answer") -> str:
     words = [_literal(model_text(asked["model"])), *(f"{k}={_literal(v)}" for k, v in given(call, asked).items())]
     line = f"{name} = rooflm.{call}({', '.join(words)})"
     if len(line) > 88:
-        line = f"{name} = rooflm.{call}(\n    {', '.join(words)},\n)"
+        line = f"{name} = rooflm.{call}(\n    {_filled(words)},\n)"
     return f"import rooflm\n\n{line}\nprint({name})"
+
+
+def _filled(words: list[str]) -> str:
+    """Arguments in lines of at most 88 characters.
+
+    >>> _filled(["a=1", "b=" + "2" * 80, "c=3"]).count("\\n")
+    2
+    """
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) > 80:
+            lines.append("")
+        lines[-1] += f"{', ' if lines[-1] else ''}{word}"
+    return ",\n    ".join(lines)
 
 
 def _literal(value: Any) -> str:

@@ -67,8 +67,10 @@ def front(found: Any) -> list[Figure]:
         members.sort(key=lambda c: c.outputs["tpot_s"])
         x = np.array([1 / c.outputs["tpot_s"] for c in members])
         y = np.array([c.outputs["output_tokens_per_s_per_gpu"] for c in members])
-        labels = tuple(", ".join(f"{k} {c.inputs[k]}" for k in ("tp", "pp", "batch", "concurrency")
-                                 if c.inputs.get(k, 1) != 1) for c in members)  # fmt: skip
+        telling = [k for k in ("tp", "pp", "dp", "ep", "batch", "concurrency")
+                   if len({c.inputs.get(k, 1) for c in kept}) > 1]  # fmt: skip
+        labels = tuple(", ".join(f"{k} {c.inputs.get(k, 1)}" for k in telling if c.inputs.get(k, 1) != 1) or "1 card"
+                       for c in members)  # fmt: skip
         clouds.append(Cloud(name, x, y, np.arange(len(members)), labels))
     sides = Scale("output tokens/s for one user"), Scale("output tokens/s per GPU")
     picture = draw_front("Speed for a user against output of a card", *sides, clouds)

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import plain
+from rooflm.shown.blocks import Fold
 from rooflm.version import __version__
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
@@ -21,6 +22,7 @@ from rooflm.web.dropped import dropped_model, is_dropped, shown_name
 from rooflm.web.fields import BY_KEY, WORDS, Field, choices
 from rooflm.web.memo import kept
 from rooflm.web.tabs.table import TABS, Tab
+from rooflm.web.words import bar
 
 HERE = Path(__file__).parent
 LISTS = ("model", "gpu", "engine", "quant", "cluster")
@@ -32,8 +34,27 @@ def environment() -> Environment:
     """The templates, every value escaped."""
     found = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                         trim_blocks=True, lstrip_blocks=True)  # fmt: skip
-    found.globals.update(tabs=TABS, fields=BY_KEY, version=__version__, words=WORDS, shown_name=shown_name)
+    found.globals.update(
+        tabs=TABS,
+        fields=BY_KEY,
+        version=__version__,
+        words=WORDS,
+        shown_name=shown_name,
+        bar=bar,
+        is_folded=is_folded,
+        kind=kind,
+    )
     return found
+
+
+def kind(block: Any) -> str:
+    """What a block is: the macro that draws it."""
+    return type(block).__name__.lower()
+
+
+def is_folded(block: Any) -> bool:
+    """Whether a block stands below the pictures."""
+    return isinstance(block, Fold)
 
 
 class Shown:

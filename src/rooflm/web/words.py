@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from rooflm.shown.blocks import Fact, Parts, amount
 from rooflm.shown.palette import colours
-from rooflm.units import between, gib, said, text
-from rooflm.web.blocks import Bar, Fact, Part
+from rooflm.units import between, said, text
 
 LEAST = 0.004
 """Share of the whole below which a part is counted as other."""
@@ -36,34 +36,38 @@ def band(value: Any, found: Mapping[str, Any]) -> str:
     return f"{ends} in four of five like cases ({found['rows']} measured)"
 
 
-def parts(amounts: Mapping[str, Any], write: Any, scale: float | None = None) -> list[Part]:
-    """Parts of a whole in the order and the colours of all pictures, small ones as other. scale: amount of a whole
-    bar."""
-    numbers = {k: float(v) for k, v in amounts.items() if float(v) > 0}
-    total = sum(numbers.values()) or 1.0
-    shown = {k: v for k, v in numbers.items() if v >= LEAST * total}
-    rest = total - sum(shown.values())
+class Drawn(NamedTuple):
+    """A whole in parts as the page draws it. parts: name, amount in words, share of the bar in per cent, colour; limit:
+    per cent of the bar at which its capacity stands (None: it has none); left: what that leaves, or lacks, in words."""
+
+    total: str
+    parts: Sequence[tuple[str, str, float, str]]
+    limit: float | None = None
+    capacity: str = ""
+    left: str = ""
+    over: bool = False
+
+
+def bar(p: Parts) -> Drawn:
+    """A whole in parts, in the order and the colours of all pictures, small ones as other.
+
+    >>> bar(Parts("", {"a": 3.0, "b": 1.0})).total, bar(Parts("", {"a": 3.0}, capacity=2.0)).left
+    ('4.00 s', '1.00 s too much')
+    """
+    numbers = {k: float(v) for k, v in p.parts.items() if float(v) > 0}
+    total = sum(numbers.values())
+    scale = (total if p.capacity is None else 1.02 * max(total, float(p.capacity))) or 1.0
+    kept = {k: v for k, v in numbers.items() if v >= LEAST * total}
+    rest = total - sum(kept.values())
     if rest > 1e-9 * total:
-        shown["other"] = rest
-    return [
-        Part(k.replace("_", " "), write(shown[k]), 100 * shown[k] / (scale or total), hue)
-        for k, hue in colours(shown).items()
-    ]
-
-
-def time_bar(title: str, amounts: Mapping[str, Any], total: Any) -> Bar:
-    """Where a time goes."""
-    return Bar(title, seconds(total), parts(amounts, seconds))
-
-
-def memory_bar(title: str, memory: Any) -> Bar:
-    """Memory of the fullest card against what may be used of it."""
-    total, capacity = float(memory.total), float(memory.capacity)
-    scale = max(total, capacity) * 1.02
-    left = capacity - total
-    note = f"{gib(left)} free" if left >= 0 else f"{gib(-left)} too much"
-    return Bar(title, gib(total), parts(memory.parts, gib, scale), 100 * capacity / scale, f"{gib(capacity)} usable",
-               note)  # fmt: skip
+        kept["other"] = rest
+    parts = [(k.replace("_", " "), amount(kept[k], p.unit), 100 * kept[k] / scale, hue)
+             for k, hue in colours(kept).items()]  # fmt: skip
+    if p.capacity is None:
+        return Drawn(amount(total, p.unit), parts)
+    room = float(p.capacity)
+    left = f"{amount(abs(room - total), p.unit)} {'free' if room >= total else 'too much'}"
+    return Drawn(amount(total, p.unit), parts, 100 * room / scale, f"{amount(room, p.unit)} usable", left, room < total)
 
 
 def banded(name: str, value: Any, found: Mapping[str, Any], note: str = "") -> Fact:

@@ -77,7 +77,11 @@ function resized(spec, less, columns, stretch = 1) {
   if (s.concat) s.columns = columns;
   for (const p of s.concat ?? [s.spec ?? s]) {
     if (typeof p.width === "number") p.width = Math.max(140, Math.min(p.width - by, 900));
-    else if (p.width?.step) p.width.step = Math.max(18, Math.min(p.width.step * stretch, 72));
+    else if (p.width?.step) {
+      p.width.step = Math.max(18, Math.min(p.width.step * stretch, 72));
+      const longest = Math.max(0, ...(p.data?.values ?? []).map((v) => v.text?.length ?? 0));
+      if (p.width.step < 6 * longest) p.layer = p.layer?.filter((l) => l.mark.type !== "text"); // no room in the cells
+    }
   }
   return s;
 }

@@ -8,9 +8,11 @@ from typing import Any
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.scenario.arguments import arguments
+from rooflm.shown.blocks import Table, folded
 from rooflm.units import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
-from rooflm.web.blocks import Answer, Notes, Table
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import compared
 from rooflm.web.tabs import fits
@@ -38,7 +40,7 @@ METRICS: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any], str], bool 
 def answer(asked: Asked) -> Answer:
     """Every scenario's figures, the best of each marked."""
     made = [(side, given, estimate(side, given)) for side, given in scenarios(asked)]
-    names = [f"{side.upper()}: {named(given, made[0][1])}" for side, given, _ in made]
+    names = [f"{side.upper()}: {told_apart(given, [g for _, g, _ in made])}" for side, given, _ in made]
     rows, best = [("Fits", *("yes" if e.fits else "no" for *_, e in made))], set()
     for at, (_, name, value, write, less) in enumerate(METRICS, start=1):
         values = [float(value(e)) for *_, e in made]
@@ -50,11 +52,11 @@ def answer(asked: Asked) -> Answer:
     verdict, tone, said = told(names, made)
     if not any(asked.value(f"{side}.{k}") is not None for side in SIDES for k in CHANGED):
         said = [*said, "B is A with four times as many requests, until you fill in something under Second."]
-    table = Table("Side by side", ("", *names), rows, "the best of those that fit is marked", frozenset(best))
+    table = Table([("", *names), *rows], "l" + "r" * len(names), "Side by side", head=True, best=frozenset(best))
     flat = [{"name": n, **{k: float(v(e)) for k, _, v, *_ in METRICS}} for n, (*_, e) in zip(names, made, strict=True)]
     python = "\n\n".join(as_python("infer", given, f"answer_{side}") for side, given, _ in made)
     command = "\n".join(as_command("infer", given) for _, given, _ in made)
-    notes = Notes("Assumed", list(made[0][2].assumed))
+    notes = folded("Assumed", made[0][2].assumed)
 
     def data() -> dict[str, Any]:
         return {"scenarios": [{"name": n, **e.to_dict()} for n, (*_, e) in zip(names, made, strict=True)]}
@@ -85,13 +87,20 @@ def estimate(side: str, given: dict[str, Any]) -> Any:
         raise FieldError(f"{side}.model" if side != "a" else "", str(error)) from None
 
 
-def named(given: dict[str, Any], first: dict[str, Any]) -> str:
-    """A scenario by what sets it apart from the first."""
-    differ = {k: v for k, v in given.items() if first.get(k) != v} if given is not first else {}
-    words = {"gpus": "{} cards", "batch": "{} at once"}
-    shown = differ or {k: given[k] for k in ("model", "gpu") if k in given}
-    return ", ".join(words.get(k, "{}").format(count(v) if isinstance(v, int | float) else getattr(v, "name", v))
-                     for k, v in shown.items()) or "the same"  # fmt: skip
+def told_apart(given: dict[str, Any], every: list[dict[str, Any]]) -> str:
+    """A scenario by what sets it apart from the others.
+
+    >>> [told_apart(g, [{"gpu": "h100"}, {"gpu": "h100", "gpus": 2}]) for g in ({"gpu": "h100"}, {"gpus": 2})]
+    ['1 card', '2 cards']
+    """
+    keys = [k for k in CHANGED if len({str(g.get(k)) for g in every}) > 1]
+    words = {"gpus": "{} card", "batch": "{} at once"}
+    shown = {k: given.get(k, arguments("infer")[k].default or {"gpus": 1}.get(k, "as usual")) for k in keys}
+    found = []
+    for k, v in shown.items():
+        name = count(v) if isinstance(v, int | float) else getattr(v, "name", v)
+        found.append(words.get(k, "{}").format(name) + "s" * (k == "gpus" and v != 1))
+    return ", ".join(found) or "the same"
 
 
 def told(names: list[str], made: list[tuple[str, dict[str, Any], Any]]) -> tuple[str, str, list[str]]:

@@ -8,11 +8,11 @@ from typing import Any
 import rooflm
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
+from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.units import count, gib
 from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Choice, Choices, Fact, Facts, Notes
+from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python
-from rooflm.web.words import memory_bar
 
 KEYS = ("model", "gpu", "gpus", "engine", "quant", "prompt", "output", "batch", "tp", "pp", "dp", "ep", "cached",
         "cluster", "efficiency")  # fmt: skip
@@ -26,7 +26,7 @@ def answer(asked: Asked) -> Answer:
     e = rooflm.infer(**given)
     cards = "the card" if float(e.gpus) == 1 else f"each of {count(e.gpus)} cards"
     used = f"{gib(e.memory.total)} of {gib(e.memory.capacity)} usable"
-    blocks: list[Any] = [memory_bar("Memory of the fullest card", e.memory)]
+    blocks: list[Any] = [memory_parts(e)]
     if e.fits:
         tone, verdict = "good", f"Yes, it fits: {used} on {cards}."
         said = [f"The largest batch that fits is {count(e.max_batch)} requests of this length."]
@@ -45,8 +45,13 @@ def answer(asked: Asked) -> Answer:
         Fact("KV cache a request", gib(kv), f"{count(s.workload.prompt + s.workload.output)} tokens, on this card"),
         Fact("Largest batch", count(e.max_batch), "requests of this length at a time"),
     ]))  # fmt: skip
-    blocks.append(Notes("Assumed", [*e.assumed, *e.warnings]))
+    blocks.append(folded("Assumed", [*e.assumed, *e.warnings]))
     return Answer(tone, verdict, said, blocks, tuple, as_python("infer", given), as_command("infer", given), e.to_dict)
+
+
+def memory_parts(e: Any) -> Parts:
+    """Memory of the fullest card against what may be used of it."""
+    return Parts("Memory of the fullest card", e.memory.parts, "B", capacity=e.memory.capacity)
 
 
 def remedies(asked: Asked, e: Any, group: str = "") -> list[Choice]:

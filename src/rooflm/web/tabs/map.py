@@ -10,9 +10,10 @@ import numpy as np
 
 import rooflm
 from rooflm.errors import RooflmError
+from rooflm.shown.blocks import Fold, Table
 from rooflm.units import count, percent
 from rooflm.web.asked import Asked, FieldError
-from rooflm.web.blocks import Answer, Table
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import BY_KEY, value_of
 from rooflm.web.figures import heat
@@ -57,7 +58,7 @@ def answer(asked: Asked) -> Answer:
     said = [f"{able.size:,} points, of which {left:,} cannot run." if left else f"{able.size:,} points; all can run."]
     flat = [{**dict(zip(grid[key].dims, map(plain, at), strict=True)), key: float(v), "fits": bool(ok)}
             for at, v, ok in cells(grid, key, values, able)]  # fmt: skip
-    command = as_command("infer", shown, f"--outputs {key} --out map.csv")
+    command = as_command("infer", shown, f"--outputs {key},fits --out map.csv")
     return Answer(tone, verdict, said, [table(sides, values, able, key, (x, y))],
                   partial(heat, grid, key, NAMES[key], (x, y)), as_python("infer", shown, "grid"), command,
                   lambda: {"points": flat}, flat)  # fmt: skip
@@ -115,10 +116,10 @@ def cells(grid: Any, key: str, values: Any, able: Any) -> Any:
         yield [s[i] for s, i in zip(sides, place, strict=True)], values[place], able[place]
 
 
-def table(sides: dict[str, list[Any]], values: Any, able: Any, key: str, names: tuple[str, str]) -> Table:
+def table(sides: dict[str, list[Any]], values: Any, able: Any, key: str, names: tuple[str, str]) -> Fold:
     """The map as a table, for who cannot see it."""
     x, y = names
     head = (f"{y} \\ {x}", *(text(plain(v)) for v in sides[x]))
     rows = [(text(plain(v)), *(write(key, values[j, i]) if able[j, i] else "cannot run"
                                       for i in range(values.shape[1]))) for j, v in enumerate(sides[y])]  # fmt: skip
-    return Table("The same as numbers", head, rows, folded=True)
+    return Fold("The same as numbers", [Table([head, *rows], "l" + "r" * (len(head) - 1), head=True)])

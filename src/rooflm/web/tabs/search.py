@@ -7,9 +7,10 @@ from typing import Any
 
 import rooflm
 from rooflm.search.serve_command import start_of
+from rooflm.shown.blocks import Code, Fact, Facts, Table, folded
 from rooflm.units import count, gib
 from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Code, Fact, Facts, Notes, Table
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import front
 from rooflm.web.memo import kept
@@ -32,7 +33,7 @@ def answer(asked: Asked) -> Answer:
     what = GOALS[given.get("objective", "throughput")]
     python, command = as_python(call, given), as_command(call, given)
     seen = f"{found.points:,} points looked at, {found.feasible:,} within the limits"
-    notes = Notes("Assumed", [*found.assumed, seen, *found.same])
+    notes = folded("Assumed", [*found.assumed, seen, *found.same])
     if found.best is None:
         near = found.nearest
         why = list(near.why) if near else ["no split is legal"]
@@ -93,7 +94,7 @@ def table(found: Any, best: Any) -> Table:
         rows.append((str(i.get("gpu", "")), str(i.get("quant", "as released")), split, load, count(o["gpus"]),
                      seconds(o["ttft_s"]), seconds(o["tpot_s"]), count(o["output_tokens_per_s_per_gpu"]),
                      f"{o['cost_usd_per_million_tokens']:.2f}"))  # fmt: skip
-    return Table("The best answers", head, rows)
+    return Table([head, *rows], "lll" + "r" * 6, "The best answers", head=True)
 
 
 UNNAMED = "your/model"
@@ -104,4 +105,4 @@ def start(found: Any, given: dict[str, Any]) -> list[Code]:
     """The command that starts the engine so, and what to do first."""
     named = "" if isinstance(given["model"], str) else UNNAMED
     begun = start_of(given["model"], found, given, named)
-    return [Code("To run it", begun.text, begun.note)] if begun else []
+    return [Code(begun.text, "To run it", begun.note)] if begun else []

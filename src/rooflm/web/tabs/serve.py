@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
 from rooflm.units import count, percent
 from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Fact, Facts, Notes, Table
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.fields import LOADS
 from rooflm.web.figures import served
@@ -39,7 +40,7 @@ def answer(asked: Asked) -> Answer:
     at = runs[clients]
     tone, verdict, said = told(edge, above, runs, limits)
     blocks: list[Any] = [at_load(clients, at)]
-    blocks += [table(runs, clients), Notes("Assumed", [*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
+    blocks += [table(runs, clients), folded("Assumed", [*at["assumed"], *at["warnings"], f"{EACH} requests a client, "
                f"lengths {SPREAD[0]:g} to {SPREAD[1]:g} of these"])]  # fmt: skip
     code = {**given, "concurrency": clients}
     pictures = partial(served, runs, asked.value("ttft"), asked.value("tpot"))
@@ -136,13 +137,13 @@ def at_load(clients: int, at: dict[str, Any]) -> Facts:
     ])  # fmt: skip
 
 
-def table(runs: dict[int, dict[str, Any]], clients: int) -> Table:
+def table(runs: dict[int, dict[str, Any]], clients: int) -> Fold:
     """All loads."""
     head = ("Clients", "Within limits", "TTFT p95", "TPOT p95", "Tokens/s", "USD a million")
     body = [(count(c), "yes" if r["held"] else "no", seconds(r["ttft_p95"]), seconds(r["tpot_p95"]),
              count(r["output_tokens_per_s"]), f"{r['cost_usd_per_million_tokens']:.2f}")
             for c, r in sorted(runs.items())]  # fmt: skip
-    return Table("Every load that was simulated", head, body, folded=True)
+    return Fold("Every load that was simulated", [Table([head, *body], "llrrrr", head=True)])
 
 
 def rows(runs: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:

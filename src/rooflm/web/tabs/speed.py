@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import rooflm
-from rooflm.units import count, percent
+from rooflm.shown.blocks import Fact, Facts, Parts, folded
+from rooflm.units import count, percent, watt_hours
 from rooflm.web.asked import Asked
-from rooflm.web.blocks import Answer, Fact, Facts, Notes
+from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
 from rooflm.web.figures import roofline
 from rooflm.web.tabs.fits import KEYS
-from rooflm.web.words import banded, dollars, seconds, time_bar
+from rooflm.web.words import banded, dollars, seconds
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")
@@ -21,6 +22,15 @@ BOUND = {
     "network": "messages between cards", "communication": "messages between cards",
 }  # fmt: skip
 """What bounds a phase, in words."""
+
+
+def per_million(joules: Any) -> str:
+    """Energy of a million tokens, from that of one.
+
+    >>> per_million(0.5)
+    '139 Wh'
+    """
+    return watt_hours(1e6 * float(joules))
 
 
 def answer(asked: Asked) -> Answer:
@@ -41,15 +51,16 @@ def answer(asked: Asked) -> Answer:
         banded("Time per output token (TPOT)", e.tpot, bands["tpot_s"]),
         banded("Whole request", e.latency, bands["latency_s"]),
         Fact("Output tokens a second", count(e.output_tokens_per_s), f"{count(e.output_tokens_per_s_per_gpu)} a card"),
-        Fact("A million output tokens", dollars(e.cost_per_million_tokens), "at the catalogue's rough hourly price"),
+        Fact("A million output tokens", dollars(e.cost_per_million_tokens),
+             f"at the catalogue's rough hourly price; {per_million(e.energy_per_token)} of energy"),
         Fact("Use of the card", f"{percent(e.decode_mbu)} of bandwidth",
              f"decoding; prefill does {percent(e.prefill_mfu)} of its peak arithmetic"),
     ]  # fmt: skip
     blocks: list[Any] = [
-        time_bar("Prefill: reading the prompts", e.prefill_parts, e.ttft),
-        time_bar("Decode: writing one token", e.decode_parts, e.tpot),
+        Parts("Prefill: reading the prompts", e.prefill_parts),
+        Parts("Decode: writing one token", e.decode_parts),
         Facts("In figures", facts),
-        Notes("Assumed", [*e.assumed, *e.warnings]),
+        folded("Assumed", [*e.assumed, *e.warnings]),
     ]
     pictures = partial(roofline, e)
     return Answer(tone, verdict, said, blocks, pictures, as_python("infer", given), as_command("infer", given),

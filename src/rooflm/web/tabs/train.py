@@ -10,13 +10,14 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.arguments import arguments as table_of
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
+from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded
 from rooflm.units import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
-from rooflm.web.blocks import Answer, Choice, Choices, Code, Fact, Facts, Notes
+from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python
 from rooflm.web.memo import kept
-from rooflm.web.tabs.fits import remedies
-from rooflm.web.words import banded, days, dollars, memory_bar, seconds, time_bar
+from rooflm.web.tabs.fits import memory_parts, remedies
+from rooflm.web.words import banded, days, dollars, seconds
 
 KEYS = ("model", "gpu", "train.gpus", "train.batch", "train.seq", "train.tokens", "train.micro_batch",
         "train.recompute", "train.zero", "train.lora_rank", "train.base_bits", "train.dtype", "train.optimizer",
@@ -55,13 +56,13 @@ def answer(asked: Asked) -> Answer:
         said = [f"If it did, the run would take {takes}." if run else f"If it did, {step}."]
     else:
         tone, verdict, said = "bad", f"It cannot run: {e.reason}.", []
-    blocks: list[Any] = [memory_bar("Memory of the fullest card", e.memory)]
+    blocks: list[Any] = [memory_parts(e)]
     if e.memory.margin < 0:
         blocks.append(Choices("What would make it fit", [*remedies(asked, e, "train"), *adapters(asked, given)]))
     blocks += [
-        time_bar("Where a step's time goes", e.parts, e.step_time),
+        Parts("Where a step's time goes", e.parts),
         Facts("In figures", facts(e, run)),
-        Notes("Assumed", [*e.assumed, *e.warnings]),
+        folded("Assumed", [*e.assumed, *e.warnings]),
     ]
     python, command = as_python("train", given), as_command("train", given)
     goal = asked.value("train.objective")
@@ -129,10 +130,10 @@ def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
     try:
         found = kept_search(asked, search)
     except RooflmError as error:
-        return [Notes("No split was found", [str(error)])]
+        return [Say(f"No split was found: {error}.")]
     if found.best is None:
         why = list(found.nearest.why) if found.nearest else list(found.alone)
-        return [Notes("No split fits", why)]
+        return [Say(f"No split fits: {'; '.join(why)}.")]
     fields = {k: f"train.{k}" for k in SPLIT}
     rows = []
     for c in found.top[:OFFERED]:
@@ -142,7 +143,7 @@ def best_splits(asked: Asked, search: dict[str, Any]) -> list[Any]:
         rows.append(Choice(told, asked.query(**split), f"{gives}, {gib(c.outputs['memory_bytes'])} a card"))
     run = trained_by(search["model"], found, search)
     note = f"{found.feasible:,} of {found.points:,} splits can run; {', '.join(found.assumed)}"
-    return [Choices("The best splits", rows), *([Code("To run the best", run, note)] if run else [Notes(note, [note])])]
+    return [Choices("The best splits", rows), Code(run, "To run the best", note) if run else Say(note)]
 
 
 def kept_search(asked: Asked, search: dict[str, Any]) -> Any:

@@ -1,0 +1,66 @@
+"""What cards cost to buy: the table, an hour of one's own card by hand, searches within a budget."""
+
+from __future__ import annotations
+
+import pytest
+
+import rooflm
+from rooflm.catalogue.devices import load_device, names
+from rooflm.catalogue.purchase import affordable, purchase, purchases
+from rooflm.cli.app import main
+from rooflm.errors import RooflmError
+
+Q4 = {"quant": "q4_k_m", "engine": "llama.cpp", "batch": 1}
+
+
+def test_every_price_is_of_a_card_of_the_catalogue():
+    table = purchases()
+    assert set(table) <= set(names("gpu")) and len(table) > 60
+    for name, found in table.items():
+        assert 100 <= found.usd <= 20_000 and found.of in ("card", "machine"), name
+        year, month = map(int, found.date.split("-"))
+        assert 2018 <= year <= 2026 and 1 <= month <= 12 and "launch" in found.source
+        assert abs(year - load_device(name).year) <= 1, name  # announced late in the year before, or sold a year after
+
+
+def test_an_hour_of_ones_own_card_by_hand():
+    rent, own = (rooflm.infer("llama-3.1-8b", gpu="rtx-4090", **Q4, owned=o) for o in (False, True))
+    hour = 1599 / (4 * 8766 * 0.8) + 0.45 * 0.15
+    share = own.cost_per_million_tokens / rent.cost_per_million_tokens
+    assert share == pytest.approx(hour / load_device("rtx-4090").price)
+    grid = rooflm.infer("llama-3.1-8b", gpu="rtx-4090", **Q4, purchase=[1599, 3198], electricity=0.0)
+    dear = grid["cost_usd_per_million_tokens"].values
+    assert dear[1] == pytest.approx(2 * dear[0])
+    bought = rooflm.train("llama-3.1-8b", gpu="h100", gpus=8, batch=8, seq=2048, tokens=1e9, purchase=25_000)
+    rented = rooflm.train("llama-3.1-8b", gpu="h100", gpus=8, batch=8, seq=2048, tokens=1e9)
+    assert bought.job.cost / rented.job.cost == pytest.approx((25_000 / (4 * 8766 * 0.8) + 0.7 * 0.15) / 2.95)
+
+
+def test_a_card_without_a_public_price_says_so():
+    assert purchase("h100") is None and purchase("rtx4090").usd == 1599
+    with pytest.raises(RooflmError, match="no public purchase price of h100-sxm-80gb is known"):
+        rooflm.infer("llama-3.1-8b", gpu="h100", owned=True)
+    with pytest.raises(RooflmError, match="give one of them"):
+        rooflm.infer("llama-3.1-8b", gpu="h100", purchase=25_000, price=2)
+    with pytest.raises(RooflmError, match="cheapest card"):
+        affordable(50)
+
+
+def test_the_best_card_under_a_budget():
+    found = rooflm.search_infer("llama-3.1-8b", under=300, objective="tpot", gpus=1, **Q4)
+    prices = {c.inputs["gpu"]: c.outputs["purchase_usd"] for c in found.top}
+    assert prices and all(p <= 300 and p == purchases()[g].usd for g, p in prices.items())
+    two = rooflm.search_infer("llama-3.1-8b", gpu=["rtx-5060", "rtx-3090"], under=600, gpus_max=2, **Q4)
+    assert {c.inputs["gpu"] for c in two.top} == {"rtx-5060"}
+    assert max(c.outputs["purchase_usd"] for c in two.top) == 598
+    none = rooflm.search_infer("llama-3.1-8b", gpu="h100", under=10_000, gpus=1, batch=1)
+    assert none.best is None
+
+
+def test_lists_within_a_budget(capsys):
+    assert main(["list", "gpus", "--under", "260"]) == 0
+    told = capsys.readouterr().out
+    assert "rtx-5050" in told and "249" in told and "rtx-4090" not in told
+    assert main(["show", "gpu", "h100"]) == 0
+    assert "no public price" in capsys.readouterr().out
+    assert main(["list", "models", "--under", "260"]) == 2
