@@ -115,7 +115,7 @@ def impossible(rows: list[Cells]) -> list[Cells]:
             cells.get("task") == "serve"
             and cells.get("concurrency", "").isdigit()
             and cells.get("output", "").isdigit()
-            and "value" in cells
+            and {"value", "metric"} <= set(cells)
         ):
             value = float(cells["value"].replace(",", "")) * SECONDS.get(cells.get("unit", ""), 1.0)
             key = (cells["source"], conditions(cells))
