@@ -6,12 +6,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any
 
 from hypothesis import strategies as st
 
+from leaves import leaves
 from rooflm.catalogue.rows import names
 from rooflm.cli.options import rows_of
 from rooflm.scenario import paths
@@ -101,21 +100,6 @@ def legal(a: Argument) -> st.SearchStrategy[str]:
     return rows(row) if row else st.sampled_from(QUANTS)
 
 
-def numeric(node: Any, at: str = "") -> list[str]:
-    """Every path below a scenario that holds one number, flag or word."""
-    below: Mapping[str, Any] = {}
-    if is_dataclass(node):
-        below = {f.name: getattr(node, f.name) for f in fields(node)}
-    elif isinstance(node, dict):
-        below = node
-    elif isinstance(node, tuple):
-        below = {str(i): value for i, value in enumerate(node)}
-    found: list[str] = []
-    for name, value in below.items():
-        found += [f"{at}{name}"] if isinstance(value, int | float | str) else numeric(value, f"{at}{name}.")
-    return found
-
-
 @cache
 def settable(training: bool) -> dict[str, tuple[str, ...]]:
     """Path -> legal texts of it, for every path of a scenario of inference or of training."""
@@ -124,8 +108,7 @@ def settable(training: bool) -> dict[str, tuple[str, ...]]:
     else:
         s = build_inference(model="mixtral-8x7b", gpu="h100", gpus=2).scenario
     found: dict[str, tuple[str, ...]] = {}
-    for path in numeric(s):
-        value = paths.get(s, path)
+    for path, value in leaves(s):
         if isinstance(value, bool):
             found[path] = ("true", "false")
         elif isinstance(value, str):

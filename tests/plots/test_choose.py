@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from made import INFERENCE, TRAINING, grid, trained
 
 import rooflm
 from rooflm import plot
-from rooflm.api import INFER, TRAIN
+from rooflm.api import INFER
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.plots import choose
 from rooflm.plots import point as points
 from rooflm.plots.scale import Side, scale_of
-
-BASE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "prompt": 12}
-JOB = {"model": "gpt3-175b", "gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp": 8, "batch": 64}
-
-
-def grid(**arguments):
-    made = INFER.grid(BASE | arguments)
-    assert made is not None
-    return made
-
-
-def trained(**changes):
-    made = TRAIN.grid(JOB | changes)
-    assert made is not None
-    return made
 
 
 def values(picture, **wanted):
@@ -63,12 +49,12 @@ def mapped():
 
 @pytest.fixture(scope="module")
 def single():
-    return INFER.point(BASE | {"gpu": "a100-sxm-80gb", "batch": 8, "output": 128})
+    return INFER.point(INFERENCE | {"gpu": "a100-sxm-80gb", "batch": 8, "output": 128})
 
 
 @pytest.fixture(scope="module")
 def step():
-    return rooflm.train(**JOB)
+    return rooflm.train(**TRAINING)
 
 
 def test_heat_map_marks_what_does_not_fit(mapped):
@@ -158,7 +144,7 @@ def test_breakdown_shares_sum_to_a_hundred(single, step):
 
 @pytest.mark.parametrize(("micro_batch", "mark"), [(1, False), (8, True)])
 def test_memory_bar_reaches_the_total_beside_the_capacity(micro_batch, mark):
-    e = rooflm.train(**JOB, micro_batch=micro_batch)
+    e = rooflm.train(**TRAINING, micro_batch=micro_batch)
     picture = points.memory(e)
     assert list(totals(picture).values()) == pytest.approx([float(e.memory.total) / 2**30])
     assert values(picture, kind="limit")[0]["limit"] == pytest.approx(float(e.memory.capacity) / 2**30)
@@ -237,21 +223,21 @@ def test_bad_targets_are_refused_before_any_work(tmp_path, path, kind, words):
 def test_public_calls_draw_and_write(tmp_path, single):
     drawn = plot.estimate(single, str(tmp_path / "a.json"), "memory")
     assert drawn.title == "Memory of the fullest GPU by part" and (tmp_path / "a.json").exists()
-    data = rooflm.infer(**BASE, gpu="a100-sxm-80gb", batch=[1, 2, 4, 8])
+    data = rooflm.infer(**INFERENCE, gpu="a100-sxm-80gb", batch=[1, 2, 4, 8])
     assert plot.grid(data, value="tpot_s").title == "Time per output token, mean over the output"
 
 
 @pytest.mark.parametrize("kind", choose.POINT_KINDS)
 def test_one_step_through_the_command(tmp_path, capsys, kind):
     path = tmp_path / "a.png"
-    options = [f"--{k}={v}" for k, v in JOB.items() if k != "model"]
+    options = [f"--{k}={v}" for k, v in TRAINING.items() if k != "model"]
     assert main(["train", "gpt3-175b", *options, "--plot", str(path), "--plot-kind", kind]) == 0
     assert "model TFLOP/s per GPU" in capsys.readouterr().out
     assert path.stat().st_size > 10_000
 
 
 def test_a_grids_kind_of_one_step(capsys, tmp_path):
-    options = [f"--{k}={v}" for k, v in JOB.items() if k != "model"]
+    options = [f"--{k}={v}" for k, v in TRAINING.items() if k != "model"]
     assert main(["train", "gpt3-175b", *options, "--plot", str(tmp_path / "a.png"), "--plot-kind", "heatmap"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and "of one prediction it must be parts, memory, roofline" in said.err

@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from layout import Box, boxes, clashes, fills, overlap, scene
+from made import INFERENCE, TRAINING, grid, trained
 
 import rooflm
-from rooflm.api import INFER, TRAIN
+from rooflm.api import INFER
 from rooflm.plot import (
     Bar,
     Cloud,
@@ -35,21 +36,7 @@ from rooflm.plots import choose, point
 from rooflm.plots.picture import Picture
 from rooflm.shown import palette
 
-INFERENCE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "prompt": 12}
-TRAINING = {"model": "gpt3-175b", "gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp": 8, "batch": 64}
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-
-
-def grid(**arguments):
-    made = INFER.grid(INFERENCE | arguments)
-    assert made is not None
-    return made
-
-
-def trained(**arguments):
-    made = TRAIN.grid(TRAINING | arguments)
-    assert made is not None
-    return made
 
 
 def of_points() -> dict[str, Picture]:

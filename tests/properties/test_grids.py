@@ -6,13 +6,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
+from leaves import numbers
 from rooflm.api import INFER, TRAIN
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
@@ -77,22 +77,6 @@ STEP = ("step_time_s", "parts_s", "memory", "max_micro_batch", "comm_bytes", "mf
 """Outputs that are compared: those on which the others rest."""
 LEFT_OUT = ("engine.server", "model.published_params", "model.published_active", "cluster.device.year")
 """Numbers that no prediction reads."""
-
-
-def numbers(node: Any, at: str = "") -> Iterator[tuple[str, float]]:
-    """Every numeric path below a scenario, and its value."""
-    below: Mapping[str, Any] = {}
-    if is_dataclass(node):
-        below = {f.name: getattr(node, f.name) for f in fields(node)}
-    elif isinstance(node, dict):
-        below = node
-    elif isinstance(node, tuple):
-        below = {str(i): value for i, value in enumerate(node)}
-    for name, value in below.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and name != "axes":
-            yield f"{at}{name}", value
-        else:
-            yield from numbers(value, f"{at}{name}.")
 
 
 def values_of(s: Any, path: str, value: float, most: int = 2) -> list[float]:

@@ -243,7 +243,7 @@ def _described(part: Any, title: str) -> Table:
             value = f"{'-' if value < 0 else ''}{size}" if size else f"{float(value):g}"
             value = "no limit" if value.endswith("inf") or value.startswith("inf ") else value
         rows.append((field, str(value or "-"), about.meaning))
-    return Table(rows, "llw", title)
+    return Table(rows, "lww", title)
 
 
 def _show_cluster(name: str) -> list[Block]:

@@ -160,9 +160,6 @@ def engine() -> Schema:
     return table({**own, **ROW})
 
 
-TASKS = {"infer": "infer", "train": "train", "serve": "serve", "search infer": "search_infer",
-         "search serve": "search_serve", "search train": "search_train"}  # fmt: skip
-"""Task of a scenario file -> the call whose arguments it holds."""
 AMOUNT: Schema = {"type": ["number", "string"]}
 WRITTEN: dict[str, Schema] = {
     "switch": {"type": "boolean"}, "flag": {"type": "boolean"}, "sets": {"type": "object"},
@@ -181,10 +178,13 @@ def argument(a: Argument) -> Schema:
 
 def scenario() -> Schema:
     """A question: model, arguments of a call, what is set by its path."""
+    from rooflm.reporting.report import MAKERS
+
+    tasks = {task: call for task, (call, _) in MAKERS.items()}
     own: dict[str, Schema] = {
         "model": {"description": "a name, hub id or file, or a list of them",
                   "anyOf": [TEXT, {"type": "array", "items": TEXT}]},
-        "task": {"description": "what is asked (default: infer)", "enum": list(TASKS)},
+        "task": {"description": "what is asked (default: infer)", "enum": list(tasks)},
         **{k: {"description": f"{k}, for people", **TEXT} for k in ("question", "title", "note")},
     }  # fmt: skip
     shared = list(own)
@@ -193,7 +193,7 @@ def scenario() -> Schema:
              for call in EVERY}  # fmt: skip
     ways = [{"if": {"properties": {"task": {"const": task}}, "required": ["task"]},
              "then": {"propertyNames": {"enum": [*shared, *calls[call], *shell]}}}
-            for task, call in TASKS.items()]  # fmt: skip
+            for task, call in tasks.items()]  # fmt: skip
     for known in (shell, *reversed(calls.values())):
         own |= known
     return table(own, ["model"], allOf=ways)

@@ -35,4 +35,5 @@ class Adapters:
         (1.0, 5.25)
         """
         held = np.maximum(np.asarray(self.held, dtype=float), 1.0)
-        return -held * np.expm1(sequences * np.log1p(-np.minimum(1.0 / held, 1.0 - 1e-12)))
+        found: Num = -held * np.expm1(sequences * np.log1p(-np.minimum(1.0 / held, 1.0 - 1e-12)))
+        return found

@@ -91,7 +91,7 @@ def contradictory(rows: list[Cells]) -> list[Cells]:
     runs: dict[object, list[tuple[float, float, object]]] = defaultdict(list)
     derived = ("prompt", "budget")  # what a script computes from the prompt is no difference
     for cells in rows:
-        if cells.get("metric") != "tpot" or "concurrency" not in cells or "prompt" not in cells or cells.get("doubt"):
+        if cells.get("metric") != "tpot" or not {"concurrency", "prompt", "value"} <= set(cells) or cells.get("doubt"):
             continue
         if cells["concurrency"] != "max":
             key = (cells["source"], conditions(cells, derived))
@@ -115,6 +115,7 @@ def impossible(rows: list[Cells]) -> list[Cells]:
             cells.get("task") == "serve"
             and cells.get("concurrency", "").isdigit()
             and cells.get("output", "").isdigit()
+            and {"value", "metric"} <= set(cells)
         ):
             value = float(cells["value"].replace(",", "")) * SECONDS.get(cells.get("unit", ""), 1.0)
             key = (cells["source"], conditions(cells))

@@ -1,0 +1,30 @@
+"""What a step makes of kernels: a card's power, devices of few big cores, and what unfused kernels keep."""
+
+import pytest
+
+import rooflm
+
+
+def step(**arguments: object) -> "rooflm.TrainingEstimate":
+    given = {"gpus": 8, "batch": 8, "seq": 2048, "micro_batch": 1, "engine": "fsdp"} | arguments
+    return rooflm.train("llama-3.1-8b", **given)  # type: ignore[arg-type]
+
+
+def test_products_of_a_power_bound_card_take_the_cube_root_of_its_power() -> None:
+    paths = ({"cluster.device.tdp": 1200.0}, {"cluster.device.tdp": 600.0})
+    full, half = (step(gpu="gb200", sets=sets).detail["forward"]["logits"] for sets in paths)
+    assert float(half / full) == pytest.approx(2 ** (1 / 3), rel=0.02)
+
+
+def test_attention_of_few_big_cores_reaches_what_gpus_reach() -> None:
+    found = step(gpu="tpu-v5e", gpus=256, batch=256, engine="pax", zero=3)
+    core = next(t for t in found.timed.passes["forward", "layers"] if getattr(t.node, "kind", "") == "attention")
+    assert 0.3 < float(core.roof / core.time) <= 1
+
+
+def test_a_gate_of_its_own_kernel_is_kept_beside_its_input() -> None:
+    fused, apart = (
+        step(gpu="h100-sxm-80gb", recompute="none", sets={"engine.fused": flag}).memory.parts["activations"]
+        for flag in (True, False)
+    )
+    assert float(apart - fused) == pytest.approx(32 * 2048 * 14336 * 2)
