@@ -23,6 +23,7 @@ import numpy as np
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import family_of
 from rooflm.estimate.bands import FEWEST, LEVELS, asked
+from rooflm.estimate.bands import widening as by_phase
 from rooflm.kernels.constants import ANY
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
@@ -154,7 +155,8 @@ def coverage(ratios: Sequence[Ratio], power: float = 1.0) -> tuple[int, float]:
         known = {(b.phase, b.engine, b.architecture): b for b in rest}
         for r in (r for r, f in zip(ratios, fold, strict=True) if f == k):
             levels = zip(LEVELS, asked(r.engine, r.architecture), strict=True)
-            found = next(((known[r.phase, *a], wide) for (_, wide), a in levels if (r.phase, *a) in known), None)
+            near = ((known[r.phase, *a], by_phase(r.phase, wide)) for (_, wide), a in levels if (r.phase, *a) in known)
+            found = next(near, None)
             if found:
                 inside = found[0].low ** found[1] <= r.ratio <= found[0].high ** found[1]
                 hits.setdefault(r.group[0], []).append(inside)

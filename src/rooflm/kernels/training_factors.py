@@ -46,8 +46,8 @@ def budget(architecture: str, watts: Num, peak: Num) -> Num:
     FLOP/s they had over this card's (dynamic power goes with frequency times voltage squared, and voltage with
     frequency). 1 where no card of the generation was fitted.
 
-    >>> round(float(budget("hopper", 350.0, 756e12)), 2), budget("unknown", 300.0, 1e14)
-    (1.15, 1.0)
+    >>> round(float(budget("blackwell", 1000.0, 2250e12)), 3), budget("unknown", 300.0, 1e14)
+    (1.026, 1.0)
     """
     fitted = table()["power"].get(architecture)
     return 1.0 if fitted is None else (fitted * peak / watts / 1e12) ** (1.0 / 3.0)
