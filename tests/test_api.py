@@ -130,12 +130,12 @@ def test_a_new_argument_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         known.cache_clear()
     try:
         assert build_training("mixtral-8x7b", **RUN | {"pp": 4}, imbalance=2).scenario.training.imbalance == 2
-        grid = TRAIN.grid({"model": "mixtral-8x7b", **RUN, "pp": 4, "imbalance": [1, 2]})
+        grid = TRAIN.grid({"model": "mixtral-8x7b", **RUN, "tp": 1, "pp": 4, "ep": 8, "imbalance": [1, 2]})
         assert grid.axes[0].name == "imbalance" and np.diff(grid.arrays["step_time_s"])[0] > 0
         made = options.command("train", ["train"], predict.train, "")
         assert "imbalance" in inspect.signature(made).parameters
         made("mixtral-8x7b", **{p.name: p.default for p in list(inspect.signature(made).parameters.values())[1:]}
-             | {"gpu": "a100", "gpus": "64", "tp": "8", "pp": "4", "batch": "64", "imbalance": "2", "json": True,
+             | {"gpu": "a100", "gpus": "64", "tp": "1", "pp": "4", "ep": "8", "batch": "64", "imbalance": "2", "json": True,
                 "outputs": "step_time_s"})  # fmt: skip
         assert json.loads(capsys.readouterr().out)["step_time_s"] == pytest.approx(grid.arrays["step_time_s"][1])
         with pytest.raises(RooflmError, match="imbalance is 0, but it must be a whole number of at least 1"):

@@ -94,7 +94,10 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.widht_scale=2"), "did you mean 'width_scale'"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "model.hidden=-1"), "must be a whole number of at least 1"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--set", "nonsense"), "must be PATH=VALUE"),
-        (("infer", "llama-2-7b", "--gpu", "a100", "--set", "cluster.device.dram.bandwidth=5 parsecs"), "no quantity"),
+        (
+            ("infer", "llama-2-7b", "--gpu", "a100", "--set", "cluster.device.dram.bandwidth=5 parsecs"),
+            "its unit must be B/s",
+        ),
         (("infer", "llama-2-7b", "--gpu", "a100", "--out", "/nonexistent/x.csv"), "does not exist"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--out", "x.txt"), "must end in .csv"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--batch", "8..1"), "must go upwards"),

@@ -84,6 +84,12 @@ LOAD = [
     Column("shared_prefix", "tokens that all prompts begin with", "whole", "tokens", (SERVE,)),
     Column("replicas", "equal replicas (of decode pools where prefill has its own)", "whole", "1", (SERVE,)),
     Column("prefill_replicas", "replicas that only prefill", "whole", "1", (SERVE,)),
+    *_many("whole", (SERVE,), "1", {
+        "prefill_tp": "tensor parallel degree of those (blank: as tp)",
+        "prefill_pp": "their pipeline stages (blank: as pp)",
+        "prefill_dp": "their data-parallel ranks (blank: as dp)",
+        "prefill_ep": "their expert-parallel degree (blank: as ep)",
+    }),
 ]  # fmt: skip
 SPECULATION = [
     Column("guesses", "tokens guessed a step (0 or blank: none)", "whole", "tokens", PREDICTED),
@@ -93,10 +99,16 @@ SPECULATION = [
     Column("branches", "guesses side by side at each place (1: a chain)", "whole", "1", PREDICTED),
 ]
 HOST = [
-    Column("cpu_layers", "whole layers in the host's memory, on its CPU", "whole", "1", (INFER,)),
-    Column("cpu_experts", "layers whose experts alone are there", "whole", "1", (INFER,)),
-    Column("host_bandwidth", "what the host's memory reaches", "number", "B/s", (INFER,)),
+    Column("cpu_layers", "whole layers in the host's memory, on its CPU", "whole", "1", PREDICTED),
+    Column("cpu_experts", "layers whose experts alone are there", "whole", "1", PREDICTED),
+    Column("host_bandwidth", "what the host's memory reaches", "number", "B/s", PREDICTED),
 ]
+ADAPTERS = [
+    Column("adapters", "adapters held on the devices, each request asking for one (0 or blank: none)", "whole", "1",
+           PREDICTED),
+    Column("adapter_rank", "rank of each", "whole", "1", PREDICTED),
+    Column("adapter_modules", "products that they adapt, such as qkv,out (blank: all)", "text", "", PREDICTED),
+]  # fmt: skip
 TRAINING = _many("whole", (TRAIN,), "", {
     "seq": "tokens of a sequence",
     "micro_batch": "sequences of a micro-batch",
@@ -157,7 +169,8 @@ CARD = [*_many("number", EVERY, "", {
 }), Column("like", "a device of the catalogue whose kernels stand in")]  # fmt: skip
 COLUMNS: dict[str, Column] = {
     c.name: c
-    for c in (*ABOUT, *MACHINE, *LENGTHS, *LOAD, *TRAINING, *SERVER, *SPECULATION, *HOST, *PATHS, *SIZES, *CARD)
+    for c in (*ABOUT, *MACHINE, *LENGTHS, *LOAD, *TRAINING, *SERVER, *SPECULATION, *HOST, *ADAPTERS, *PATHS, *SIZES,
+              *CARD)
 }  # fmt: skip
 """Every column by its name."""
 SETTING = "set:"
