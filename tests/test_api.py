@@ -135,8 +135,8 @@ def test_a_new_argument_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         made = options.command("train", ["train"], predict.train, "")
         assert "imbalance" in inspect.signature(made).parameters
         made("mixtral-8x7b", **{p.name: p.default for p in list(inspect.signature(made).parameters.values())[1:]}
-             | {"gpu": "a100", "gpus": "64", "tp": "1", "pp": "4", "ep": "8", "batch": "64", "imbalance": "2", "json": True,
-                "outputs": "step_time_s"})  # fmt: skip
+             | {"gpu": "a100", "gpus": "64", "tp": "1", "pp": "4", "ep": "8", "batch": "64", "imbalance": "2",
+                "json": True, "outputs": "step_time_s"})  # fmt: skip
         assert json.loads(capsys.readouterr().out)["step_time_s"] == pytest.approx(grid.arrays["step_time_s"][1])
         with pytest.raises(RooflmError, match="imbalance is 0, but it must be a whole number of at least 1"):
             build_training("mixtral-8x7b", **RUN, imbalance=0)
