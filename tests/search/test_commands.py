@@ -23,21 +23,23 @@ from rooflm.search.serve_command import start
 from rooflm.search.train_command import train_command
 
 PARSERS = {
-    # vllm/engine/arg_utils.py of 0.14, each read there, and vllm/entrypoints/openai/cli_args.py
+    # vllm/engine/arg_utils.py of 0.14, read there but for speculative-config and kv-transfer-config (its documentation and
+    # public launch scripts), and vllm/entrypoints/openai/cli_args.py
     "vllm": "tensor-parallel-size pipeline-parallel-size data-parallel-size enable-expert-parallel max-num-seqs "
     "max-model-len no-enable-chunked-prefill max-num-batched-tokens gpu-memory-utilization quantization kv-cache-dtype "
     "speculative-config kv-transfer-config enable-lora max-loras max-lora-rank host port",
-    # sglang/srt/server_args.py (0.5)
+    # sglang/srt/server_args.py (0.5), from its documentation, some read in the parser
     "sglang": "model-path tp-size pp-size dp-size ep-size enable-dp-attention max-running-requests context-length "
     "chunked-prefill-size mem-fraction-static quantization kv-cache-dtype speculative-algorithm "
     "speculative-draft-model-path speculative-num-steps speculative-eagle-topk speculative-num-draft-tokens "
     "enable-lora lora-target-modules max-loras-per-batch max-lora-rank disaggregation-mode "
     "disaggregation-transfer-backend host port "
     "pd-disaggregation prefill decode",  # the last three of sglang_router.launch_router
-    # tensorrt_llm/commands/serve.py, each read there at commit 00209af (1.2); config_file of "disaggregated"
+    # tensorrt_llm/commands/serve.py, each read there at commit 00209af (1.2) but config_file of
+    # "disaggregated" (its documentation)
     "trtllm": "backend tp_size pp_size ep_size max_batch_size max_seq_len max_num_tokens enable_chunked_prefill "
     "kv_cache_free_gpu_memory_fraction extra_llm_api_options config_file host port",
-    # llama.cpp, common/arg.cpp, as tools/server/README.md lists them
+    # llama.cpp, as tools/server/README.md lists what common/arg.cpp parses
     "llama.cpp": "model n-gpu-layers n-cpu-moe split-mode parallel ctx-size ubatch-size flash-attn cache-type-k "
     "cache-type-v model-draft draft-max host port",
     # mlx_lm/server.py
