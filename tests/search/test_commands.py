@@ -23,8 +23,8 @@ from rooflm.search.serve_command import start
 from rooflm.search.train_command import train_command
 
 PARSERS = {
-    # vllm/engine/arg_utils.py of 0.14, read there but for speculative-config and kv-transfer-config (its documentation and
-    # public launch scripts), and vllm/entrypoints/openai/cli_args.py
+    # vllm/engine/arg_utils.py of 0.14, read there but for speculative-config and kv-transfer-config (its documentation
+    # and public launch scripts), and vllm/entrypoints/openai/cli_args.py
     "vllm": "tensor-parallel-size pipeline-parallel-size data-parallel-size enable-expert-parallel max-num-seqs "
     "max-model-len no-enable-chunked-prefill max-num-batched-tokens gpu-memory-utilization quantization kv-cache-dtype "
     "speculative-config kv-transfer-config enable-lora max-loras max-lora-rank host port",
