@@ -49,9 +49,12 @@ def test_a_wide_terminal_is_used_and_a_narrow_one_respected(monkeypatch, capsys)
 def test_nothing_is_cut_in_silence(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["list", "gpus"]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
+    head, *rows, note = capsys.readouterr().out.splitlines()
     assert head.split() == ["GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h"]
-    assert all(float(row.split()[-1]) >= 0 for row in rows)
+    assert all(float(row.split()[-1]) >= 0 for row in rows) and note.startswith("(no room for to buy")
+    assert main(["list", "gpus", "--under", "400"]) == 0
+    head, *rows, note = capsys.readouterr().out.splitlines()
+    assert head.split()[-3:] == ["USD/h", "to", "buy"] and all(float(row.split()[-1]) <= 400 for row in rows)
     assert main(["infer", "llama-2-7b", "--gpu", "rtx-3090,a100", "--batch", "1,8", "--prompt", "128,512",
                  "--tp", "1,2", "--quant", "w4a16kv16,w16a16kv16"]) == 0  # fmt: skip
     out = capsys.readouterr().out

@@ -25,6 +25,12 @@ def test_output_is_of_today(block: Shown) -> None:
     assert same(output(block.command), block.body), "run scripts/docs"
 
 
+def test_the_readme_has_the_table_of_what_was_left_out() -> None:
+    left_out = re.compile(r"^\| under load, TPOT.*?\n\n", re.MULTILINE | re.DOTALL)
+    tables = [left_out.search((ROOT / page).read_text(encoding="utf-8")) for page in ("README.md", "docs/accuracy.md")]
+    assert tables[0] and tables[1] and tables[0][0] == tables[1][0]
+
+
 def test_forty_questions() -> None:
     text = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
     numbers = [int(n) for n in re.findall(r"^### (\d+)\.", text, re.MULTILINE)]

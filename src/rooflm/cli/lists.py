@@ -138,7 +138,8 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
         show([_technology_rows(singular, names)])
     else:
         head, sides, make = HEADS[singular]
-        show([Table([head, *(make(n) for n in names)], sides, head=True, indent=0)])
+        spare = () if singular != "gpu" else ("TDP", "type") if "under" in asked else ("to buy",)
+        show([Table([head, *(make(n) for n in names)], sides, head=True, indent=0, spare=spare)])
 
 
 list_command = command(
