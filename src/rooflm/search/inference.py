@@ -82,7 +82,7 @@ def search_infer(
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
-      under: Most USD to buy all the GPUs, at launch prices; without gpu, of every card that has one.
+      under: Most USD to buy all GPUs, at purchase or launch prices; without gpu, of every card with one.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
