@@ -44,7 +44,7 @@ def test_served_and_searched():
     plain, adapted = (rooflm.serve("llama-3.1-8b", **given, adapters=n) for n in (0, 4))
     assert 1.02 < adapted.values()["tpot_s"]["mean"] / plain.values()["tpot_s"]["mean"] < 1.6
     found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=8, adapters=4, adapter_rank=24)
-    begun = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, "adapters": 4, "adapter_rank": 24}, None)
+    begun = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, "adapters": 4, "adapter_rank": 24})
     assert "--enable-lora --max-loras 4 --max-lora-rank 32" in begun.text
 
 

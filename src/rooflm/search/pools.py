@@ -69,22 +69,22 @@ def side_of(role: str, load: Load, longest: tuple[int, int], arguments: Mapping[
 
 
 class _Named(dict[str, Any]):
-    """Arguments that may key a memo: by what they say."""
+    """Arguments that may key a memo, by what they say: a card given as an object has no hash of its own."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(repr(sorted(self.items(), key=lambda kv: kv[0])))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _side(role: str, load: Load, longest: tuple[int, int], arguments: _Named) -> Side:
     """One replica: what it does with prompts, or with sequences that decode. longest: prompt and output tokens."""
     ranks = int(arguments["dp"]) if attention_dp(find_model(arguments["model"])) else 1
     given = {**arguments, "dp": ranks, "batch": ranks, "prompt": longest[0], "output": longest[1]}
-    request = build_inference(**nest(given))
-    server = server_for(request.scenario)
+    built = build_inference(**nest(given))
+    server = server_for(built.scenario)
     sequences = server.max_sequences * ranks
     server = room_for_prompts(server, {}, longest[0], 0)
-    pool = make_pool(request.scenario, server, sum(longest), sequences, role=role, must_fit=False)
+    pool = make_pool(built.scenario, server, sum(longest), sequences, role=role, must_fit=False)
     s = pool.table.components.scenario
     reach = int(pool.table.components.contexts[-1])
     passes = min(server.budget, reach * sequences) if role == "prefill" else pool.server.max_sequences
@@ -106,7 +106,8 @@ def evaluate(
     before = {**arguments, **own, **({"gpu": prefill_gpu} if prefill_gpu else {})}
     first, second = side_of("prefill", load, longest, before), side_of("decode", load, longest, arguments)
     assert first.prompts is not None and second.decoding is not None
-    transfer = transfer_of(second.pool.table.components.scenario, transfer_bandwidth)
+    ends = (side.pool.table.components.scenario for side in (first, second))
+    transfer = transfer_of(*ends, transfer_bandwidth)
     sent = transfer.latency + sent_bytes(first.pool, load.prompt) / transfer.bandwidth
     counts = np.asarray(prefill_replicas, float), np.asarray(replicas, float)
     clients, arrivals = (np.asarray(0.0 if v is None else v, float) for v in (concurrency, rate))

@@ -354,7 +354,7 @@ def deploy(
             make_pool(first.scenario, before, longest, sequences, prefill_replicas, "prefill"),
             make_pool(s, server, longest, sequences, replicas, "decode"),
         )
-        network = transfer_of(s, transfer_bandwidth)
+        network = transfer_of(first.scenario, s, transfer_bandwidth)
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
