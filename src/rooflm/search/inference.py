@@ -51,7 +51,7 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
     found = chosen(flatten(e.values(names)), outputs)
     if outputs is not None and "purchase_usd" in outputs:
-        found["purchase_usd"] = e.gpus * to_buy(e.scenario.cluster.device)
+        found["purchase_usd"] = e.gpus * to_buy(e.scenario.cluster.device, arguments.get("purchase"))
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
@@ -82,7 +82,7 @@ def search_infer(
         in place of rent.
       purchase: USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).
       electricity (USD/kWh): USD a kWh of one's own GPUs.
-      under: Most USD to buy all the GPUs, at launch prices; without gpu, of every card that has one.
+      under: Most USD to buy all GPUs, at purchase or launch prices; without gpu, of every card with one.
       cluster: Cluster (default: the GPU's own).
       tp: Only these tensor parallel degrees.
       pp: Only these pipeline parallel degrees.
@@ -132,7 +132,7 @@ def search_infer(
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
              "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              **money(locals())}  # fmt: skip
-    gpu = bought(gpu, under)
+    gpu = bought(gpu, under, purchase)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
     more |= hosted(cpu_layers, cpu_experts, host_bandwidth)

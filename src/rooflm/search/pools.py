@@ -115,7 +115,9 @@ def evaluate(
     each = counts[0] * first.pool.gpus, counts[1] * second.pool.gpus
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output
-    bill = each[0] * to_buy(first.device) + each[1] * to_buy(second.device)
+    bill = sum(
+        n * to_buy(side.device, arguments.get("purchase")) for n, side in zip(each, (first, second), strict=True)
+    )
     dollars = each[0] * first.device.price + each[1] * second.device.price
     idle = each[0] * first.device.idle + each[1] * second.device.idle
     joules = prompt_joules(first.pool, first.pool.server.budget, load) + decode_joules(second.pool, found.running, load)
