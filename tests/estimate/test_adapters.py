@@ -53,3 +53,21 @@ def test_engines_that_serve_one_model_alone_refuse():
         build_inference("llama-3.1-8b", gpu="rtx-4090", engine="llama.cpp", quant="q8_0", adapters=2)
     with pytest.raises(RooflmError, match="adapter_modules is 'foo'"):
         build_inference("llama-3.1-8b", gpu="rtx-4090", adapters=2, adapter_modules="foo")
+
+
+def test_the_greatest_rank_is_one_that_the_engine_takes():
+    """vLLM takes some ranks alone, up to 512; SGLang and TensorRT-LLM any: the command says what was asked for."""
+    told = {}
+    for engine, rank in (("vllm", 24), ("vllm", 1024), ("sglang", 1024), ("trtllm", 24)):
+        given = {"gpus": 1, "engine": engine, "adapters": 4, "adapter_rank": rank, "batch": 8}
+        found = rooflm.search_infer("llama-3.1-8b", gpu="h100", tp=1, **given)
+        told[engine, rank] = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, **given})
+    assert "--max-lora-rank 32" in told["vllm", 24].text and "rank" not in told["vllm", 24].note
+    assert "vllm serves adapters of rank 512 at most" in told["vllm", 1024].note
+    assert "--max-lora-rank 1024" in told["sglang", 1024].text and "rank" not in told["sglang", 1024].note
+    assert "max_lora_rank: 24" in told["trtllm", 24].text
+
+
+def test_an_engine_of_one_adapter_names_those_that_serve_more():
+    with pytest.raises(RooflmError, match="such as sglang or trtllm or vllm"):
+        rooflm.infer("llama-3.1-8b", gpu="rtx-4090", quant="q4_k_m", engine="llama.cpp", adapters=2)

@@ -99,6 +99,13 @@ def test_bad_input_is_one_sentence(more, words):
         rooflm.search_serve("llama-3.1-8b", **{**LLAMA, **more, "concurrency": 4})
 
 
+def test_engines_without_pools_are_searched_without_them():
+    found = rooflm.search_serve("llama-3.1-8b", **LLAMA | {"quant": None}, engine=["vllm", "llama.cpp"], tp=1, pp=1,
+                                concurrency=4, confirm=0)  # fmt: skip
+    kinds = {(c.inputs["engine"], "prefill_replicas" in c.inputs) for c in (*found.top, *found.beside.top)}
+    assert kinds == {("vllm", True), ("vllm", False), ("llama.cpp", False)}
+
+
 def test_the_slower_side_sets_how_fast_a_cache_goes():
     """Each rank has a link of its own: as many as the side with fewer, as wide as those of its cluster."""
     given = {"gpu": "h100", "concurrency": 2, "requests": 2}

@@ -158,15 +158,17 @@ def grids_of(
 ) -> Iterator[Grid]:
     """A grid for each pair of splits and each combination of names: over numbers of replicas and loads.
 
-    totals: GPUs of both pools together; given: degrees that either may have; free: what is chosen by name."""
-    shares = attention_dp(model)
+    totals: GPUs of both pools together; given: degrees that either may have; free: what is chosen by name. Engines
+    without pools are left out; RooflmError where there is no other."""
+    shares, engines = attention_dp(model), dict[str, bool]()
     for places in itertools.product(*(range(len(a.values)) for a in free)):
         names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
         arguments = {k: v for k, v in (fixed | names).items() if v is not None}
         plain = {k: v for k, v in arguments.items() if k not in APART}
         scenario = build_inference(batch=1, alone=False, **nest(plain)).scenario
+        engines[scenario.engine.name] = scenario.engine.command.pools
         if not scenario.engine.command.pools:
-            raise RooflmError(f"{scenario.engine.name} has no separate prefill and decode replicas: leave --pools out")
+            continue
         sizes = sizes_of(max(totals) - 1, node_size(scenario.cluster))
         splits = runnable(scenario, [s for s in degrees(model, sizes, given) if shares or s[2] == 1])[0]
         for before, after in itertools.product(splits, splits):
@@ -177,6 +179,9 @@ def grids_of(
                 split = dict(zip((*PREFILL[1:], *SPLIT), (*before, *after), strict=True))
                 known = ("gpu", "engine", "quant", "prefill_gpu", *names, *PREFILL, "replicas", *SPLIT)
                 yield Grid((counts, load), arguments | split, known)
+    if not any(engines.values()):
+        none = " or ".join(engines)
+        raise RooflmError(f"{none} has no separate prefill and decode replicas: leave --pools out")
 
 
 def check_pools(pools: bool, prefill_gpu: Any, bandwidth: Any, totals: Sequence[int]) -> None:
