@@ -185,7 +185,7 @@ def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = Non
     return Transfer(bandwidth or slowest, max((latency for _, latency in ways), default=usual.latency))
 
 
-def prefill_request(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:
+def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:
     """The scenario of prefill replicas that differ from the others. own: what differs (gpu, tp, pp, dp, ep)."""
     if not own:
         return None
