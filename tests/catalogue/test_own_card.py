@@ -25,6 +25,18 @@ def test_what_differs_from_a_known_card_is_enough(tmp_path: Path) -> None:
     assert mine.inferred == "all but dram.size of rtx-4090"
 
 
+@pytest.mark.parametrize(
+    ("text", "whose"),
+    [
+        ('base = "rtx-4090"\nvendor = "moore"\narchitecture = "mtt"\n', "rtx-4090"),
+        ('peak = "312 TFLOP/s"\nmemory = "80 GiB"\nbandwidth = "2.039 TB/s"\n', "a100-sxm-80gb"),
+    ],
+)
+def test_an_answer_says_whose_constants_a_card_of_ones_own_takes(text: str, whose: str, tmp_path: Path) -> None:
+    said = infer("llama-2-7b", gpu=written(tmp_path, text)).assumed
+    assert f"efficiency calibrated (constants of {whose}: none of mine was measured)" in said
+
+
 def test_a_base_with_another_peak_scales_its_other_rates(tmp_path: Path) -> None:
     mine, known = load_device(written(tmp_path, 'base = "h100"\npeak = "1500 TFLOP/s"\n')), load_device("h100")
     assert mine.peak["bf16"] == 1500e12

@@ -55,6 +55,8 @@ def test_nothing_is_cut_in_silence(monkeypatch, capsys):
     assert main(["list", "gpus", "--under", "400"]) == 0
     head, *rows, note = capsys.readouterr().out.splitlines()
     assert head.split()[-3:] == ["USD/h", "to", "buy"] and all(float(row.split()[-1]) <= 400 for row in rows)
+    assert main(["list", "gpus", "h100", "--under", "500"]) == 2
+    assert "has a known price of at most 500 USD" in capsys.readouterr().err
     assert main(["infer", "llama-2-7b", "--gpu", "rtx-3090,a100", "--batch", "1,8", "--prompt", "128,512",
                  "--tp", "1,2", "--quant", "w4a16kv16,w16a16kv16"]) == 0  # fmt: skip
     out = capsys.readouterr().out

@@ -78,5 +78,10 @@ def test_the_command_starts_it(capsys: pytest.CaptureFixture[str]) -> None:
           "--draft", "llama-3.2-1b"])  # fmt: skip
     out = capsys.readouterr().out
     assert '"num_speculative_tokens":3' in out and '"model":"meta-llama/Llama-3.2-1B"' in out
+    assert "no heads that guess" not in out
+    for model, told in (("llama-3.1-8b --gpus 1", True), ("deepseek-v3 --gpus 8", False)):
+        main(["search", "infer", *model.split(), "--gpu", "h200", "--batch", "1", "--guesses", "3"])
+        out = capsys.readouterr().out
+        assert "--speculative-config" in out and ("# no heads that guess are known in meta-llama" in out) == told
     with pytest.raises(RooflmError, match="it guesses nothing"):
         rooflm.infer("llama-3.1-8b", gpu="h100", draft="llama-3.2-1b")

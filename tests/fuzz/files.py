@@ -55,7 +55,8 @@ def changed(draw: st.DrawFn, whole: Any) -> Any:
             key = draw(st.sampled_from(("", "x", "from", "base", "name", "é")))
             node[key] = copy.deepcopy(draw(st.sampled_from(NASTY)))
         elif how == 3 and isinstance(node[last], int | float) and not isinstance(node[last], bool):
-            node[last] = node[last] * draw(st.sampled_from((-1, 0, 0.3, 1e6, 1e18, 1e-18)))
+            factors = (-1, 0, 0.3, 1e6, 1e18, 1e-18) if abs(node[last]) < 2**1000 else (-1, 0)  # beyond is no float
+            node[last] = node[last] * draw(st.sampled_from(factors))
         else:
             node[last] = copy.deepcopy(draw(st.sampled_from(NASTY)))
     return out

@@ -116,6 +116,18 @@ def test_commands_of_the_searches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--use_peft --lora_r 16" in out and "--load_in_4bit" in out
 
 
+def test_every_line_of_a_command_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What goes before a command is a comment in each of its lines, at any width."""
+    monkeypatch.setenv("COLUMNS", "80")
+    out = searched(capsys, "infer", "llama-3.1-70b", "--gpu", "b200", "--gpus", "1", "--batch", "8",
+                   "--quant", "nvfp4")  # fmt: skip
+    told = out[out.index("vllm serve") :].split("\n\n")[0].splitlines()[1:]
+    assert len(told) == 2 and all(line.startswith("# ") for line in told)
+    assert "put a checkpoint in nvfp4 there" in told[0] and "meta-llama/Llama-3.1-70B is bf16" in told[1]
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [

@@ -120,6 +120,7 @@ def test_numbers_zip_on_one_dimension():
         ({"gpu": ["a", "b"], "zip": ("gpu", "tp")}, "not a list"),
         ({"gpu": ["a", "b"], "tp": [1, 2], "zip": [("gpu", "tp"), ("tp", "gpu")]}, "twice"),
         ({"gpu": ["a", "b"], "zip": ("gpu",)}, "at least two"),
+        ({"gpu": ["a", "b"], "zip": "gpu, tp"}, "zip names 'tp'"),
         ({"batch": []}, "empty"),
         ({"batch": [1, 1]}, "twice"),
     ],

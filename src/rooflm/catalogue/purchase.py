@@ -11,7 +11,8 @@ from rooflm.errors import RooflmError
 from rooflm.units import Num
 
 YEARS, DUTY, PUE = 4.0, 0.8, 1.2
-"""Until a machine is written off; share of that time in use; power of a site over that of its machines."""
+"""Assumed, and said beside an answer: until a machine is written off; share of that time in use; power of a site over
+that of its machines."""
 HOURS = 8766.0
 """Hours of a year."""
 
@@ -70,7 +71,7 @@ def affordable(budget: float) -> tuple[str, ...]:
 
 def owned_hour(usd: Num, watts: Num, electricity: Num, years: Num = YEARS, duty: Num = DUTY) -> Num:
     """USD an hour in use of one's own card: its price over the hours that it is used until it is written off, and its
-    electricity (USD a kWh) at full power, an upper bound.
+    electricity (USD a kWh) at full power while it is used.
 
     >>> round(owned_hour(1599, 450, 0.15), 4)  # 1599 / (4 x 8766 x 0.8) + 0.45 x 0.15
     0.1245

@@ -54,7 +54,8 @@ PATIENCE = 3.0
 
 def reachable() -> bool:
     """Whether the hub's machine takes a connection; taken as so behind a proxy, which alone can tell."""
-    if any(os.environ.get(k) for k in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")):
+    known = ("https_proxy", "http_proxy", "all_proxy")
+    if any(os.environ.get(k) or os.environ.get(k.upper()) for k in known):
         return True
     parts = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:

@@ -14,6 +14,8 @@ from rooflm.checkpoints.gguf import read_gguf
 from rooflm.checkpoints.read import read_config
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 
+OTHERWISE = " Its Hugging Face id, config.json or .gguf will do too."
+
 
 def load_model(name: str | os.PathLike[str]) -> Model:
     """The model behind a catalogue name, an alias, a Hugging Face id, a config.json, .gguf or .toml, or a folder that
@@ -39,7 +41,12 @@ def load_model(name: str | os.PathLike[str]) -> Model:
         return as_released(text, checkpoint)
     if hub.is_id(text) and rows.normalise(text) not in rows.aliases("model"):
         return _from_hub(text)
-    return packaged(rows.resolve("model", text))
+    try:
+        return packaged(rows.resolve("model", text))
+    except UnknownNameError as unknown:
+        raise UnknownNameError(
+            "model", text, [], OTHERWISE if unknown.near else f".{OTHERWISE}", unknown.near
+        ) from None
 
 
 def _from_path(path: Path) -> Model:
@@ -66,7 +73,8 @@ def _from_hub(name: str) -> Model:
     if folder is None:
         page = f"https://huggingface.co/{name}/resolve/main/config.json"
         near = near_matches(name.rpartition("/")[2].lower(), rows.names("model"), limit=2)
-        hint = f" Neither the catalogue nor the hub's local cache has it, and {why}: give the path of one ({page})"
+        lacks = f" Neither the catalogue nor the hub's local cache has it, and {why}"
+        hint = f"{lacks}: give the path of its config.json, from {page}"
         hint = hint if near else f".{hint}"
         raise UnknownNameError("model", name, [], hint, near)
     return replace(_from_path(folder), name=name.rpartition("/")[2].lower(), source=f"https://huggingface.co/{name}")

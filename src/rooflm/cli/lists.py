@@ -120,7 +120,12 @@ def list_rows(begun: tuple[str, str], asked: dict[str, Any], shown: dict[str, An
     if "under" in asked:
         if singular != "gpu":
             raise RooflmError(f"under is of what cards cost, not of {kind}")
-        names = [n for n in affordable(asked["under"]) if n in names]
+        found, names = names, [n for n in affordable(asked["under"]) if n in names]
+        if found and not names:
+            raise RooflmError(
+                f"none of the {len(found)} gpus with {match!r} in their name has a known price of at most "
+                f"{count(asked['under'])} USD: 'rooflm show gpu {found[0]}' says what is known"
+            )
     if shown["json"]:
         print(dumps({f"{singular}s": names}))
         return

@@ -153,7 +153,6 @@ def engine() -> Schema:
         "releases": {"description": "release -> field -> factor", **factors},
         "fitted": {"description": "what its constants were fitted to", **NUMBERS},
         "usual": {"description": "assumed where no engine of its phase is named", "type": "boolean"},
-        "older": {"description": "the row of releases before those that were fitted", **TEXT},
         "residuals": {"description": "one's own measurements over the predictions, by `rooflm calibrate`",
                       "type": "object"},
     }  # fmt: skip

@@ -100,6 +100,8 @@ def standing_in(s: Scenario) -> str:
     """
     device = s.cluster.device
     plain = isinstance(device.name, str) and s.efficiency.mode == "calibrated" and bool(s.engine.kernels.whose)
+    if plain and not device.measured and device.inferred:
+        return f"constants of {device.kernels_from}: none of {device.name} was measured"
     if not plain or device.measured or derating(device, s.engine.runs) != Derating():
         return ""
     r = rates(s)

@@ -16,7 +16,7 @@ RING_OPS = ("all_gather", "reduce_scatter")
 """Operations for which NCCL has no tree across nodes: each runs a ring over all ranks."""
 RING_KINDS = ("infiniband", "ethernet")
 """Networks between nodes over which NCCL's rings run."""
-NODE_KINDS = ("nvlink", "nvswitch", "xgmi", "pcie", "bridge")
+NODE_KINDS = ("nvlink", "nvswitch", "xgmi", "pcie")
 """Links within a node from which they start: a pod of TPUs has none of them, and runs no NCCL."""
 
 

@@ -53,7 +53,7 @@ def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tup
             return cluster if device is None else replace(cluster, device=device), []
         return catalogue.load_cluster(cluster, device), []
     if not gpu:
-        raise RooflmError("gpu is missing: name one with --gpu (see `rooflm list gpus`) or a cluster with --cluster")
+        raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
     name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
     found = catalogue.load_cluster(name, gpu)
     own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []

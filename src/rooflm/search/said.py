@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 from typing import Any
 
 from rooflm.search.search import thinned
@@ -126,7 +127,7 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     run: list[Block] = (
         [
             *(Say(c) if c.startswith("#") else Code(c) for c in command.split("\n")),
-            *([Say(f"# {before}")] if before else []),
+            *(Say(f"# {line}") for line in wrap(before, 76, break_on_hyphens=False, break_long_words=False)),
             BLANK,
         ]
         if command

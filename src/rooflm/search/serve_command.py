@@ -109,7 +109,10 @@ def start(
     if not engine.command.start:
         return None
     weights = weights_for(named, model, quant, engine)
-    return _started(weights.name, engine, quant, chosen, length, weights.online, weights.note)
+    headless = int(chosen.get("guesses", 0)) > 0 and not chosen.get("draft") and model.mtp_params == 0
+    heads = f"no heads that guess are known in {weights.name}: name a draft model, or put EAGLE heads into the options"
+    note = "; ".join(text for text, wanted in ((weights.note, weights.note), (heads, headless)) if wanted)
+    return _started(weights.name, engine, quant, chosen, length, weights.online, note)
 
 
 def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str, Any], length: int) -> str:

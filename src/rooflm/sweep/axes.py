@@ -117,6 +117,8 @@ def _zipped(axes: list[Axis], groups: Any) -> list[Axis]:
     if not groups:
         return axes
     named = {a.name: a for a in axes}
+    if isinstance(groups, str):
+        groups = [name.strip() for name in groups.split(",")]
     listed = [tuple(groups)] if isinstance(groups[0], str) else [tuple(g) for g in groups]
     leads: dict[str, Axis] = {}
     followers: set[str] = set()
