@@ -106,8 +106,8 @@ def evaluate(
     before = {**arguments, **own, **({"gpu": prefill_gpu} if prefill_gpu else {})}
     first, second = side_of("prefill", load, longest, before), side_of("decode", load, longest, arguments)
     assert first.prompts is not None and second.decoding is not None
-    ends = (side.pool.table.components.scenario for side in (first, second))
-    transfer = transfer_of(*ends, transfer_bandwidth)
+    one, other = (side.pool.table.components.scenario for side in (first, second))
+    transfer = transfer_of(one, other, transfer_bandwidth)
     sent = transfer.latency + sent_bytes(first.pool, load.prompt) / transfer.bandwidth
     counts = np.asarray(prefill_replicas, float), np.asarray(replicas, float)
     clients, arrivals = (np.asarray(0.0 if v is None else v, float) for v in (concurrency, rate))
