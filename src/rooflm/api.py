@@ -20,7 +20,7 @@ from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
-from rooflm.scenario.arguments import SWEPT, defaults, refuse_kind, refuse_unknown
+from rooflm.scenario.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.scenario.arguments import arguments as table_of
 from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.files import arguments_of, read_table
@@ -147,12 +147,13 @@ class Task:
 
     def point(self, arguments: Point) -> Any:
         """The estimate of arguments without lists."""
+        refuse_idle(self.name, arguments)
         return self.over(alone=True, **{k: v for k, v in arguments.items() if v is not None and k not in SWEPT})
 
     def request(self, arguments: Point) -> tuple[list[Axis], Point, tuple[str, ...] | None]:
         """The axes, the fixed inputs and the outputs asked for, of arguments with lists."""
         refuse_unknown(self.name, arguments)
-        refuse_kind(self.name, arguments)
+        refuse_wrong(self.name, arguments)
         axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
         outputs = arguments.get("outputs")
         listed = [outputs] if isinstance(outputs, str) else outputs
@@ -641,11 +642,15 @@ def serve(
     from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.server import Server
 
-    refuse_kind("serve", given)
+    refuse_wrong("serve", given)
     axes, fixed = split_lists(given)
     if axes:
         again = {k: v for k, v in fixed.items() if k != "progress"}
-        return serve_grid(axes, again, serve).dataset()
+
+        def one(**chosen: Any) -> Any:
+            return serve(**{k: v for k, v in chosen.items() if k not in idle("serve", chosen)})
+
+        return serve_grid(axes, again, one).dataset()
     whole = [n for n, a in table_of("serve").items() if a.least is not None and isinstance(given.get(n), float)]
     given |= {n: int(given[n]) for n in whole if float(given[n]).is_integer()}
     chosen = usual_load(given)

@@ -33,6 +33,10 @@ _UNITS = {
     "usd": ("USD", "$"),
     "m2": ("m2", "m²"),
 }
+WRITTEN = {dimension: names[0] for dimension, names in _UNITS.items()}
+"""Dimension -> its unit as people write it."""
+READ = ("", "s", "B", "B/s", "W", "tokens")
+"""Units that `amount` knows of the fields of a scenario."""
 
 
 _TIMES = {

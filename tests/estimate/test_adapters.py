@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.catalogue.engine import Kernels
+from rooflm.catalogue.quant import PRESETS
+from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import running
+from rooflm.estimate.inference import decode_nodes
+from rooflm.estimate.memory import adapter_bytes
+from rooflm.graph.context import Context, Decode, Pass
+from rooflm.graph.forward import build
+from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.build_inference import build_inference
+from rooflm.scenario.mapping import Mapping
 from rooflm.search.serve_command import start_of
 
 A100 = {"gpu": "a100-sxm-80gb", "engine": "vllm", "batch": 32}
@@ -46,6 +56,31 @@ def test_served_and_searched():
     found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=8, adapters=4, adapter_rank=24)
     begun = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, "adapters": 4, "adapter_rank": 24})
     assert "--enable-lora --max-loras 4 --max-lora-rank 32" in begun.text
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-next-80b-a3b", "deepseek-v2-lite", "nemotron-h-8b"])
+@pytest.mark.parametrize("merged", [True, False])
+def test_memory_holds_what_the_kernels_read(name, merged):
+    """Of shared experts, recurrent layers and latent attention too: each kernel's matrix, counted by its FLOPs."""
+    model, held = load_model(name), Adapters(1, 16)
+    c = Context(model, Pass(None, Decode(8.0, 100.0), 8.0), Mapping(), PRESETS["bf16"], Kernels(merged=merged),
+                adapters=held)  # fmt: skip
+    read = sum(op.count * op.flops / (2 * 8) for op in build(c) if op.name.startswith("lora_"))
+    assert 2 * read == adapter_bytes(model, Mapping(), held) > 0
+
+
+def test_guessed_tokens_ask_for_one_adapter_together():
+    """256 adapters, 4 sequences: about 4 are asked for, whatever is guessed (x A of the queries alone, by hand)."""
+    a = Adapters(256, 16, ("out",))
+    model = load_model("llama-3.1-8b")
+    c = Context(model, Pass(None, Decode(4.0 * 5, 100.0, 5), 20.0), Mapping(), PRESETS["bf16"], adapters=a)
+    shrink = next(op for op in build(c) if op.name == "lora_shrink")
+    assert shrink.bytes == pytest.approx((20 * 4096 + a.distinct(4) * 4096 * 16) * 2 + 20 * 16 * 4)
+    given = {**A100, "batch": 4, "adapters": 256}
+    nodes = {n: decode_nodes(s := build_inference("llama-3.1-8b", **given, guesses=n).scenario, running(s))
+             for n in (0, 4)}  # fmt: skip
+    moved = {n: next(op.bytes for op in v if op.name == "lora_shrink") for n, v in nodes.items()}
+    assert np.all(moved[4] < 2 * moved[0])
 
 
 def test_engines_that_serve_one_model_alone_refuse():

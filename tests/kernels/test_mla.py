@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflm import infer
+from rooflm.checkpoints.load import load_model
+from rooflm.estimate.capacity import running
+from rooflm.estimate.inference import prefill_context
+from rooflm.graph.forward import build
 from rooflm.kernels.constants import load_constants, lookup, typed
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
@@ -18,7 +24,10 @@ from rooflm.kernels.mla import (
     MlaPrefillConstants,
     mla_decode_time,
     mla_prefill_time,
+    sparse_prefill_time,
 )
+from rooflm.kernels.roofline import time_nodes
+from rooflm.scenario.build_inference import build_inference
 from rooflm_fit.attention import HOT_GAIN
 from rooflm_fit.common import hot_share
 
@@ -140,3 +149,21 @@ def test_prompts_beyond_what_an_indexer_picks_attend_over_latents() -> None:
     assert attention("deepseek-v3.2", 2048) == pytest.approx(attention("deepseek-v3", 2048))
     assert attention("deepseek-v3.2", 8192) > 2 * attention("deepseek-v3", 8192)
     assert attention("deepseek-v3.2", 8192) < attention("deepseek-v3.2", 9216)
+
+
+def test_sparse_prefill_is_of_the_models_latent_in_blocks_of_64_heads():
+    """FLOPs: 2 (2 latent + rope) a score; 65 heads take two blocks; half a latent nearly half the time."""
+    time = partial(sparse_prefill_time, 1, 8192, 0, picked=2048, peak=1e15)
+    assert time(65) == time(128) == 2 * time(64) == 2 * time(8)
+    assert time(64, latent=256, rope=64) / time(64) == pytest.approx(576 / 1088)
+    model = load_model("deepseek-v3.2")
+    narrow = replace(model, blocks=tuple(replace(b, mixer=replace(b.mixer, kv_rank=256)) for b in model.blocks))
+    whole, half = (attention_of(m) for m in (model, narrow))
+    assert half / whole == pytest.approx(576 / 1088)
+
+
+def attention_of(model):
+    """Seconds of prefill attention on the most of which an indexer picks."""
+    s = build_inference(model, gpu="h200", tp=8, batch=1, prompt=65536, quant="fp8").scenario
+    nodes = build(prefill_context(s, running(s)))
+    return time_nodes([n for n in nodes if getattr(n, "kind", "") == "mla_attention"], s)[0].time

@@ -95,6 +95,8 @@ def test_shares_are_bars_of_one_length_with_the_time_beside_the_label():
     assert np.allclose(list(totals(picture).values()), 100)
     assert picture.title == "Share of decode step time by part"
     assert not values(picture, kind="band") and all(", " in label for _, label in totals(picture))
+    sent = totals(choose.grid_picture(grid(gpu="a100-sxm-80gb", tp=[2, 4], batch=[1, 8]), "shares", "comm_bytes"))
+    assert sent and all(label.endswith("B") for _, label in sent)  # no time, so no seconds
 
 
 def test_a_point_that_breaks_a_rule_has_a_word_and_no_number():

@@ -58,6 +58,37 @@ def test_from_the_command_line(tmp_path, capsys) -> None:
     assert "wrote" in capsys.readouterr().err
 
 
+LOAD = {"task": "serve", "model": "llama-3.1-8b", "gpu": "h100", "concurrency": 2, "requests": 4, "output": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "told", "first"),
+    [
+        (LOAD, ["--max-num-seqs 2 "], "vllm serve"),
+        (
+            LOAD | {"prefill_replicas": 1, "prefill_tp": 2},
+            ["# prefill, 1 of", "# decode, 1 of", "size 2 "],
+            "# prefill",
+        ),
+        (LOAD | {"engine": "llama.cpp", "cpu_layers": 8}, ["--n-gpu-layers 24"], "llama-server"),
+        (CHAT | {"adapters": 4, "adapter_rank": 32}, ["--enable-lora", "--max-loras 4", "rank 32"], "vllm serve"),
+        (CHAT | {"engine": "llama.cpp", "quant": "bf16", "cpu_layers": 8}, ["--n-gpu-layers 24"], "llama-server"),
+        (CHAT | {"guesses": 3, "draft": "llama-3.2-1b"}, ["meta-llama/Llama-3.2-1B", '_tokens":3'], "vllm serve"),
+    ],
+)
+def test_to_run_it_says_all_that_was_asked(change, told, first) -> None:
+    made = rooflm.report(change)
+    command = next(b.text for b in made.sections[-1].blocks if isinstance(b, Code))
+    assert command.startswith(first)
+    assert not [words for words in told if words not in command], command
+
+
+def test_of_a_load_from_a_file(tmp_path) -> None:
+    (tmp_path / "s.toml").write_text("".join(f"{k} = {v!r}\n" for k, v in LOAD.items()))
+    assert main(["report", str(tmp_path / "s.toml"), "-o", str(tmp_path / "r.html")]) == 0
+    assert "To run it" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -229,7 +229,7 @@ def test_strategies_measured_on_two_cores_stand_beside_their_predictions(made: d
     times, memory = (made["profiler"].table(n) for n in ("measured", "measured-bytes"))
     assert {r["split"] for r in times.rows} == {"none", "tensor", "pipeline"}
     assert {r["kernels"] for r in times.rows} == {"unfused", "fused"}
-    quiet = errors_of(times.pairs(other="some", fitted="no"))
+    quiet = errors_of(times.pairs(load="light", fitted="no"))
     assert quiet.rows == 4 and quiet.mean < 0.12
     sent = [r for r in memory.rows if r["what"] != "memory"]
     assert len(sent) > 15 and all(abs(r["off"]) < 1e-5 and r["fitted"] == "no" for r in sent)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.model import MLA, MLP, Attention, Model
+from rooflm.catalogue.model import MLA, MLP, Attention, LinearAttention, Model, MoE
 from rooflm.checkpoints.config import read_json
 from rooflm.errors import RooflmError
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 FILE = "adapter_config.json"
 MODULES = {
@@ -49,7 +49,7 @@ def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1)
     2106.09685), of which a rank has its share of the wide side and all of the hidden one.
 
     A name of several products ("qkv") is one adapter of all of them, and counts only where none is named by itself.
-    Routed experts and recurrent mixers are left out.
+    Of latent attention and recurrent mixers the products that have these names count; routed experts are left out.
     """
     h, total = model.hidden, np.zeros(())
     named = {t for t in targets if not set(SEVERAL.get(t, ())) & set(targets)}
@@ -58,13 +58,17 @@ def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1)
         if isinstance(b.mixer, Attention):
             m = b.mixer
             heads, groups = np.ceil(m.heads / tp), np.ceil(m.kv_heads / tp)
-            kv = 2 * h + groups * (m.head_dim + m.v_dim)
-            sizes = {"q": h + heads * m.head_dim, "kv": kv, "out": heads * m.v_dim + h}
-            sizes["qkv"] = heads * m.head_dim + kv - h
+            q, kv = h + heads * m.head_dim * (1 + m.gate), 2 * h + groups * (m.head_dim + m.v_dim)
+            sizes = {"q": q, "kv": kv, "out": heads * m.v_dim + h}
+            sizes["qkv"] = q + kv - 2 * h
         elif isinstance(b.mixer, MLA):
-            sizes = {"out": np.ceil(b.mixer.heads / tp) * b.mixer.value_dim + h}
-        if isinstance(b.ffn, MLP):
-            wide = h + np.ceil(b.ffn.width / tp)
+            heads, qk = np.ceil(b.mixer.heads / tp), b.mixer.nope_dim + b.mixer.rope_dim
+            sizes = {"q": (h + heads * qk) * (b.mixer.q_rank == 0), "out": heads * b.mixer.value_dim + h}
+        elif isinstance(b.mixer, LinearAttention):
+            sizes = {"out": np.ceil(b.mixer.heads / tp) * b.mixer.head_dim + h}
+        width = b.ffn.width if isinstance(b.ffn, MLP) else b.ffn.shared_width if isinstance(b.ffn, MoE) else 0
+        if b.ffn is not None and not is_plain(width, 0):
+            wide = h + np.ceil(width / tp)
             sizes |= {"gate": wide * b.ffn.gated, "up": wide, "down": wide, "gate_up": 2 * wide - h}
         total = total + b.count * rank * sum(sizes.get(t, 0) for t in named)
     return total

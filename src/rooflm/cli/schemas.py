@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
+from rooflm import units
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, ServerOptions
 from rooflm.catalogue.fields import About, abouts
@@ -24,7 +25,6 @@ QUANTITY = r"^\s*[+$-]?(\d|\.\d)"
 """How a quantity written as text begins."""
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "number"}
-UNITS = {"bytes": "B", "bytes/s": "B/s", "flop/s": "FLOP/s", "hz": "Hz", "w": "W", "usd/h": "USD/h"}
 
 
 def value(about: About) -> Schema:
@@ -37,7 +37,7 @@ def value(about: About) -> Schema:
         return {"description": about.meaning, "type": "boolean"}
     if about.kind == "word":
         return {"description": about.meaning, **TEXT, **({"enum": list(about.among)} if about.among else {})}
-    unit = UNITS.get(about.unit, about.unit)
+    unit = units.WRITTEN.get(about.unit, about.unit)
     told = ", ".join([*([unit] if unit not in ("", "1") else []), about.rule])
     bounds: Schema = {"exclusiveMinimum" if about.above else "minimum": about.low}
     if math.isfinite(about.high) and about.high < 2**50:

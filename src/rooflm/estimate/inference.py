@@ -217,7 +217,7 @@ def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     first = w.prompt + 1
     last = w.prompt + np.maximum(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
-    work = Pass(None, Decode(run.micro * rows, contexts), run.micro * rows)
+    work = Pass(None, Decode(run.micro * rows, contexts, rows), run.micro * rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 

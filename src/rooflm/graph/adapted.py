@@ -58,6 +58,6 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
 
 
 def sequences_of(c: Context) -> Num:
-    """Sequences of a pass."""
+    """Sequences of a pass, whose guessed tokens ask for one adapter together."""
     p, d = c.work.prefill, c.work.decode
-    return (p.sequences if p else 0) + (d.sequences if d else 0)
+    return (p.sequences if p else 0) + (d.sequences / d.verified if d else 0)

@@ -24,10 +24,12 @@ class Prefill(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """`sequences` of one rank, each with one new token that attends to `context` tokens, itself included."""
+    """`sequences` of one rank, each with one new token that attends to `context` tokens, itself included; with
+    guesses to verify, `verified` of them are one sequence's tokens."""
 
     sequences: Num
     context: Num
+    verified: Num = 1
 
 
 class Pass(NamedTuple):

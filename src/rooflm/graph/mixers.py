@@ -197,7 +197,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
         traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
         reach = a.index_topk if sparse else float("inf")
-        shape = (p.sequences, p.new, p.past, heads, heads, qk, a.value_dim, reach)
+        shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
         nodes.append(Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)))
     if c.work.decode:
         d = c.work.decode

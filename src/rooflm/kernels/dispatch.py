@@ -174,7 +174,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
     c = c._replace(floor_s=np.where(np.asarray(s.engine.host.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
     for op in ops:
-        sequences, new, past, heads, _, qk, v, picked = op.shape
+        sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
         if s.engine.phase == "training" and not absent_group(s.mapping.cp):
@@ -183,7 +183,8 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
         else:
             time = call(new, past)
             if not is_plain(picked, np.inf):
-                sparse = sparse_prefill_time(sequences, new, past, heads, picked, peak=r.peak["half"])
+                sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
+                                             peak=r.peak["half"])  # fmt: skip
                 time = np.where(new + past > picked, sparse, time)
             times.append(time / s.mapping.cp)
     return times

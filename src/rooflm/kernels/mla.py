@@ -94,9 +94,9 @@ def mla_prefill_time(
 
 
 SPARSE_HEADS, SPARSE_SHARE = 64, 0.65
-"""Heads that a block of a sparse prefill kernel takes together (fewer are padded), and the share of the tensor cores'
-peak that it reaches. Source: FlashMLA's README (sparse prefill: 640 TFLOP/s on H800 SXM5, 1450 on B200); SGLang,
-nsa_backend.py, pads the heads of a tensor rank."""
+"""Heads that a block of a sparse prefill kernel takes together (a block that is not full is padded), and the share of
+the tensor cores' peak that it reaches. Source: FlashMLA's README (sparse prefill: 640 TFLOP/s on H800 SXM5, 1450 on
+B200); SGLang, nsa_backend.py, pads the heads of a tensor rank."""
 
 
 def sparse_prefill_time(
@@ -109,7 +109,7 @@ def sparse_prefill_time(
     >>> round(float(sparse_prefill_time(1, 8192, 0, 8, 2048, peak=989e12)) * 1e3, 2)  # ms a layer, as of 64 heads
     3.18
     """
-    scores = batch * new * attended(new, past, picked) * np.maximum(heads, SPARSE_HEADS)
+    scores = batch * new * attended(new, past, picked) * np.ceil(heads / SPARSE_HEADS) * SPARSE_HEADS
     return 2.0 * scores * (2 * latent + rope) / (SPARSE_SHARE * peak)
 
 

@@ -250,8 +250,8 @@ def _curves(grid: Any, key: str, x: Axis, pages: list[Axis], drawn: list[Axis]) 
 
 
 def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
-    """Stacked bars, one a point: the request by part (or the parts of `value`), as seconds or as shares of its time
-    (bars of one length, the time beside the label), or memory with its capacity."""
+    """Stacked bars, one a point: the request by part (or the parts of `value`), as seconds or as shares of it
+    (bars of one length, their sum beside the label), or memory with its capacity."""
     axes: list[Axis] = list(grid.axes)
     shape = shape_of(axes)
     total = int(np.prod(shape))
@@ -266,6 +266,7 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
         raise RooflmError(f"--plot-value is {group!r}, but bars show {', '.join(groups)}")
     sums = np.asarray(sum(parts.values()))
     scale = scale_of(group, sums, grid.outputs)
+    unit = grid.outputs[group].unit.removesuffix("1")
     marks = _masked(grid, next(iter(grid.arrays)) if "latency_s" not in grid.arrays else "latency_s")[1].reshape(-1)
     none = np.full(total, np.nan)
     limits = full["memory_capacity_bytes"].astype(float) * scale.factor if kind == "memory" else none
@@ -282,9 +283,9 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
         told = {a.name: words(a, p) for a, p in zip(axes, place, strict=True)}
         head = told.pop(outer.name) if outer else ""
         own = held[i] if sums[i] > 0 else {}  # a point that breaks a rule has no parts
-        time = [text(float(sums[i]), "s")] if own and kind == "shares" else []
+        sum_ = [text(float(sums[i]), unit)] if own and kind == "shares" else []
         band = (float(low[i]), float(high[i]))
-        made.append(Bar(", ".join([*told.values(), *time]), own, head, float(limits[i]), str(marks[i]), *band))
+        made.append(Bar(", ".join([*told.values(), *sum_]), own, head, float(limits[i]), str(marks[i]), *band))
     title = "Memory of the fullest GPU by part" if kind == "memory" else scale.heading
     return bars(title, scale, made, subject(grid), "usable memory", [WHY["n/a"]] if (marks == "n/a").any() else ())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,19 @@ from rooflm.plots.scale import Scale
 from rooflm.reporting.alternatives import alternatives
 from rooflm.reporting.page import page, write
 from rooflm.scenario.arguments import arguments as table_of
+from rooflm.scenario.build_inference import find_model
 from rooflm.scenario.files import arguments_of, read_table
+from rooflm.scenario.scenario import Scenario
 from rooflm.search import said
+from rooflm.search.checkpoint import home_of
 from rooflm.search.inference import search_infer
 from rooflm.search.said import columns_of, named
 from rooflm.search.search import SearchResult
-from rooflm.search.serve_command import start, start_of
+from rooflm.search.serve_command import Start, start, start_of
 from rooflm.search.train_start import trained_by, training_start
 from rooflm.search.training import search_train
 from rooflm.search.under_load import search_serve
+from rooflm.serving.deploy import Served
 from rooflm.shown.blocks import Block, Code, Say, Table, listed
 from rooflm.sweep.sensitivity import lines as sensitivity_rows
 from rooflm.sweep.sensitivity import sensitivity
@@ -125,13 +129,33 @@ def of_serving(model: str, given: dict[str, Any]) -> tuple[list[Block], list[Sec
     return made.blocks(), [*sure(made), served(model, made, given)]
 
 
-def served(model: str, made: Any, given: Mapping[str, Any]) -> Section:
-    """What starts the server of an estimate of inference or of a simulated load, and what to do first."""
-    s = made.scenario
-    chosen = {k: int(getattr(s.mapping, k)) for k in ("tp", "pp", "dp", "ep")}
-    chosen["batch"] = int(given.get("batch") or given.get("concurrency") or 1)
-    begun = start(model, s.model, s.engine, s.quant, chosen, int(s.workload.prompt + s.workload.output))
+def served(model: str, made: Estimate | Served, given: Mapping[str, Any]) -> Section:
+    """What starts the server of an estimate of inference or of a simulated load (of separate pools the servers that
+    prefill, then those that decode), and what to do first."""
+    pools = made.run.pools if isinstance(made, Served) else ()
+    known = [p.table.components.scenario for p in pools] if isinstance(made, Served) else [made.scenario]
+    begun: Start | None = None
+    for i, s in enumerate(known):
+        role = {"role": pools[i].role} if len(pools) > 1 else {}
+        chosen = asked_of(s, model, given) | role
+        own = start(model, s.model, s.engine, s.quant, chosen, int(s.workload.prompt + s.workload.output))
+        begun = replace(own, before=begun, replicas=pools[i].replicas if role else 1) if own else None
     return Section("To run it", [Code(begun.text), *([Say(begun.note)] if begun.note else [])] if begun else [])
+
+
+def asked_of(s: Scenario, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a command that serves the scenario says: split, batch, and where they are asked for adapters, guesses and
+    what the host holds (`search.serve_command.serve_command`)."""
+    own: dict[str, Any] = {k: int(getattr(s.mapping, k)) for k in ("tp", "pp", "dp", "ep")}
+    own["batch"] = int(given.get("batch") or given.get("concurrency") or 1)
+    own |= {"adapters": int(s.adapters.held), "adapter_rank": int(s.adapters.rank)}
+    own |= {"guesses": int(s.speculation.guesses), "cpu_experts": int(s.offload.experts)}
+    if s.speculation.draft is not None:
+        named = str(given.get("draft") or s.speculation.draft.name)
+        own["draft"] = home_of(named, s.speculation.draft) or named
+    if s.offload.layers:
+        own["layers"] = int(find_model(model).layers) - int(s.offload.layers)
+    return own
 
 
 def of_search(run: Callable[..., SearchResult]) -> Callable[[str, dict[str, Any]], tuple[list[Block], list[Section]]]:

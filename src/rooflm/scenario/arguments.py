@@ -372,6 +372,48 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
                 raise RooflmError(f"{name} is {one!r}, but it must be a text. {known[name].help}")
 
 
+BELONGS = {
+    "electricity": ("owned", "purchase"), "adapter_rank": ("adapters",), "adapter_modules": ("adapters",),
+    "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
+}  # fmt: skip
+"""Argument -> those of which it says more: where none of them is given it would have no effect."""
+
+
+def idle(call: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The arguments that were given and have no effect, each with those of its call to which it belongs.
+
+    >>> idle("infer", {"adapter_rank": 8}), idle("infer", {"adapter_rank": 8, "adapters": [0, 4]})
+    ({'adapter_rank': ('adapters',)}, {})
+    """
+    known, set_ = arguments(call), tuple(given.get("sets") or ())
+    found = {}
+    for name, others in BELONGS.items():
+        value, own = given.get(name), tuple(o for o in others if o in known)
+        if not own or name not in known or value is None or (np.ndim(value) == 0 and value == known[name].default):
+            continue
+        if not any(np.any(np.asarray(given.get(o) or 0)) or known[o].path in set_ for o in own):
+            found[name] = own
+    return found
+
+
+def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
+    """Raise RooflmError for the first argument that would have no effect.
+
+    >>> refuse_idle("serve", {"transfer_bandwidth": 5e9})
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: transfer_bandwidth is of prefill_replicas: give prefill_replicas too
+    """
+    for name, own in idle(call, given).items():
+        raise RooflmError(f"{name} is of {' or '.join(own)}: give {own[0]} too")
+
+
+def refuse_wrong(call: str, given: Mapping[str, Any]) -> None:
+    """Raise RooflmError for an argument of another kind or out of its bounds, and for one that would have no effect."""
+    refuse_kind(call, given)
+    refuse_idle(call, given)
+
+
 def filled(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Every input of a call: what was given, else its default. RooflmError for an argument that the call does not
     have, and for a number where a name belongs."""

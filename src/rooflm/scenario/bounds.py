@@ -20,7 +20,7 @@ from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
-from rooflm.units import exactly
+from rooflm.units import READ, WRITTEN, exactly
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
              "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
@@ -74,12 +74,8 @@ def unit_at(path: str) -> str | None:
     ('s', 's', '', 'W')
     """
     about = about_at(path)
-    units = {"s": "s", "bytes": "B", "bytes/s": "B/s", "w": "W", "1": "", "": "", "tokens": "tokens"}
-    return units.get(about.unit) if about else None
-
-
-WRITTEN = {"bytes": "B", "bytes/s": "B/s", "flop/s": "FLOP/s", "hz": "Hz", "w": "W", "usd/h": "USD/h", "s": "s"}
-"""Unit of a field -> as people write it, where a value says it."""
+    unit = "" if about is None or about.unit == "1" else WRITTEN.get(about.unit, about.unit)
+    return unit if about and unit in READ else None
 
 
 def written_unit(path: str) -> str:

@@ -10,7 +10,7 @@ from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import chosen, flatten
 from rooflm.scenario import paths
-from rooflm.scenario.arguments import refuse_kind
+from rooflm.scenario.arguments import refuse_wrong
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search.search import Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
@@ -128,7 +128,7 @@ def search_infer(
     >>> found.best.inputs["batch"], found.points
     (8, 2)
     """
-    refuse_kind("search_infer", locals())
+    refuse_wrong("search_infer", locals())
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
              "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              **money(locals())}  # fmt: skip

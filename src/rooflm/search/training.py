@@ -16,7 +16,7 @@ from rooflm.api import TRAIN, named
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import refuse_kind
+from rooflm.scenario.arguments import refuse_wrong
 from rooflm.scenario.build_inference import find_model
 from rooflm.scenario.build_training import assumed_trainer
 from rooflm.scenario.checks import whole
@@ -186,7 +186,7 @@ def search_train(
     >>> found.best.inputs["recompute"], found.feasible > 10
     ('full', True)
     """
-    refuse_kind("search_train", locals())
+    refuse_wrong("search_train", locals())
     asked = {"cluster": cluster, "order": order, "dtype": dtype, "optimizer": optimizer, "lora_rank": lora_rank,
              "lora_modules": lora_modules, "base_bits": base_bits, "engine": engine, "efficiency": efficiency,
              "sets": sets, **money(locals())}  # fmt: skip

@@ -21,7 +21,7 @@ from rooflm.api import named
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import capacity, memory_use
-from rooflm.scenario.arguments import refuse_kind
+from rooflm.scenario.arguments import refuse_wrong
 from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search import pools as pooled
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
@@ -300,7 +300,7 @@ def search_serve(
     >>> found.best.inputs["concurrency"], found.chosen.held
     (8, True)
     """
-    refuse_kind("search_serve", locals())
+    refuse_wrong("search_serve", locals())
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              **money(locals())}  # fmt: skip
     gpu = bought(gpu, under, purchase)

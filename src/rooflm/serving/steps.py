@@ -136,7 +136,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     rows = sequences[:, None]
     prefill = Pass(Prefill(1.0, column, pasts[None, :]), None, np.ones((1, 1)))
     decode = Pass(None, Decode(rows, contexts[None, :]), rows)
-    wide = Pass(None, Decode(rows * (1 + speculative), np.ones((1, 2)) * size.context), rows * (1 + speculative))
+    each = 1 + speculative
+    wide = Pass(None, Decode(rows * each, np.ones((1, 2)) * size.context, each), rows * each)
     both = Pass(Prefill(1.0, 1.0, 0.0), Decode(1.0, 2.0), 2.0)
     made = partial(Context, model, mapping=m, quant=s.quant, kernels=k, adapters=s.adapters)
     nodes = [build(made(work=work)) for work in (prefill, decode, wide)]
@@ -150,7 +151,7 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
     counts = tuple(float(np.max(launches(t))) for t in (timed[0], timed[1], mixed))
     if not s.offload.off:
         dense[HOST] = np.asarray(prompt_seconds(whole, tokens), float)
-        decoding[HOST] = np.asarray(decode_seconds(whole, sequences * (1 + speculative), 0.0), float)
+        decoding[HOST] = np.asarray(decode_seconds(whole, sequences * each, 0.0), float)
         many = decode_seconds(whole, rows, contexts[None, :]) - decode_seconds(whole, rows, 0.0)
         attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)

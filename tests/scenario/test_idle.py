@@ -1,0 +1,41 @@
+"""An argument that says more of another, which is not given, is refused: it would have no effect."""
+
+from __future__ import annotations
+
+import pytest
+
+import rooflm
+from rooflm.cli.app import main
+from rooflm.errors import RooflmError
+
+CALLS = {"infer": rooflm.infer, "serve": rooflm.serve, "search_infer": rooflm.search_infer,
+         "search_serve": rooflm.search_serve, "train": rooflm.train, "search_train": rooflm.search_train}  # fmt: skip
+SERVED = ("infer", "serve", "search_infer", "search_serve")
+IDLE = [
+    *((call, {"electricity": 0.3}, "electricity is of owned or purchase: give owned too") for call in CALLS),
+    *((call, {"adapter_rank": 8}, "adapter_rank is of adapters: give adapters too") for call in SERVED),
+    *((call, {"adapter_modules": "foo"}, "adapter_modules is of adapters") for call in SERVED),
+    *((call, {"host_bandwidth": 9e9}, "host_bandwidth is of cpu_layers or cpu_experts: give") for call in SERVED),
+    ("serve", {"transfer_bandwidth": 5e9}, "transfer_bandwidth is of prefill_replicas: give prefill_replicas too"),
+    ("infer", {"batch": [1, 8], "adapter_rank": [8, 16]}, "adapter_rank is of adapters"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "words"), IDLE)
+def test_without_what_it_belongs_to_it_is_refused(call, given, words):
+    with pytest.raises(RooflmError, match=words):
+        CALLS[call]("llama-3.1-8b", gpu="h100", **given)
+
+
+def test_with_it_or_at_its_default_it_is_not():
+    rooflm.infer("llama-3.1-8b", gpu="h100", electricity=0.15, adapter_rank=16)
+    rooflm.infer("llama-3.1-8b", gpu="h100", adapter_rank=8, sets={"adapters.held": 4})
+    made = rooflm.serve("llama-3.1-8b", gpu="h100", concurrency=2, requests=4, adapters=[0, 4], adapter_rank=8)
+    assert made["tpot_s"].notnull().all()
+    found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=8, adapters=[0, 4], adapter_rank=8)
+    assert found.points
+
+
+def test_on_the_command_line(capsys):
+    assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--host-bandwidth", "9GB/s"]) == 2
+    assert "host_bandwidth is of cpu_layers or cpu_experts" in capsys.readouterr().err
