@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import rooflm
@@ -53,8 +55,33 @@ def test_the_best_card_under_a_budget():
     two = rooflm.search_infer("llama-3.1-8b", gpu=["rtx-5060", "rtx-3090"], under=600, gpus_max=2, **Q4)
     assert {c.inputs["gpu"] for c in two.top} == {"rtx-5060"}
     assert max(c.outputs["purchase_usd"] for c in two.top) == 598
-    none = rooflm.search_infer("llama-3.1-8b", gpu="h100", under=10_000, gpus=1, batch=1)
-    assert none.best is None
+    with pytest.raises(RooflmError, match="no public purchase price of h100 is known: give it with --purchase"):
+        rooflm.search_infer("llama-3.1-8b", gpu="h100", under=10_000, gpus=1, batch=1)
+    one = rooflm.search_infer("llama-3.1-8b", gpu=["h100", "rtx-5060"], under=400, gpus=1, **Q4)
+    assert "no public purchase price of this GPU is known" in one.blocked[0].why[0]
+
+
+@pytest.mark.parametrize(
+    "load", [{}, {"concurrency": 8, "confirm": 0}, {"concurrency": 8, "confirm": 0, "pools": True}]
+)
+def test_a_budget_takes_the_price_that_was_given(load):
+    search = rooflm.search_serve if load else rooflm.search_infer
+    given = {"gpu": "l4", "tp": 1, "pp": 1, "gpus": [2, 3], "under": 7000, **load}
+    found = search("llama-3.1-8b", purchase=3000, **given)
+    assert {(c.outputs["purchase_usd"], c.outputs["gpus"]) for c in found.top} == {(6000, 2)}
+
+
+def test_a_price_is_read_as_its_hint_says(capsys):
+    words = ["infer", "llama-3.1-8b", "--gpu", "l4", "--json", "--purchase"]
+    told = []
+    for text in ("1.5 kUSD", "1500"):
+        assert main([*words, text]) == 0
+        told.append(json.loads(capsys.readouterr().out)["cost_usd_per_million_tokens"])
+    assert told[0] == told[1]
+    refused = {"abc": "such as '1.5 kUSD'", "0": "must be a number above 0", "3GB": "such as 1500 or 1.5 kUSD"}
+    for text, why in refused.items():
+        assert main([*words, text]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_lists_within_a_budget(capsys):

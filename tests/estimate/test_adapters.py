@@ -54,7 +54,7 @@ def test_served_and_searched():
     plain, adapted = (rooflm.serve("llama-3.1-8b", **given, adapters=n) for n in (0, 4))
     assert 1.02 < adapted.values()["tpot_s"]["mean"] / plain.values()["tpot_s"]["mean"] < 1.6
     found = rooflm.search_infer("llama-3.1-8b", gpu="h100", gpus=1, batch=8, adapters=4, adapter_rank=24)
-    begun = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, "adapters": 4, "adapter_rank": 24}, None)
+    begun = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, "adapters": 4, "adapter_rank": 24})
     assert "--enable-lora --max-loras 4 --max-lora-rank 32" in begun.text
 
 
@@ -88,3 +88,21 @@ def test_engines_that_serve_one_model_alone_refuse():
         build_inference("llama-3.1-8b", gpu="rtx-4090", engine="llama.cpp", quant="q8_0", adapters=2)
     with pytest.raises(RooflmError, match="adapter_modules is 'foo'"):
         build_inference("llama-3.1-8b", gpu="rtx-4090", adapters=2, adapter_modules="foo")
+
+
+def test_the_greatest_rank_is_one_that_the_engine_takes():
+    """vLLM takes some ranks alone, up to 512; SGLang and TensorRT-LLM any: the command says what was asked for."""
+    told = {}
+    for engine, rank in (("vllm", 24), ("vllm", 1024), ("sglang", 1024), ("trtllm", 24)):
+        given = {"gpus": 1, "engine": engine, "adapters": 4, "adapter_rank": rank, "batch": 8}
+        found = rooflm.search_infer("llama-3.1-8b", gpu="h100", tp=1, **given)
+        told[engine, rank] = start_of("llama-3.1-8b", found, {"prompt": 512, "output": 128, **given})
+    assert "--max-lora-rank 32" in told["vllm", 24].text and "rank" not in told["vllm", 24].note
+    assert "vllm serves adapters of rank 512 at most" in told["vllm", 1024].note
+    assert "--max-lora-rank 1024" in told["sglang", 1024].text and "rank" not in told["sglang", 1024].note
+    assert "max_lora_rank: 24" in told["trtllm", 24].text
+
+
+def test_an_engine_of_one_adapter_names_those_that_serve_more():
+    with pytest.raises(RooflmError, match="such as sglang or trtllm or vllm"):
+        rooflm.infer("llama-3.1-8b", gpu="rtx-4090", quant="q4_k_m", engine="llama.cpp", adapters=2)

@@ -67,7 +67,7 @@ def test_served_and_searched_as_predicted() -> None:
     given |= {"gpus": 1, "objective": "tpot"}
     found = rooflm.search_infer("llama-3.1-70b", cpu_layers=[30, 40, 50], batch=1, **given)
     assert found.best is not None and found.best.inputs["cpu_layers"] == 40
-    begun = start_of("llama-3.1-70b", found, {"prompt": 512, "output": 64, **given}, None)
+    begun = start_of("llama-3.1-70b", found, {"prompt": 512, "output": 64, **given})
     assert begun is not None and "--n-gpu-layers 40 " in begun.text
     loaded = rooflm.search_serve("llama-3.1-70b", cpu_layers=[30, 45], concurrency=1, confirm=1, **given)
     assert loaded.best is not None and loaded.best.inputs["cpu_layers"] == 45
@@ -77,5 +77,5 @@ def test_served_and_searched_as_predicted() -> None:
 def test_experts_on_the_cpu_are_told_to_the_server() -> None:
     given = {"gpu": "rtx-4090", "engine": "llama.cpp", "cpu_experts": 30, "batch": 1}
     found = rooflm.search_infer("gpt-oss-120b", gpus=1, **given)
-    begun = start_of("gpt-oss-120b", found, {"prompt": 512, "output": 128, **given}, None)
+    begun = start_of("gpt-oss-120b", found, {"prompt": 512, "output": 128, **given})
     assert begun is not None and "--n-gpu-layers 999 --n-cpu-moe 30 " in begun.text

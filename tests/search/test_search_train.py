@@ -280,7 +280,10 @@ def test_ranks_with_none_among_them_are_each_as_alone() -> None:
     both = rooflm.search_train("llama-3.1-8b", **given, lora_rank=[0, 16], memory_margin=0.0)
     for rank, engine in ((0, "megatron"), (16, "peft")):
         one = rooflm.search_train("llama-3.1-8b", **given, lora_rank=rank, memory_margin=0.0)
-        assert one.assumed[-1] == f"engine {engine}" or f"engine {engine}" in one.assumed
-        same = [c for c in both.top if c.inputs["lora_rank"] == rank and c.inputs["engine"] == engine]
-        assert not same or same[0].outputs["step_time_s"] == pytest.approx(one.best.outputs["step_time_s"])
-    assert "engine megatron or peft" in both.assumed
+        assert one.assumed == (f"engine {engine}",) and one.best.inputs["engine"] == engine
+    assert both.assumed == ("engine megatron or peft",)
+    each = [rooflm.search_train("llama-3.1-8b", **given, lora_rank=16, engine=e, memory_margin=0.0).best
+            for e in ("megatron", "peft")]  # fmt: skip
+    fastest = min(each, key=lambda c: c.outputs["step_time_s"])
+    assert both.best.outputs == pytest.approx(fastest.outputs) and both.best.inputs["lora_rank"] == 16
+    assert both.best.inputs["engine"] == fastest.inputs["engine"]

@@ -45,6 +45,7 @@ class Command:
     heads: str = word("", "the model's own layers that guess tokens: how many a step")
     lora: str = word("", "adapters served beside the model: how many at a time, of which rank")
     lora_file: str = word("", "the same as lines of the file of options")
+    ranks: str = word("", "greatest ranks of adapters that it may be told, rising (none: any)")
     prefill: str = word("", "a replica that only prefills, the cache going to another")
     decode: str = word("", "a replica that only decodes")
     prefill_file: str = word("", "the first as lines of the file of options")

@@ -137,6 +137,17 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: int(rows[name][of])))
 
 
+@lru_cache
+def engines_of_adapters() -> tuple[str, ...]:
+    """Engines, without their older releases, whose command says how many adapters are served beside each other.
+
+    >>> engines_of_adapters()
+    ('sglang', 'trtllm', 'vllm')
+    """
+    rows = [e for e in map(load_engine, engine_names()) if not e.family and e.abilities.many_adapters]
+    return tuple(e.name for e in rows if e.command.lora or e.command.lora_file)
+
+
 def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
     """An engine by name, alias or path with its factors by card and release. above: the files that build on it."""
     if name in above:

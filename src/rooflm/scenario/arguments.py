@@ -116,7 +116,7 @@ ROWS: tuple[Argument | str, ...] = (
     A("purchase", "numbers", "USD that one GPU of one's own costs to buy (default with --owned: the catalogue's).",
       (*GRIDS, SERVE, *SEARCHES), unit="USD", above=True),
     A("electricity", "numbers", "USD a kWh of one's own GPUs.", (*GRIDS, SERVE, *SEARCHES), 0.15, unit="USD/kWh"),
-    A("under", "number", "Most USD to buy all the GPUs, at launch prices; without gpu, of every card that has one.",
+    A("under", "number", "Most USD to buy all GPUs, at purchase or launch prices; without gpu, of every card with one.",
       (BEST, LOAD), unit="USD", above=True),
     A("cluster", "clusters", "Cluster (default: the GPU's own).", GRIDS),
     A("cluster", "cluster", "Cluster (default: the GPU's own).", (SERVE, *SEARCHES)),

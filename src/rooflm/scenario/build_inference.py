@@ -71,7 +71,9 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
         known = purchase(device.name)
         if usd is None and known is None:
             raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
-        price = owned_hour(known.usd if usd is None and known else amount("purchase", usd), device.tdp, each)
+        price = owned_hour(
+            known.usd if usd is None and known else amount("purchase", usd, above=True), device.tdp, each
+        )
         assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
     return machine if price is None else replace(machine, device=replace(device, price=amount("price", price)))
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.engines import engines_of_adapters
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.errors import RooflmError
@@ -307,7 +308,7 @@ INFERENCE = (
         lambda s: (not s.engine.abilities.many_adapters) & (np.asarray(s.adapters.held) > 0),
         lambda s: (
             f"adapters is {shown(s.adapters.held)}, but engine {s.engine.name} serves no requests of several "
-            "adapters at once: use one that does, such as vllm or sglang"
+            f"adapters at once: use one that does, such as {' or '.join(engines_of_adapters())}"
         ),
     ),
     Rule(

@@ -51,7 +51,7 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     names = None if outputs is None else {name.split(".")[0] for name in outputs}
     found = chosen(flatten(e.values(names)), outputs)
     if outputs is not None and "purchase_usd" in outputs:
-        found["purchase_usd"] = e.gpus * to_buy(e.scenario.cluster.device)
+        found["purchase_usd"] = e.gpus * to_buy(e.scenario.cluster.device, arguments.get("purchase"))
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~e.limits.illegal}
 
 
@@ -132,7 +132,7 @@ def search_infer(
     asked = {"cluster": cluster, "prompt": prompt, "output": output, "cached": cached, "logits": logits,
              "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              **money(locals())}  # fmt: skip
-    gpu = bought(gpu, under)
+    gpu = bought(gpu, under, purchase)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
     more |= hosted(cpu_layers, cpu_experts, host_bandwidth)

@@ -10,13 +10,15 @@ from rooflm.units import text
 
 
 class Limit(NamedTuple):
-    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people."""
+    """A constraint: an output, its bound, and whether it is an upper one. label and unit are for people, and endless is
+    what they are told of an output without bound (empty: that it grows)."""
 
     key: str
     bound: float
     label: str
     unit: str = ""
     at_most: bool = True
+    endless: str = ""
 
     def excess(self, value: Any) -> Any:
         """By which share a value breaks the bound (0 or below: it meets it).
@@ -36,7 +38,7 @@ class Limit(NamedTuple):
         'TPOT is 60.0 ms, 20 % above 50.0 ms'
         """
         if value == np.inf:
-            return f"{self.label} grows without bound, beyond {self.written(self.bound)}"
+            return self.endless or f"{self.label} grows without bound, beyond {self.written(self.bound)}"
         off = value / self.bound - 1
         share = f"{percent(abs(off))} {'above' if off > 0 else 'below'}"
         return f"{self.label} is {self.written(value)}, {share} {self.written(self.bound)}"

@@ -69,22 +69,22 @@ def side_of(role: str, load: Load, longest: tuple[int, int], arguments: Mapping[
 
 
 class _Named(dict[str, Any]):
-    """Arguments that may key a memo: by what they say."""
+    """Arguments that may key a memo, by what they say: a card given as an object has no hash of its own."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(repr(sorted(self.items(), key=lambda kv: kv[0])))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _side(role: str, load: Load, longest: tuple[int, int], arguments: _Named) -> Side:
     """One replica: what it does with prompts, or with sequences that decode. longest: prompt and output tokens."""
     ranks = int(arguments["dp"]) if attention_dp(find_model(arguments["model"])) else 1
     given = {**arguments, "dp": ranks, "batch": ranks, "prompt": longest[0], "output": longest[1]}
-    request = build_inference(**nest(given))
-    server = server_for(request.scenario)
+    built = build_inference(**nest(given))
+    server = server_for(built.scenario)
     sequences = server.max_sequences * ranks
     server = room_for_prompts(server, {}, longest[0], 0)
-    pool = make_pool(request.scenario, server, sum(longest), sequences, role=role, must_fit=False)
+    pool = make_pool(built.scenario, server, sum(longest), sequences, role=role, must_fit=False)
     s = pool.table.components.scenario
     reach = int(pool.table.components.contexts[-1])
     passes = min(server.budget, reach * sequences) if role == "prefill" else pool.server.max_sequences
@@ -106,7 +106,8 @@ def evaluate(
     before = {**arguments, **own, **({"gpu": prefill_gpu} if prefill_gpu else {})}
     first, second = side_of("prefill", load, longest, before), side_of("decode", load, longest, arguments)
     assert first.prompts is not None and second.decoding is not None
-    transfer = transfer_of(second.pool.table.components.scenario, transfer_bandwidth)
+    one, other = (side.pool.table.components.scenario for side in (first, second))
+    transfer = transfer_of(one, other, transfer_bandwidth)
     sent = transfer.latency + sent_bytes(first.pool, load.prompt) / transfer.bandwidth
     counts = np.asarray(prefill_replicas, float), np.asarray(replicas, float)
     clients, arrivals = (np.asarray(0.0 if v is None else v, float) for v in (concurrency, rate))
@@ -114,7 +115,9 @@ def evaluate(
     each = counts[0] * first.pool.gpus, counts[1] * second.pool.gpus
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output
-    bill = each[0] * to_buy(first.device) + each[1] * to_buy(second.device)
+    bill = sum(
+        n * to_buy(side.device, arguments.get("purchase")) for n, side in zip(each, (first, second), strict=True)
+    )
     dollars = each[0] * first.device.price + each[1] * second.device.price
     idle = each[0] * first.device.idle + each[1] * second.device.idle
     joules = prompt_joules(first.pool, first.pool.server.budget, load) + decode_joules(second.pool, found.running, load)
@@ -155,15 +158,17 @@ def grids_of(
 ) -> Iterator[Grid]:
     """A grid for each pair of splits and each combination of names: over numbers of replicas and loads.
 
-    totals: GPUs of both pools together; given: degrees that either may have; free: what is chosen by name."""
-    shares = attention_dp(model)
+    totals: GPUs of both pools together; given: degrees that either may have; free: what is chosen by name. Engines
+    without pools are left out; RooflmError where there is no other."""
+    shares, engines = attention_dp(model), dict[str, bool]()
     for places in itertools.product(*(range(len(a.values)) for a in free)):
         names = {m.name: m.values[i] for a, i in zip(free, places, strict=True) for m in a.members}
         arguments = {k: v for k, v in (fixed | names).items() if v is not None}
         plain = {k: v for k, v in arguments.items() if k not in APART}
         scenario = build_inference(batch=1, alone=False, **nest(plain)).scenario
+        engines[scenario.engine.name] = scenario.engine.command.pools
         if not scenario.engine.command.pools:
-            raise RooflmError(f"{scenario.engine.name} has no separate prefill and decode replicas: leave --pools out")
+            continue
         sizes = sizes_of(max(totals) - 1, node_size(scenario.cluster))
         splits = runnable(scenario, [s for s in degrees(model, sizes, given) if shares or s[2] == 1])[0]
         for before, after in itertools.product(splits, splits):
@@ -174,6 +179,9 @@ def grids_of(
                 split = dict(zip((*PREFILL[1:], *SPLIT), (*before, *after), strict=True))
                 known = ("gpu", "engine", "quant", "prefill_gpu", *names, *PREFILL, "replicas", *SPLIT)
                 yield Grid((counts, load), arguments | split, known)
+    if not any(engines.values()):
+        none = " or ".join(engines)
+        raise RooflmError(f"{none} has no separate prefill and decode replicas: leave --pools out")
 
 
 def check_pools(pools: bool, prefill_gpu: Any, bandwidth: Any, totals: Sequence[int]) -> None:

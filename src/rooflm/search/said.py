@@ -149,6 +149,8 @@ def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:
         return []
     if beside.best is None:
         return [Say("no deployment without pools meets every constraint", label="without pools")]
+    if beside.best.inputs == best_of(found).inputs:
+        return [Say("Separate prefill and decode pools are no better.", "faint")]
     figures = ", ".join(f"{h} {w(beside.best.outputs[k])}" for k, h, w in columns)
     return [Say(f"{named(beside.best.inputs)}: {figures}", label="without pools")]
 
@@ -189,9 +191,8 @@ def simulated(found: Any) -> list[Block]:
     percentiles = [m for m in found.confirmed[0].served.limits if m.percentile]
     rows, notes = [], []
     first = found.confirmed[0].candidate.inputs
-    same = {
-        k for k, x in first.items() if isinstance(x, str) and all(c.candidate.inputs[k] == x for c in found.confirmed)
-    }
+    others = [c.candidate.inputs for c in found.confirmed]
+    same = {k for k, x in first.items() if isinstance(x, str) and all(inputs.get(k) == x for inputs in others)}
     for c in found.confirmed:
         v, s = c.served.summary.values, c.served.steady
         asked = c.candidate.inputs[found.kind]
@@ -211,9 +212,11 @@ def simulated(found: Any) -> list[Block]:
 def beside(measured: float, estimate: float) -> str:
     """A simulated time and the estimate in the same unit.
 
-    >>> beside(0.05, 0.0425), beside(0.85, 0.9999), beside(0.05, math.inf)
-    ('50.0 (42.5) ms', '850 (1000) ms', '50.0 ms')
+    >>> beside(0.05, 0.0425), beside(0.85, 0.9999), beside(0.05, math.inf), beside(math.nan, 0.05)
+    ('50.0 (42.5) ms', '850 (1000) ms', '50.0 ms', '-')
     """
     told = seconds(measured)
+    if not (math.isfinite(estimate) and math.isfinite(measured) and measured > 0):
+        return told
     number, _, unit = told.partition(" ")
-    return f"{number} ({count(estimate * float(number) / measured)}) {unit}" if math.isfinite(estimate) else told
+    return f"{number} ({count(estimate * float(number) / measured)}) {unit}"

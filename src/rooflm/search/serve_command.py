@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
@@ -18,8 +19,6 @@ from rooflm.scenario.build_inference import build_inference
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
 
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Greatest ranks of adapters that a server may be told (vLLM, vllm/config/lora.py)."""
 OPTIONS = "extra.yaml"
 """The file of options of engines that take some by a file alone."""
 
@@ -137,6 +136,8 @@ def _started(
     v = {k: int(chosen.get(k, 1)) for k in ("tp", "pp", "dp", "ep", "batch")}
     v["budget"], v["whole"] = token_budget(engine, chosen, length)
     c, shared = engine.command, _shared(engine, v)
+    rank = int(chosen.get("adapter_rank") or 16)
+    ranks = [int(r) for r in listed(c.ranks)] or [rank]
     alone = v["dp"] if v["dp"] > 1 and not shared and not c.dp else 1
     numbers = {
         **_numbers(engine, v, length), "model": shlex.quote(model),
@@ -145,8 +146,11 @@ def _started(
         "guesses": int(chosen.get("guesses", 0)), "guesses1": int(chosen.get("guesses", 0)) + 1,
         "layers": int(chosen.get("layers", 999)), "experts": int(chosen.get("cpu_experts") or 0), "port": c.port,
         "adapters": int(chosen.get("adapters") or 0),
-        "rank": next((r for r in RANKS if r >= int(chosen.get("adapter_rank") or 16)), RANKS[-1]),
+        "rank": next((r for r in ranks if r >= rank), ranks[-1]),
     }  # fmt: skip
+    notes = [note] if note else []
+    if numbers["adapters"] and rank > ranks[-1]:
+        notes.append(f"adapter_rank is {rank}, but {engine.name} serves adapters of rank {ranks[-1]} at most")
     cache = quant.kv_bits == 8
     roles = {"prefill": (c.prefill, c.prefill_file), "decode": (c.decode, c.decode_file)}
     word, lines = roles.get(str(chosen.get("role")), ("", ""))
@@ -157,7 +161,7 @@ def _started(
     words = [*_words(engine, quant, v, length, online, chosen, bool(options)), *([word] if word else [])]
     return Start(
         engine, " ".join(words).format(**numbers), tuple(e.format(**numbers) for e in environment if e),
-        tuple(options), c.after.format(**numbers), note, v["tp"] * v["pp"] * v["dp"] // alone, alone,
+        tuple(options), c.after.format(**numbers), "; ".join(notes), v["tp"] * v["pp"] * v["dp"] // alone, alone,
     )  # fmt: skip
 
 

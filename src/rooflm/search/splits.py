@@ -111,15 +111,21 @@ def money(given: Mapping[str, Any]) -> dict[str, Any]:
     return {k: given[k] for k in MONEY if given[k] is not None and (own or k == "price")}
 
 
-def bought(gpu: Any, under: float | None) -> Any:
-    """The cards of a search: those named, else with a budget every one of which one is within it."""
+def bought(gpu: Any, under: float | None, paid: Any = None) -> Any:
+    """The cards of a search: those named, else with a budget every one of which one is within it. RooflmError where
+    there is a budget, but no price of any card named. paid: the price that was given for one of them."""
     if gpu is None and under is not None:
         return list(affordable(under))
+    names = [str(getattr(g, "name", g)) for g in listed(gpu)]
+    if names and under is not None and paid is None and not any(map(purchase, names)):
+        raise RooflmError(f"no public purchase price of {' or '.join(names)} is known: give it with --purchase, in USD")
     return gpu
 
 
-def to_buy(device: Device) -> float:
-    """USD that a card costs to buy, infinity where no price is known."""
+def to_buy(device: Device, paid: Any = None) -> Any:
+    """USD that a card costs to buy: what was given (paid), else the public price, infinity where none is known."""
+    if paid is not None:
+        return np.asarray(paid, float)
     known = purchase(device.name)
     return known.usd if known else math.inf
 
@@ -214,8 +220,12 @@ def limits_of(given: Mapping[str, Any]) -> tuple[Limit, ...]:
         if not (math.isfinite(float(bound)) and float(bound) > 0):
             raise RooflmError(f"{name} is {bound}, but a constraint must be above 0")
         key, label, unit, most = known[name]
-        out.append(Limit(key, float(bound), label, unit, most))
+        out.append(Limit(key, float(bound), label, unit, most, UNKNOWN.get(name, "")))
     return tuple(out)
+
+
+UNKNOWN = {"under": "no public purchase price of this GPU is known: give it with --purchase"}
+"""Constraint -> what it means that its output has no bound, where that is not that it grows."""
 
 
 def goal_of(name: str, goals: Mapping[str, Goal]) -> Goal:

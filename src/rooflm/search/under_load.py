@@ -158,7 +158,7 @@ def evaluate(
                 clients / np.maximum(amount(clients), 1.0), budget,
                 np.maximum(room, 1.0))  # fmt: skip
     found = states(pool, load)
-    gpus = copies * pool.gpus
+    gpus, each = copies * pool.gpus, to_buy(s.cluster.device, arguments.get("purchase"))
     x = found.requests_per_s * used
     tokens = x * load.output
     held = held_bytes(pool, found.running, passes, room, sum(longest))
@@ -170,7 +170,7 @@ def evaluate(
         "energy_j_per_token": joules + s.cluster.device.idle * gpus / tokens,
         "memory_bytes": held, "memory_share": held / memory_use(s, batch=np.zeros(())).capacity,
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
-        **({"purchase_usd": gpus * to_buy(s.cluster.device) + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
+        **({"purchase_usd": gpus * each + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
 
 
@@ -303,7 +303,7 @@ def search_serve(
     refuse_wrong("search_serve", locals())
     asked = {"cluster": cluster, "quant": quant, "engine": engine, "efficiency": efficiency, "sets": sets,
              **money(locals())}  # fmt: skip
-    gpu = bought(gpu, under)
+    gpu = bought(gpu, under, purchase)
     more: dict[str, Any] = {k: v for k, v in asked.items() if v is not None}
     more |= guessed(guesses, draft, acceptance, accepted, branches) | adapted(adapters, adapter_rank, adapter_modules)
     more |= hosted(cpu_layers, cpu_experts, host_bandwidth)

@@ -35,7 +35,7 @@ from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
-from rooflm.serving.pools import prefill_request, steady_of, transfer_of
+from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
@@ -325,13 +325,13 @@ def room_for_prompts(server: Server, given: Dict[str, Any], prompt: int, sequenc
 
 
 def deploy(
-    request: Built, load: Requests, replicas: int = 1, router: str = "round-robin",
+    built: Built, load: Requests, replicas: int = 1, router: str = "round-robin",
     options: Dict[str, Any] | None = None, prefill_replicas: int = 0, prefill: Built | None = None,
     transfer_bandwidth: float | None = None,
 ) -> Deployment:  # fmt: skip
     """Pools for a load. prefill_replicas: disaggregated, that many prefill replicas (of `prefill`, default the same
     scenario) feed `replicas` decode replicas over the cluster's network."""
-    s = request.scenario
+    s = built.scenario
     if replicas < 1 or prefill_replicas < 0:
         raise RooflmError(f"replicas is {min(replicas, prefill_replicas)}, but it must be at least 1")
     server = server_for(s, options)
@@ -346,7 +346,7 @@ def deploy(
     ]
     network = Transfer()
     if prefill_replicas:
-        first, before = prefill or request, server
+        first, before = prefill or built, server
         if prefill is not None:
             before = replace(server_for(first.scenario, options), max_sequences=server.max_sequences)
             before = room_for_prompts(before, options or {}, int(np.max(load.prompt)), 0)
@@ -354,11 +354,11 @@ def deploy(
             make_pool(first.scenario, before, longest, sequences, prefill_replicas, "prefill"),
             make_pool(s, server, longest, sequences, replicas, "decode"),
         )
-        network = transfer_of(s, transfer_bandwidth)
+        network = transfer_of(first.scenario, s, transfer_bandwidth)
         assumed.append(f"KV transfer at {network.bandwidth / 1e9:.0f} GB/s")
     else:
         pools = (make_pool(s, server, longest, sequences, replicas),)
-    return Deployment(pools, router, network, (*whose_constants(s, request.assumed), *assumed), request.warnings)
+    return Deployment(pools, router, network, (*whose_constants(s, built.assumed), *assumed), built.warnings)
 
 
 def serve(
@@ -390,10 +390,10 @@ def serve(
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
-    request = build_inference(**common)
+    built = build_inference(**common)
     own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep}
-    first = prefill_request(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
-    d = deploy(request, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
+    first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
+    d = deploy(built, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     limits = metrics.parse_limits(slo) if slo else ()
     run = simulate(load, d.pools, d.router, d.transfer, horizon, progress)
     told = [f"the first {warmup} requests are warm-up"] * (warmup > 0)

@@ -174,17 +174,18 @@ def steady_of(run: Run, warmup: int = 0) -> Steady | None:
     return steady(requests, pools[0], rate / n) if np.isfinite(rate) else None
 
 
-def transfer_of(s: Scenario, bandwidth: float | None = None) -> Transfer:
-    """The way of a KV cache from a prefill to a decode replica: each rank of a tensor group over its own link of the
-    cluster's widest tier, unless a bandwidth (B/s) is given."""
-    tiers, usual = s.cluster.tiers, Transfer()
-    if not tiers:
-        return Transfer(bandwidth or usual.bandwidth, usual.latency)
-    own = float(np.max(tiers[-1].bandwidth)) * float(s.mapping.tp)
-    return Transfer(bandwidth or own, float(np.max(tiers[-1].latency)))
+def transfer_of(first: Scenario, second: Scenario, bandwidth: float | None = None) -> Transfer:
+    """The way of a KV cache from a prefill replica (first) to a decode replica: each rank of a tensor group over its
+    own link of the widest tier of its cluster, so the side that is slower sets the bandwidth, unless one (B/s) is
+    given; the latency is the longer of both."""
+    ways = [(float(np.max(s.cluster.tiers[-1].bandwidth)) * float(s.mapping.tp),
+             float(np.max(s.cluster.tiers[-1].latency))) for s in (first, second) if s.cluster.tiers]  # fmt: skip
+    usual = Transfer()
+    slowest = min((width for width, _ in ways), default=usual.bandwidth)
+    return Transfer(bandwidth or slowest, max((latency for _, latency in ways), default=usual.latency))
 
 
-def prefill_request(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:
+def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: int) -> Built | None:
     """The scenario of prefill replicas that differ from the others. own: what differs (gpu, tp, pp, dp, ep)."""
     if not own:
         return None
