@@ -31,7 +31,6 @@ from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import GridJob, run
-from rooflm.units import any_of
 
 if TYPE_CHECKING:
     import xarray
@@ -126,10 +125,12 @@ class Task:
         is refused; otherwise, inside a grid or a search, its points are marked."""
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
-        if alone:
-            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings)
-        with marking(scenario, self.rules):
-            return self.estimate(scenario, request.assumed, request.warnings)
+        if alone:  # what was not refused keeps every rule
+            kept = dict.fromkeys((rule.reason for rule in self.rules), False)
+            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings, kept)
+        broken = flags(scenario, self.rules)
+        with marking(broken):
+            return self.estimate(scenario, request.assumed, request.warnings, broken)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
         """Outputs by dotted name (all, or those named), over `axes` array dimensions.
@@ -138,7 +139,7 @@ class Task:
         """
         keys = None if outputs is None else {name.split(".")[0] for name in outputs}
         estimate = self.over(axes, **arguments)
-        broken = any_of(flags(estimate.scenario, self.rules).values())
+        broken = estimate.limits.illegal
         if not np.any(broken):
             return chosen(flatten(estimate.values(keys)), outputs)
         with np.errstate(all="ignore"):
