@@ -225,7 +225,7 @@ def split_kv_time(
         block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
         np.multiply(ceil(units * s / sms), block_time, out=time)
         time += pick(allowed, (split_s / 7) * np.log2(s), np.inf)
-        smaller(best, time, out=best)
+        np.minimum(best, time, out=best)
     return best[()]
 
 
