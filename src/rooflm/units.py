@@ -387,6 +387,15 @@ REAL = (int, float)
 """Kinds of a plain number (NumPy's own floats among them)."""
 
 
+def highest(value: Num) -> Any:
+    """The largest of an array, a plain number as it is: what chooses a kernel where it is one for all points.
+
+    >>> highest(2.0), float(highest(np.array([1.0, 3.0])))
+    (2.0, 3.0)
+    """
+    return np.max(value) if isinstance(value, np.ndarray) else value
+
+
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0

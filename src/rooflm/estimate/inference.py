@@ -33,7 +33,7 @@ from rooflm.scenario.mapping import Mapping as Split
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import Block
-from rooflm.units import Num, floor, larger, pick, smaller
+from rooflm.units import Num, floor, is_plain, larger, pick, smaller
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
@@ -275,13 +275,13 @@ def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         if kind not in factors:
             factors[kind] = kernel_factor(t, s)
         factor = factors[kind]
-        if isinstance(factor, float) and factor == 1.0:
+        if is_plain(factor, 1.0):
             out.append(t)
             continue
         time = t.time * factor
-        if not (isinstance(factor, float) and factor > 1.0):
+        if isinstance(factor, np.ndarray) or factor < 1.0:
             time = larger(time, smaller(t.roof, t.time))  # work beside another kernel's has no time of its own
-        out.append(Timed(t.node, time, *t[2:]))
+        out.append(Timed(t.node, time, t.levels, t.kernel, t.roof))
     return out
 
 

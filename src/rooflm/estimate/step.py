@@ -55,16 +55,12 @@ def add_up(values: Iterable[Num]) -> Num:
     >>> float(add_up([1.0, np.array(2.0), 3]))
     6.0
     """
-    total: Num = 0.0
-    arrays = []
-    for value in values:
-        if isinstance(value, np.ndarray):
-            arrays.append(value)
-        else:
-            total = total + value
-    for array in sorted(arrays, key=np.size) if arrays else ():
-        total = total + array
-    return total
+    listed = list(values)
+    arrays = [value for value in listed if isinstance(value, np.ndarray)]
+    if not arrays:
+        return sum(listed, 0.0)
+    total = sum((value for value in listed if not isinstance(value, np.ndarray)), 0.0)
+    return sum(sorted(arrays, key=np.size), total)
 
 
 def launches(timed: Sequence[Timed]) -> Num:

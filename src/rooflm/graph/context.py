@@ -53,7 +53,7 @@ class Context:
     work: Pass
     mapping: Mapping
     quant: Quant
-    kernels: Kernels = Kernels()
+    kernels: Kernels = Kernels()  # noqa: RUF009  frozen, so one for all is right
     training: Training | None = None
     adapters: Adapters | None = None
 

@@ -25,6 +25,8 @@ Truth = bool | NDArray[np.bool_]
 
 SPLITS = 2.0 ** np.arange(8)
 """Candidate cuts of a KV cache along its length."""
+FEW = 512
+"""Points up to which all splits are evaluated together: fewer calls, but arrays as many times as large."""
 WIDE_GROUP = 32
 """TensorRT-LLM's decode kernel takes 2 to 32 query heads a KV head; one, or more, go to kernels of their own."""
 TENSOR_GROUP = 4
@@ -209,23 +211,26 @@ def split_kv_time(
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
     max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks. One split after another, so that what depends on few axes stays small.
+    up to whole blocks. Of many points one split after another, so that what depends on few axes stays small.
 
     >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
     22.0
     """
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
     shapes = (np.shape(x) for x in (units, kv_len, a_token, sms, max_splits))
-    best = np.full(np.broadcast_shapes(*shapes), np.inf)
-    time = np.empty_like(best)
-    for s in SPLITS:
-        allowed = pick(np.less(max_splits, 0), s == -max_splits, s <= max_splits)
+    shape = np.broadcast_shapes(*shapes)
+    best = np.full(shape, np.inf)
+    splits = SPLITS.reshape(-1, *(1,) * len(shape))
+    step = len(SPLITS) if best.size <= FEW else 1
+    time = np.empty((step, *shape))
+    for s in (splits[first : first + step] for first in range(0, len(SPLITS), step)):
+        allowed = pick(max_splits < 0, s == -max_splits, s <= max_splits)
         if not allowed.any():
             continue
-        block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
-        np.multiply(ceil(units * s / sms), block_time, out=time)
-        time += pick(allowed, (split_s / 7) * np.log2(s), np.inf)
-        np.minimum(best, time, out=best)
+        block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
+        np.multiply(np.ceil(units * s / sms), block_time, out=time)
+        time += np.where(allowed, (split_s / 7) * np.log2(s), np.inf)
+        np.minimum(best, time.min(axis=0), out=best)
     return best[()]
 
 

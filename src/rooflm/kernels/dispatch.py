@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ from rooflm.kernels.products import expert_vectors, products
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, larger, pick, smaller
+from rooflm.units import Num, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
@@ -151,7 +151,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
         if op.kind == "attention" and not s.engine.kernels.flash:
             times.append(_unfused(op, rate, s, r) * s.engine.factors.bmm_factor)
             continue
-        names = prefill_kernels(bool(np.max(op.widths[1]) <= 1), np.max(qk))
+        names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
         c = first_of("attention", PrefillConstants, w, w.half, names)
         if s.engine.phase == "training":
             c = trained(c, op.role == "dgrad")
@@ -192,7 +192,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
 
 def _cache_width(op: Op, w: Where, s: Scenario) -> str:
     """The data type by which the tables know a decode kernel: that of its cache, where the device knows it."""
-    return "fp8" if np.max(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
+    return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
@@ -202,12 +202,12 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        c = _decode_constants(group, np.max(qk), _cache_width(op, w, s), w)
+        c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
         own = (group > s.engine.kernels.kv_shared) | ((group > 1) & (window < math.inf))
         time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
-        if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
+        if "fp8" not in s.cluster.device.peak and highest(op.widths[1]) <= 1:
             time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
         times.append(time)
     return times
@@ -287,19 +287,24 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     quarter of an SM's share on a row); engines that have since vectorised them stream as the sum of two tensors does.
     """
     times: list[Num] = []
-    plain = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", "add")
+    known = {kind: _stream_constants(kind, w, s.engine.kernels.vectorised) for kind in {op.kind for op in ops}}
     for op in ops:
-        c = constants("elementwise", ElementwiseConstants, w, "fp16", MEASURED_KERNEL.get(op.kind, "add"))
-        if s.engine.kernels.vectorised:
-            c = plain._replace(t0=c.t0)
-        if op.kind == "adapter":
-            c = c._replace(t0=larger(c.t0, ADAPTER))
         traffic = op.bytes / larger(op.launches, 1)
         row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
-        times.append(
-            elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms) * op.launches
-        )
+        one = elementwise_time(traffic, bandwidth=r.dram, c=known[op.kind], row_bytes=row, sms=s.cluster.device.sms)
+        times.append(one * op.launches)
     return times
+
+
+@lru_cache(maxsize=4096)
+def _stream_constants(kind: str, w: Where, vectorised: bool) -> ElementwiseConstants:
+    """Constants of a kind of streaming kernel."""
+    measured = MEASURED_KERNEL.get(kind, "add")
+    c: ElementwiseConstants = constants("elementwise", ElementwiseConstants, w, "fp16", measured)
+    if vectorised:
+        everywhere = w._replace(gpu=ANY, generation=ANY)
+        c = constants("elementwise", ElementwiseConstants, everywhere, "fp16", "add")._replace(t0=c.t0)
+    return c._replace(t0=larger(c.t0, ADAPTER)) if kind == "adapter" else c
 
 
 def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:

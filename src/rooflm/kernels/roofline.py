@@ -107,7 +107,7 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
         if s.efficiency.mode == "calibrated":
             times = efficiency.kernel_times(chosen, shape, times, s, r)
         listed = (times.tolist(), roofs.tolist()) if shape == () else (times, roofs)
-        for index, time, level, roof in zip(members, listed[0], np.moveaxis(levels, 1, 0), listed[1], strict=True):
+        for index, time, level, roof in zip(members, listed[0], levels.swapaxes(0, 1), listed[1], strict=True):
             timed[index] = Timed(ops[index], time, level, time, roof)
     return [t for t in timed if t is not None]
 
@@ -115,6 +115,8 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once, and
     at a single point those that differ in bytes alone together."""
+    if not comms:
+        return []
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
