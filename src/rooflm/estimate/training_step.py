@@ -343,9 +343,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     model = s.model
     if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
         size = ceil(model.vocab / m.tp) * model.scaled().hidden * g
-        tied.append(
-            Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp")
-        )
+        tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
     return SyncNodes(reduce, gather, tied)
 
 

@@ -184,9 +184,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     one = seconds["layers"] / layers
     side = larger(seconds["embedding"], seconds["head"])
     whole = sum(seconds.values())
-    fullest = (
-        balanced_last_stage(layers, pp, one, side) if multi_token(s) else larger(between * one, ends * one + side)
-    )
+    fullest = balanced_last_stage(layers, pp, one, side) if multi_token(s) else larger(between * one, ends * one + side)
     slowest = pick(pp > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(

@@ -21,7 +21,7 @@ from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.paths import arrays_in
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, sqrt
 
 BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
 """What can bound a node; a label is an index into this tuple."""
@@ -76,7 +76,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
     a = m * k * stacked([op.widths[1] for op in ops], shape)
     b = k * n * stacked([op.widths[0] for op in ops], shape)
     rest = moved - a - b
-    tiles = (np.sqrt(r.l2_size / 2), np.sqrt(r.l1_size / 2), float(REGISTER_TILE))
+    tiles = (sqrt(r.l2_size / 2), sqrt(r.l1_size / 2), float(REGISTER_TILE))
     for row, bandwidth, tile in zip(out[1:], bandwidths, tiles, strict=True):
         np.divide(a * np.maximum(n / tile, 1) + b * np.maximum(m / tile, 1) + rest, bandwidth, out=row)
     return out

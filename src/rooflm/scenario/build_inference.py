@@ -34,7 +34,7 @@ from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.speculation import Speculation
-from rooflm.units import Num, is_array
+from rooflm.units import Num, highest, is_array
 
 
 class Built(NamedTuple):
@@ -256,8 +256,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
-    longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
-    if np.any(longest > np.asarray(found.max_context)):
+    longest = highest(work.prompt + work.output)
+    if np.any(longest > found.max_context):
         warnings.append(
             f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"

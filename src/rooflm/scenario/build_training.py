@@ -34,7 +34,7 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING, refuse
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
-from rooflm.units import is_array
+from rooflm.units import highest, is_array
 
 DTYPES: dict[str, Quant] = {
     "bf16": PRESETS["bf16"],
@@ -199,7 +199,7 @@ def build_training(
     effective(scenario, given["sets"] or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
-    if np.any(np.max(work.seq) > np.asarray(found.max_context)):
+    if np.any(highest(work.seq) > found.max_context):
         limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
         warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
     return Built(scenario, tuple(assumed), tuple(warnings))
