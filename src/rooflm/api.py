@@ -1,6 +1,6 @@
 """infer, train, serve: one scenario gives an estimate, any list among the arguments a labelled Dataset.
 
-Signatures and lists of arguments are written by `scripts/signatures` from `scenario.arguments.TABLE`.
+Signatures and lists of arguments are written by `scripts/signatures` from `asked.arguments.TABLE`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.files import arguments_of, read_table
+from rooflm.asked.written import read
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
-from rooflm.scenario.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
-from rooflm.scenario.arguments import arguments as table_of
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
-from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
@@ -215,7 +215,7 @@ def has_lists(given: Point) -> bool:
 
 def _build_training(**arguments: Any) -> Built:
     """`build_training`, imported when first used: inference starts without it."""
-    from rooflm.scenario.build_training import build_training
+    from rooflm.asked.build_training import build_training
 
     return build_training(**arguments)
 

@@ -3,12 +3,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import build_inference
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags, nearest
 from rooflm.search.splits import degrees
 

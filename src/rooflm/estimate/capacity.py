@@ -105,7 +105,7 @@ def most_in_flight(s: Scenario) -> Num:
     """Micro-batches that a pipeline takes at once, however many sequences there are: one a stage where the engine's
     stages work at the same time, else one.
 
-    >>> from rooflm.scenario.build_inference import build_inference
+    >>> from rooflm.asked.build_inference import build_inference
     >>> two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
     >>> float(most_in_flight(two)), float(most_in_flight(replace(two, engine=two.engine.but(pipelined=False))))
     (2.0, 1.0)

@@ -93,7 +93,7 @@ def standing_in(s: Scenario) -> str:
     """Whose measured kernels stand in for a device that has none of its own, in words ("" where its own were measured,
     or where one cannot say for a list of devices).
 
-    >>> from rooflm.scenario.build_inference import build_inference
+    >>> from rooflm.asked.build_inference import build_inference
     >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
     ['', 'constants of all measured cards: none of arc-b580 was measured']
     """

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.arguments import fields_at, filled
+from rooflm.asked.bounds import allowed, effective
+from rooflm.asked.checks import amount, whole
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
@@ -26,9 +29,6 @@ from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
-from rooflm.scenario.arguments import fields_at, filled
-from rooflm.scenario.bounds import allowed, effective
-from rooflm.scenario.checks import amount, whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
@@ -214,7 +214,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
 
 
 def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
-    """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
+    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
     Raises RooflmError for bad input.
