@@ -266,7 +266,7 @@ def test_numbers_are_plain(results):
 
 
 def table_of(e):
-    from rooflm.estimate.results import flatten
+    from rooflm.shown.answer import flatten
 
     return flatten(e.values())
 

@@ -20,7 +20,8 @@ from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
-from rooflm.units import READ, WRITTEN, exactly
+from rooflm.shown.numbers import exactly
+from rooflm.units import READ, WRITTEN
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
              "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip

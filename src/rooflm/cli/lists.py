@@ -19,7 +19,7 @@ from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
 from rooflm.errors import RooflmError, near_matches
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.units import count, gib, text
+from rooflm.shown.numbers import count, gib, text
 
 KINDS = {
     "gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant",

@@ -225,7 +225,7 @@ def split_kv_time(
     time = np.empty((step, *shape))
     for s in (splits[first : first + step] for first in range(0, len(SPLITS), step)):
         allowed = pick(max_splits < 0, s == -max_splits, s <= max_splits)
-        if not allowed.any():
+        if not np.any(allowed):
             continue
         block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
         np.multiply(np.ceil(units * s / sms), block_time, out=time)
