@@ -129,9 +129,9 @@ def measure(
     combinations are not run, and why. The rest are fields of a case (batch, prompt, output, dtype, layers, width_prune,
     repeats, warmup, threads, device, size, text, tokens, context), of which a list is an axis.
     """
+    from rooflm.asked.checks import amount
     from rooflm.measure.plan import plan
     from rooflm.measure.runs import runner
-    from rooflm.scenario.checks import amount
 
     amount("timeout", timeout, above=True)
     asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
 from rooflm.cli.validate import percent, signed
-from rooflm.scenario.arguments import Argument, arguments, grouped
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.units import text as quantity
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rooflm.asked.arguments import arguments
+from rooflm.asked.bounds import with_unit
 from rooflm.cli.console import dumps, width
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
-from rooflm.scenario.arguments import arguments
-from rooflm.scenario.bounds import with_unit
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.terminal import lines
 from rooflm.units import count, gib, percent, text

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.arguments import REPLICAS
+from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
 from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Device
@@ -30,9 +33,6 @@ from rooflm.estimate.results import (
     timespan,
     whose_constants,
 )
-from rooflm.scenario.arguments import REPLICAS
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
