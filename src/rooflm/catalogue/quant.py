@@ -244,7 +244,7 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
 
 
-_ANY = {4: ("fp4", "int4"), 8: ("fp8", "int8"), 16: ("bf16", "fp16"), 32: ("tf32", "fp32")}
+_ANY: dict[int, tuple[str, ...]] = {4: ("fp4", "int4"), 8: ("fp8", "int8"), 16: ("bf16", "fp16"), 32: ("tf32", "fp32")}
 LADDERS: dict[str, dict[int, tuple[str, ...]]] = {
     "any": _ANY, "int": _ANY | {4: ("int4",), 8: ("int8",)},
     "float": _ANY | {4: ("fp4",), 8: ("fp8",), 32: ("fp32",)},

@@ -224,7 +224,7 @@ def split_kv_time(
     step = len(SPLITS) if best.size <= FEW else 1
     time = np.empty((step, *shape))
     for s in (splits[first : first + step] for first in range(0, len(SPLITS), step)):
-        allowed = pick(max_splits < 0, s == -max_splits, s <= max_splits)
+        allowed = np.asarray(pick(max_splits < 0, s == -max_splits, s <= max_splits))
         if not allowed.any():
             continue
         block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
