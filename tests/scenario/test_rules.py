@@ -45,8 +45,10 @@ SERVED = [
      "holds at least one"),
     ("llama-7b", {"engine": "vllm", "sets": {"engine.several": False}, "tp": 2}, "the engine runs on one device",
      "leave tp and pp at 1"),
+    ("bge-m3", {"output": 2}, "the model embeds texts: no output follows", "output is 2"),
 ]  # fmt: skip
 TRAINED = [
+    ("bge-m3", {}, "the model has no head to train", "only models that predict tokens"),
     ("gpt3-175b", {"tp": 5}, "tp does not divide the heads", "try 4 or 6"),
     ("gpt3-175b", {"gpus": 8, "pp": 3}, "the degrees do not divide the GPUs", "pp 3 must divide it"),
     ("gpt3-175b", {"pp": 8, "vp": 13}, "pp x vp exceeds the layers", "try vp 12"),

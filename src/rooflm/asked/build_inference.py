@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.arguments import fields_at, filled
+from rooflm.asked.arguments import defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.catalogue import devices as catalogue
@@ -93,6 +93,20 @@ def find_model(model: str | Model) -> Model:
     if not isinstance(model, str | os.PathLike):
         raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
     return load_model(str(model))
+
+
+def generating(model: str | Model, call: str) -> Model:
+    """The model, for a call that is of output tokens; RooflmError for one that embeds texts.
+
+    >>> generating("bge-m3", "serve")
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: bge-m3 has no head: it embeds texts, and serve is of models that generate; infer it
+    """
+    found = find_model(model)
+    if not found.head:
+        raise RooflmError(f"{found.name} has no head: it embeds texts, and {call} is of models that generate; infer it")
+    return found
 
 
 def node_size(cluster: Cluster) -> int:
@@ -241,6 +255,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
+    if not (found.head or is_array(given["output"])) and given["output"] == defaults("infer")["output"]:
+        given["output"] = 1
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
@@ -251,6 +267,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                      adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     scenario = apply_sets(start, given["sets"] or {})
+    if not scenario.model.head:
+        assumed.append("it embeds texts: prompts alone, no output")
     if alone and given["draft"] and scenario.speculation.off:
         raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
     effective(scenario, given["sets"] or {}, training=False)

@@ -196,9 +196,11 @@ def token_bytes(s: Scenario, half: float) -> Num:
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:
-    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
+    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt; without
+    a head those of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
-    return rows * ceil(s.model.vocab / s.mapping.tp) * (half + 4.0)
+    width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
+    return rows * width * (half + 4.0)
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:

@@ -82,9 +82,11 @@ class InferenceEstimate(Result):
         s, w = self.scenario, self.scenario.workload
         return [
             headline(s, self.gpus),
-            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}, output {shown(w.output)}",
+            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}" + f", output {shown(w.output)}" * s.model.head,
             f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
-            f"{shown(self.output_tokens_per_s)} tokens/s",
+            f"{shown(self.output_tokens_per_s)} tokens/s"
+            if s.model.head
+            else f"latency {timespan(self.latency)}, {shown(self.requests_per_s)} embeddings/s",
             verdict(self.memory, self.fits, self.reason),
         ]
 
@@ -170,21 +172,21 @@ class InferenceEstimate(Result):
 
     @figure
     def energy_per_token(self) -> Num:
-        """Joules an output token, all GPUs."""
+        """Joules an output token (of a model that embeds: of a prompt's token), all GPUs."""
         s = self.scenario
         energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
-        return energy / (s.workload.batch * s.workload.output)
+        return energy / s.asked
 
     @figure
     def power(self) -> Num:
         """Mean watts of one GPU."""
-        w = self.scenario.workload
-        return self.energy_per_token * (w.batch * w.output) / (self.latency * self.gpus)
+        return self.energy_per_token * self.scenario.asked / (self.latency * self.gpus)
 
     @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
-        return {k: bound_of(self.timed[k], step_, self.scenario.axes) for k, step_ in self.passes.items()}
+        phases = self.passes if self.scenario.model.head else ("prefill",)
+        return {k: bound_of(self.timed[k], self.passes[k], self.scenario.axes) for k in phases}
 
     @figure
     def parts(self) -> dict[str, Num]:
@@ -387,14 +389,15 @@ def infer_scenario(
     tpot_end = last_step(tick.total, dims) + decode_parts.get("host layers", 0.0)
     if not s.speculation.off:
         tpot_end = tpot_end / s.speculation.gained + decode_parts["guesses"]
+    if not s.model.head:
+        tpot, tpot_end, decode_parts = np.nan * tpot, np.nan * tpot, {}
     gpus = m.devices
-    tokens = w.batch * w.output
     memory = memory_use(held, need=run.need)
     limits = check(flags(s, INFERENCE) if broken is None else broken, memory)
     per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}
     # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
     per_step = {k: mean_step(v, dims) * (run.sequences / run.micro) for k, v in volumes(timed.decode, m.pp).items()}
-    rate = tokens / latency
+    rate = w.batch * w.output / latency
     return InferenceEstimate(
         ttft=ttft,
         tpot=tpot,
@@ -407,12 +410,12 @@ def infer_scenario(
         fits=~limits.broken,
         max_batch=run.largest,
         limits=limits,
-        comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},
+        comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": s.model.head * sum(per_step.values()) + 0.0},
         comm_detail={"prefill": per_pass, "decode": per_step},
         prefill_parts=prefill_parts,
         decode_parts=decode_parts,
         passes={"prefill": one, "decode": tick},
-        cost_per_million_tokens=device.price / 3600 * gpus / rate * 1e6,
+        cost_per_million_tokens=device.price / 3600 * gpus / (s.asked / latency) * 1e6,
         gpus=gpus,
         waves=run.waves,
         running=run,

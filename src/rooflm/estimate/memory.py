@@ -99,8 +99,8 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
     rows = ceil(m.vocab / mapping.tp)
     table = rows * m.hidden
     first = table + m.positions * m.hidden
-    last = table + m.head_bias * rows
-    both = first + last - m.tied * table
+    last = m.head * table + m.head_bias * rows
+    both = first + last - (m.head and m.tied) * table
     total["embedding"] = pick(mapping.pp > 1, larger(first, last), both) + extra_share(m, mapping)
     return total
 
@@ -139,10 +139,15 @@ def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
 def kv_values(mixer: Mixer | None) -> Num:
     """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key)."""
     if isinstance(mixer, Attention):
-        return 0 if mixer.shared_kv else mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
+        return mixer.causal * new_values(mixer)
     if isinstance(mixer, MLA):
         return mixer.kv_rank + mixer.rope_dim
     return 0
+
+
+def new_values(a: Attention) -> Num:
+    """Values of keys and values that attention makes a token."""
+    return 0 if a.shared_kv else a.kv_heads * (a.head_dim + a.v_dim)
 
 
 def index_bytes(mixer: Mixer | None) -> Num:
@@ -197,7 +202,7 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
     for b in m.blocks:
         mixer = local_mixer(b.mixer, mapping.tp)
         if isinstance(mixer, Attention):
-            wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + kv_values(mixer)
+            wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + new_values(mixer)
         elif isinstance(mixer, MLA):
             wide = mixer.heads * (3 * (mixer.nope_dim + mixer.rope_dim) + mixer.value_dim)
         elif isinstance(mixer, LinearAttention):

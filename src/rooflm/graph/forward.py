@@ -135,10 +135,13 @@ def inside_reduce(c: Context, norms: Num) -> Num:
 
 
 def head_nodes(c: Context) -> list[Op | Comm]:
-    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling."""
+    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling; without a head, what
+    the pooling of a text reads is the norm's."""
     model, rows, b, m = c.model, c.work.logits, c.quant.half_bytes, c.mapping
     columns = ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]
+    if not model.head:
+        return nodes
     nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes(b), b, b)))
     if c.training:
         return nodes + loss_nodes(c, rows, columns)

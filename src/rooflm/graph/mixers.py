@@ -33,7 +33,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
         if own:
             nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
-    kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
+    kv_written = a.causal * tokens * (k_width + v_width) * c.quant.kv_bytes
     if c.training:
         if a.rope or a.qk_norm:
             # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
@@ -82,12 +82,12 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
     nodes: list[Op | Comm] = []
     if c.work.prefill:
         p = c.work.prefill
-        keys = attended(p.new, p.past, reach)
+        keys = attended(p.new, p.past, reach) if a.causal else smaller(p.past + p.new, reach)
         rows = p.sequences * p.new / c.mapping.cp
         in_out = rows * heads * (a.head_dim + a.v_dim) * b
         seen = smaller(p.past + p.new, a.window + p.new)
         kv_read = p.sequences * (smaller(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
-        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach)
+        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach, *[0][: not a.causal])
         nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
         if c.training and not c.kernels.flash:
             nodes += score_ops(c, count, p, heads, a)

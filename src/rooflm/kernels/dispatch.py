@@ -147,7 +147,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     times: list[Num] = []
     for op in ops:
-        sequences, new, past, heads, kv, qk, v, window = op.shape
+        sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
         if op.kind == "attention" and not s.engine.kernels.flash:
             times.append(_unfused(op, rate, s, r) * s.engine.factors.bmm_factor)
             continue
@@ -157,7 +157,7 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
             c = trained(c, op.role == "dgrad")
         call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
-                       sms=s.cluster.device.sms)  # fmt: skip
+                       sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
         time = call(new, past, c=c, window=window) / s.mapping.cp
         if s.engine.phase == "training" and not absent_group(s.mapping.cp):
             long = op.flops / r.peak["half"]

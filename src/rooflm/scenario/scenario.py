@@ -92,6 +92,13 @@ class Scenario:
     adapters: Adapters = Adapters()  # noqa: RUF009
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
 
+    @property
+    def asked(self) -> Num:
+        """Tokens of a batch that its cost and energy are told by: of the outputs, or where the model embeds texts, of
+        the prompts."""
+        w = self.workload
+        return w.batch * (w.output if self.model.head else w.prompt)
+
 
 def micro_batches(s: Scenario) -> Num:
     """Micro-batches of a training step on one data-parallel rank.

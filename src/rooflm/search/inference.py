@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.api import INFER, named
 from rooflm.asked.arguments import refuse_wrong
-from rooflm.asked.build_inference import build_inference, find_cluster, find_model, node_size
+from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import chosen
@@ -146,7 +146,7 @@ def search_infer(
     for name in SINGLE:
         if is_list(more.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
-    found = find_model(model)
+    found = generating(model, "search infer")
     first = next(iter(listed(gpu)), None)
     machine, _ = find_cluster(first, cluster)
     counts = totals(gpus, gpus_max, node_size(machine))

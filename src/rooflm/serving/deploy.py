@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.arguments import REPLICAS
-from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
 from rooflm.catalogue.fields import abouts, held
@@ -381,6 +381,7 @@ def serve(
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
+    generating(common["model"], "serve")
     built = build_inference(**common)
     own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep}
     first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
