@@ -11,6 +11,7 @@ own, so its decode jumps where ours is smooth; the first tens of microseconds de
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -234,6 +235,7 @@ def split_kv_time(
     return best[()]
 
 
+@lru_cache
 def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
     """Names of the decode kernels that may take a group of so many query heads a KV head, most special first.
 
@@ -254,6 +256,7 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
     return (*(f"decode-{name}" for name in by_group), f"decode-hd{int(head_dim)}", "decode")
 
 
+@lru_cache
 def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
     """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured.
 
