@@ -23,7 +23,7 @@ Num = float | NDArray[Any]
 
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30
 
-_UNITS = {
+UNITS = {
     "bytes": ("B", "byte", "bytes"),
     "bytes/s": ("B/s", "Bps"),
     "flop/s": ("FLOP/s", "FLOPS", "FLOPs/s", "OP/s", "OPS", "flop/s"),
@@ -35,25 +35,22 @@ _UNITS = {
     "usd": ("USD", "$"),
     "m2": ("m2", "m²"),
 }
-WRITTEN = {dimension: names[0] for dimension, names in _UNITS.items()}
+WRITTEN = {dimension: names[0] for dimension, names in UNITS.items()}
 """Dimension -> its unit as people write it."""
-READ = ("", "s", "B", "B/s", "W", "tokens")
-"""Units that `amount` knows of the fields of a scenario."""
 
 
-_TIMES = {
+TIMES = {
     "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0,
     "d": 86400.0, "days": 86400.0, "weeks": 604800.0,
 }  # fmt: skip
 """Units of time and their seconds: m is a minute."""
 _SAME = {
-    "s": {k: (k, v) for k, v in _TIMES.items()},
+    "s": {k: (k, v) for k, v in TIMES.items()},
     "bytes/s": dict.fromkeys(("b/s", "bit/s", "bits/s", "bps"), ("B/s", 1 / 8)),
     "j": {"Wh": ("J", 3600.0)},
 }
 """Dimension -> other unit of it -> the unit that stands for it and how many of them it is, whatever its prefix."""
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
-_LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
@@ -73,16 +70,16 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     """
     from quantiphy import InvalidNumber, Quantity
 
-    accepted = _UNITS[unit]
+    accepted = UNITS[unit]
     example = {"bytes": "80 GiB", "bytes/s": "3.35 TB/s", "flop/s": "312 TFLOP/s", "s": "500 us", "hz": "1.41 GHz"}
     rule = f"write a quantity such as {example.get(unit, '1.5 k' + accepted[0])!r}"
     plain = text.strip().replace("µ", "u")
-    time = _NUMBER.fullmatch(plain) if unit == "s" else None
+    time = NUMBER.fullmatch(plain) if unit == "s" else None
     times = 1.0
-    if time is not None and _TIMES.get(time[2], 0) >= 60:
-        plain, times = time[1], _TIMES[time[2]]
+    if time is not None and TIMES.get(time[2], 0) >= 60:
+        plain, times = time[1], TIMES[time[2]]
     elif unit != "s":
-        plain, times = _standing(plain, unit)
+        plain, times = standing(plain, unit)
     try:
         quantity = Quantity(plain, binary=True)
     except (InvalidNumber, ValueError) as error:
@@ -95,10 +92,10 @@ def parse(text: str, unit: str, field: str = "value") -> float:
     return value
 
 
-def _standing(text: str, unit: str) -> tuple[str, float]:
+def standing(text: str, unit: str) -> tuple[str, float]:
     """A text with the unit that stands for its own, and how many of them that is.
 
-    >>> _standing("2.5 Gb/s", "bytes/s"), _standing("$1,000", "usd")
+    >>> standing("2.5 Gb/s", "bytes/s"), standing("$1,000", "usd")
     (('2.5 GB/s', 0.125), ('1000', 1.0))
     """
     if unit.startswith("usd"):
@@ -107,63 +104,6 @@ def _standing(text: str, unit: str) -> tuple[str, float]:
         if text.endswith(own):
             return text.removesuffix(own) + other, times
     return text, 1.0
-
-
-def amount(text: str, unit: str = "", field: str = "value") -> int | float:
-    """A number as a person writes it, in the unit of its argument: a count may end in k, M, B or T (powers of ten), a
-    length in tokens in k or M (powers of 1024, as contexts are named), a rate in /s, /min or /h, a share in %; days,
-    hours and every unit of `parse` alike. A whole number stays one.
-
-    >>> amount("8k", "tokens"), amount("128K", "tokens"), amount("1M", "tokens"), amount("300B"), amount("1e12")
-    (8192, 131072, 1048576, 300000000000, 1000000000000.0)
-    >>> amount("2.5", "d"), amount("3 weeks", "d"), amount("120/min", "1/s"), amount("10%"), amount("20 GWh", "J")
-    (2.5, 21.0, 2.0, 0.1, 72000000000000.0)
-    >>> amount("1.5 kUSD", "USD"), amount("$2.5", "USD"), amount("1.4M USD", "USD")
-    (1500, 2.5, 1400000)
-    """
-    plain = text.strip().replace("_", "")
-    if unit == "USD":
-        plain = _standing(plain, "usd")[0].removesuffix("USD").strip()
-    try:
-        return int(plain) if plain.lstrip("+-").isdigit() else float(plain)
-    except ValueError:
-        pass
-    match = _NUMBER.fullmatch(plain)
-    known = {"s": "s", "J": "j", "USD": "usd", "B/s": "bytes/s", "B": "bytes", "W": "w"}.get(unit)
-    if known:
-        return parse(plain, known, field) if unit != "USD" or not match else _scaled(plain, match, field, unit)
-    if match is None:
-        raise RooflmError(
-            f"{field} is {text!r}, but it must be a number{_EXAMPLES.get(unit, ' such as 64, 8k or 1.5M')}"
-        )
-    ending = match[2].strip()
-    if unit in ("d", "h") and ending in _TIMES and not (unit == "h" and ending == "m"):
-        return float(match[1]) * _TIMES[ending] / _TIMES[unit]
-    if unit == "1/s" and ending.startswith("/") and ending[1:] in _TIMES:
-        return float(match[1]) / _TIMES[ending[1:]]
-    if ending == "%":
-        return float(match[1]) / 100
-    return _scaled(plain, match, field, unit)
-
-
-_EXAMPLES = {
-    "tokens": " of tokens such as 512, 8k or 128K",
-    "1/s": " such as 2.5 or 120/min",
-    "s": " such as 500ms",
-    "USD": " such as 1500 or 1.5 kUSD",
-}
-
-
-def _scaled(text: str, match: re.Match[str], field: str, unit: str = "") -> int | float:
-    """A number that ends in k, M, B or T."""
-    ending = match[2].strip().lower().removesuffix("tokens").strip()
-    scale = {"k": 2.0**10, "m": 2.0**20}.get(ending) if unit == "tokens" else None
-    scale = scale or _LARGE.get(ending) or (1.0 if not ending else None)
-    if scale is None:
-        example = _EXAMPLES.get(unit, " such as 64, 8k or 1.5M")
-        raise RooflmError(f"{field} is {text!r}, but it must be a number{example}")
-    value = float(match[1]) * scale
-    return int(value) if value.is_integer() else value
 
 
 def larger(a: Num, b: Num) -> Num:
@@ -286,19 +226,3 @@ def any_of(flags: Iterable[Num]) -> Any:
     for flag in flags:
         out = out | flag
     return out
-
-
-def quantity_of_any_unit(text_: str, field: str) -> float:
-    """A quantity whose unit may be any of the known ones ("2 TB/s", "80 GiB", "5 us"); SI.
-
-    >>> quantity_of_any_unit("5 us", "engine.gap")
-    5e-06
-    """
-    for unit in _UNITS:
-        try:
-            return parse(text_, unit, field)
-        except RooflmError:
-            continue
-    raise RooflmError(
-        f"{field} is {text_!r}, which is no quantity: write a number with a unit such as 2 TB/s, 80 GiB or 5 us"
-    )

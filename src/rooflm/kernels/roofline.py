@@ -19,8 +19,7 @@ from rooflm.kernels import links as efficiency_links
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
-from rooflm.scenario.paths import arrays_in
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, sqrt
 
 BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")

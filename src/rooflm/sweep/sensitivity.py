@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked import paths
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import Result, check_outputs, chosen
-from rooflm.scenario import paths
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
 
