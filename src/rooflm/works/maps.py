@@ -169,17 +169,20 @@ def heat_map() -> Picture:
             made.append(Map(f"{model}, {gpu.split('-sxm')[0]}", share, np.where(fits, "", "OOM")))
     return heatmap("GPU busy over batch and tokens generated", Side("batch (sequences)", BATCHES),
                    Side("tokens generated", LENGTHS), Scale("share of time with a kernel running (%)", percent=True),
-                   made, "eager Hugging Face, 16 bits, 12 tokens in; the last three are of today")  # fmt: skip
+                   made, "eager Hugging Face, 16 bits, 12 tokens in; the last three are of today", across=2)  # fmt: skip
 
 
 def curves(output: int) -> Picture:
     """Latency over the batch of the three variants, a panel a case; lines end where memory does."""
     made, scale = [], Scale("latency of a request (s)")
     for case in (*CASES, *TODAY[:2]):
-        drawn = tuple(Curve(v, y, lost=np.isnan(y)) for v in VARIANTS for y in [curve(case, v, output)])
-        made.append(Panel(f"{case[0]}, {case[1].split('-sxm')[0]}", scale, drawn))
+        drawn = [Curve(v, y, lost=np.isnan(y)) for v in VARIANTS for y in [curve(case, v, output)]]
+        drawn += [Curve(r["variant"], np.array([float(r["first_s"])]), (1,), dots=True)
+                  for r in published("maps-latency") if (r["model"], r["gpu"], r["output"]) == (*case[:2], output)]
+        made.append(Panel(f"{case[0]}, {case[1].split('-sxm')[0]}", scale, tuple(drawn)))
     return panels(f"Latency of a request, {output} tokens generated", Side("batch (sequences)", BATCHES), made,
-                  "original, 27 or 29 % of the width, and of the layers, pruned")  # fmt: skip
+                  "original, 27 or 29 % of the width, and of the layers, pruned",
+                  ("hollow points: the work's at batch 1, read from its picture",))  # fmt: skip
 
 
 def study() -> Study:

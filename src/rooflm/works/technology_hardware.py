@@ -242,6 +242,9 @@ def nodes_picture() -> Picture:
                  Scale("seconds a step", log=True), curves, "tp 8, pp 8; ideal rates")  # fmt: skip
 
 
+WAITS = "schedule: idle and uneven pipeline stages"
+
+
 def caused(table: Columns, i: int, factor: float) -> dict[str, float]:
     """Time of a point by what bounds it, times a factor."""
     found = {c: float(table[f"{c}_s"][i]) for c in (*SHOWN, "l2")}
@@ -267,7 +270,7 @@ def bottleneck_picture() -> Picture:
     made = [Bar(n, caused(table, i, 100 / float(table["time_s"][i]))) for i, n in enumerate(names)]
     return bars("GPT-3 175B training: share of the step by cause, 14 to 1 nm",
                 Scale("share of the step (%)", percent=True), made,
-                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
+                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm", notes=(WAITS,))  # fmt: skip
 
 
 def network_picture() -> Picture:
@@ -275,7 +278,7 @@ def network_picture() -> Picture:
     made = [Bar(name, caused(by_network(node, False), i, 1.0), node) for node in ("n7", "n3")
             for i, name in enumerate(NETWORKS)]  # fmt: skip
     return bars("GPT-3 175B training on 1024 devices of A100's die, by network", Scale("seconds a step"), made,
-                "tp 8, pp 8, HBM3; links inside + between nodes")  # fmt: skip
+                "tp 8, pp 8, HBM3; links inside + between nodes", notes=(WAITS,))  # fmt: skip
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
-import os
 import signal
 import tempfile
 import time
@@ -32,9 +31,7 @@ def needs_torch() -> None:
 
 
 def start() -> Any:
-    """How processes are started: from a server that has imported torch once, so that a fresh one costs little. The
-    readers of files in it draw no progress bars: a run says by itself how far it is."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is imported
+    """How processes are started: from a server that has imported torch once, so that a fresh one costs little."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOAD))
     return context
