@@ -262,6 +262,17 @@ def dram_picture() -> Picture:
                 "4-bit weights, one sequence, ideal rates; colours: what bounds")  # fmt: skip
 
 
+def wall_picture() -> Picture:
+    """Time a token over the memory's rate, scaled freely: where L2, then the links, take over."""
+    t = by_memory()
+    named = [(float(rate) / 1e12, str(name).upper()) for name, rate in zip(t["dram"], t["dram_bandwidth"], strict=True)]
+    curves = [Curve(f"{n} device{'s' * (n > 1)}", 1e3 * by_rate(n)["time_s"]) for n in (1, 2, 4, 8)]
+    rates = tuple(float(v) / 1e12 for v in by_rate(1)["dram_bandwidth"])
+    return lines("Where faster memory stops helping a token of Llama-2 13B",
+                 Side("memory bandwidth of a device (TB/s)", rates), Scale("time per token (ms)", log=True), curves,
+                 "H100's die in N5, one sequence, weights in 16 bits, ideal rates", marks=named)  # fmt: skip
+
+
 def bottleneck_picture() -> Picture:
     """Share of the step by cause along the first series."""
     way = ways()[0]
@@ -282,5 +293,6 @@ def network_picture() -> Picture:
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {
-    "nodes": nodes_picture, "dram": dram_picture, "network": network_picture, "bottleneck": bottleneck_picture,
+    "nodes": nodes_picture, "dram": dram_picture, "wall": wall_picture, "network": network_picture,
+    "bottleneck": bottleneck_picture,
 }  # fmt: skip
