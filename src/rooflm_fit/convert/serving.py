@@ -13,6 +13,8 @@ from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origi
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 
+CAMPAIGN = "aic"
+"""Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
 WINDOWLESS = ("trtllm10", "trtllm17")
@@ -165,12 +167,17 @@ def recipes() -> list[dict[str, Any]]:
 
 
 def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> bool:
-    """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds."""
+    """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds.
+    Recipes are of one campaign's rows unless they name their sources."""
+    if values.get("source", CAMPAIGN) not in recipe["when"].get("sources", [CAMPAIGN]):
+        return False
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
     numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), **facts}
     for name, allowed in recipe["when"].items():
+        if name == "sources":
+            continue
         kind, _, bound = name.partition("_")
         if bound in ("least", "most"):
             value = numbers.get(kind)
@@ -339,7 +346,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
             and "Qwen3-32B" in text(row, "model")
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
-        options = campaign_options(values, model, quant or "", facts)
+    options = campaign_options(values, model, quant or "", facts)
     cache = options.pop("cache", None)
     sets = {f"engine.{name}": options.pop(name) for name in ("captured", "experts") if name in options}
     release = options.pop("image", "")
