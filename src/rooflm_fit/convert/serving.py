@@ -236,6 +236,9 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
         found["concurrency"] = "max"
     if "drawn uniformly up to" in note:  # from 1 to the nominal length; the columns hold the means
         found["spread"] = (0.01, 1.99)
+    early = re.search(r"outputs may end early \(mean output \d+ of (\d+)\)", note)
+    if early:
+        found["output_limit"] = int(early[1])
     if source == "aic":
         found.pop("requests", None)
     return found
