@@ -137,7 +137,7 @@ def make_pool(
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(
-        StepTable(build),
+        StepTable(build, balanced=server.wait_steps > 0),
         limited,
         kv,
         replicas,

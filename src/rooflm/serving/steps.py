@@ -11,6 +11,7 @@ which is exact because times add. What the host costs is `estimate.hosted`, as e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -183,16 +184,29 @@ def least(parts: dict[str, Array], shape: tuple[int, ...]) -> Array:
     return sum((v for k, v in parts.items() if k.endswith(ROOF)), np.zeros(shape))
 
 
+def uneven(ranks: int) -> float:
+    """What the fullest of so many ranks has over the mean, as a share of it times the root of the prompts a rank.
+
+    A request goes to the rank that has just ended one, so that a pass's prompts fall on ranks by chance: of n on r ranks
+    the fullest has n / r + z sqrt(n / r (1 - 1 / r)), with z the expected maximum of r standard normals, 0.8 ln(r)^0.75
+    to 8 % (as in `kernels.moe.imbalance`).
+
+    >>> uneven(1), round(1 + uneven(4), 2)
+    (0.0, 1.89)
+    """
+    return 0.8 * math.log(ranks) ** 0.75 * math.sqrt(1 - 1 / ranks)
+
+
 class StepTable:
     """Step times of one engine instance, as plain lists for the simulator's loop. All times in s.
 
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
-    flight: micro-batches in a pipeline, each with its share of both, so that a pass is that of all of them, one stage
+    balanced: prompts wait until every rank has as many. flight: micro-batches in a pipeline, each with its share of both, so that a pass is that of all of them, one stage
     behind the other; slots: ranks x flight.
     """
 
-    def __init__(self, c: Components, engine: Engine | None = None) -> None:
+    def __init__(self, c: Components, engine: Engine | None = None, balanced: bool = False) -> None:
         s = c.scenario
         fitted = s.efficiency.mode == "calibrated"
         given = engine if engine is not None else s.engine
@@ -202,7 +216,9 @@ class StepTable:
         self.ranks = int(s.mapping.dp)
         self.flight = int(np.max(most_in_flight(s)))
         self.slots = self.ranks * self.flight
+        self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
+        self._budget = self.size.tokens - self.size.sequences
         self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
         scale = (1.0 + c.draft) * speed
         shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
@@ -330,7 +346,10 @@ class StepTable:
                 if a > longest:
                     longest = a
         if slots > 1:
-            new, attention = max(-(-new // slots), largest), max(attention / slots, longest)
+            mean = max(new / slots, 1e-9)
+            more = min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            new = min(max(math.ceil(mean * more), largest), new)
+            attention = min(max(attention * more / slots, longest), attention)
         every = new + here
         if every > self.size.tokens:
             every = self.size.tokens
@@ -393,8 +412,12 @@ class StepTable:
         at = np.clip(np.searchsorted(pasts, past, side="right") - 1, 0, len(pasts) - 2)
         before = attend[at, chunk]
         one = before + (attend[at + 1, chunk] - before) * (past - pasts[at]) / (pasts[at + 1] - pasts[at]) - self._floor
-        new = np.where(self.slots > 1, np.maximum(np.ceil(prompts * chunk / self.slots), chunk), prompts * chunk)
-        attention = np.where(self.slots > 1, np.maximum(prompts * one / self.slots, one), prompts * one)
+        new, attention = prompts * chunk, prompts * one
+        if self.slots > 1:
+            mean = np.maximum(new / self.slots, 1e-9)
+            more = np.minimum(1.0 + self._uneven / np.sqrt(prompts), np.maximum(self._budget / mean, 1.0))
+            new = np.minimum(np.maximum(np.ceil(mean * more), chunk), new)
+            attention = np.minimum(np.maximum(attention * more / self.slots, one), attention)
         every = np.minimum(new + here, self.size.tokens).astype(int)
         before = np.where(here > 0, dense[here], 0.0)
         device = before + over[here] + (dense[every] - before + attention + self._floor) * self._prompt

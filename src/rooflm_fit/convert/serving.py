@@ -75,7 +75,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
     note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
     else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
-    is too low (Qwen3-235B). attn_dp > 1: attention is replicated that often, GPUs = tp x attn_dp.
+    is too low (Qwen3-235B). attn_dp > 1: attention is replicated on every GPU; a degree of n is filed as n or n^2 there
+    and as 1, n or n^2 in the others (the campaign's machines have eight GPUs, and dp-attn with tp n is n ranks).
     """
     note = text(row, "note")
     moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
@@ -105,6 +106,11 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
         undone = True
     if tp < 1:
         raise Unusable("split over GPUs not stated")
+    told = note_number(note, "attn_dp") or 1
+    if told > 1:
+        both = note_number(note, "moe_ep") or 1
+        tp, attn_dp = 1, min(told, both) if both > 1 else told
+        moe_ep = attn_dp if both > 1 else 1
     pp = int(number(row, "pp") or 1)
     doubt = "" if undone or column <= 8 else "split over GPUs in doubt"
     return {"gpus": tp * pp * attn_dp, "tp": tp, "pp": pp, "dp": attn_dp, "ep": moe_ep}, doubt
@@ -219,6 +225,19 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
     return found
 
 
+def clients_of(row: Row) -> float | None:
+    """Clients of a run: the batch, but where a note says that it is that of each rank of attention.
+
+    >>> note = "concurrency 32 differs from batch_size; moe_tp=1 moe_ep=16 attn_dp=4"
+    >>> clients_of({"batch": "8", "note": note}), clients_of({"batch": "56", "note": "concurrency 448 differs from"})
+    (32.0, 56.0)
+    """
+    note, batch = text(row, "note"), number(row, "batch")
+    told = note_number(note.replace("concurrency ", "concurrency="), "concurrency")
+    spread = (note_number(note, "attn_dp") or 1) > 1
+    return float(told) if told and spread else batch
+
+
 def load_of(row: Row, source: str) -> dict[str, Any]:
     """concurrency, rate, requests and spread of a row."""
     note = text(row, "note")
@@ -227,7 +246,7 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     requests = re.search(r"(?<![-\d])(\d+) requests", note)
     if requests:
         found["requests"] = int(requests[1])
-    clients = number(row, "batch")
+    clients = clients_of(row)
     if rate and rate[1] != "INF":
         found["rate"] = float(rate[1])
     elif clients and clients >= 1 and not rate:
