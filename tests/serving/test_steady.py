@@ -102,8 +102,8 @@ def test_budgets_trade_as_the_simulation_says(budget):
 
 @pytest.mark.parametrize("prompt, output", [(4000, 100), (200, 1000)])
 def test_a_pipeline_takes_prompts_and_answers_stage_behind_stage(prompt, output):
-    """More stages carry more: a pass holds a micro-batch a stage, prompts too (published rates of a 70B model over 1, 2,
-    4 and 8 GPUs rise 1.9 to 2.1 times from one to two)."""
+    """More stages carry more: a pass holds a micro-batch a stage, prompts too (published rates of a 70B model rise 1.9
+    to 2.1 times from one GPU to two)."""
     kw = {"gpu": "rtx-pro-6000", "engine": "trtllm", "quant": "nvfp4", "concurrency": 256, "requests": 512}
     rates = [serve("llama-3.3-70b", tp=1, pp=pp, prompt=prompt, output=output, **kw).output_tokens_per_s
              for pp in (1, 2, 4)]  # fmt: skip

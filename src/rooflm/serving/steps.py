@@ -29,6 +29,7 @@ from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, u
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
@@ -187,14 +188,13 @@ def least(parts: dict[str, Array], shape: tuple[int, ...]) -> Array:
 def uneven(ranks: int) -> float:
     """What the fullest of so many ranks has over the mean, as a share of it times the root of the prompts a rank.
 
-    A request goes to the rank that has just ended one, so that a pass's prompts fall on ranks by chance: of n on r ranks
-    the fullest has n / r + z sqrt(n / r (1 - 1 / r)), with z the expected maximum of r standard normals, 0.8 ln(r)^0.75
-    to 8 % (as in `kernels.moe.imbalance`).
+    A request goes to the rank that has just ended one, so that a pass's prompts fall on ranks by chance: of n on r
+    ranks the fullest has n / r + z sqrt(n / r (1 - 1 / r)), with z the expected maximum of r standard normals.
 
     >>> uneven(1), round(1 + uneven(4), 2)
     (0.0, 1.89)
     """
-    return 0.8 * math.log(ranks) ** 0.75 * math.sqrt(1 - 1 / ranks)
+    return float(largest_of(ranks)) * math.sqrt(1 - 1 / ranks)
 
 
 class StepTable:
@@ -202,8 +202,8 @@ class StepTable:
 
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
-    balanced: prompts wait until every rank has as many. flight: micro-batches in a pipeline, each with its share of both, so that a pass is that of all of them, one stage
-    behind the other; slots: ranks x flight.
+    balanced: prompts wait until every rank has as many. flight: micro-batches in a pipeline, each with its share of
+    both, so that a pass is that of all of them, one stage behind the other; slots: ranks x flight.
     """
 
     def __init__(self, c: Components, engine: Engine | None = None, balanced: bool = False) -> None:

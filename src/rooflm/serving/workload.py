@@ -87,7 +87,7 @@ def ending(mean: int, limit: int, count: int, seed: Any) -> Ints:
     def drawn(rate: float) -> Array:
         if abs(rate) * limit < 1e-9:
             return np.ceil(share * limit)
-        return np.ceil(np.clip(-np.log1p(share * np.expm1(-rate * limit)) / rate, 1e-9, limit))
+        return np.asarray(np.ceil(np.clip(-np.log1p(share * np.expm1(-rate * limit)) / rate, 1e-9, limit)))
 
     low, high = -60.0 / limit, 60.0 / mean
     for _ in range(60):
