@@ -43,7 +43,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
+KERNEL_FIELDS = ("brain_share", "kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 
@@ -135,7 +135,7 @@ def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
     w = s.workload
     table = {
         "ttft": v.ttft, "tpot": v.tpot, "latency_s": v.latency, "output_tokens_per_s": w.batch * w.output / v.latency,
-        "prefill_tokens_per_s": w.batch * w.prompt / v.ttft, "decode_tokens_per_s": w.batch / v.tpot,
+        "prefill_tokens_per_s": w.batch * (w.prompt - w.cached) / v.ttft, "decode_tokens_per_s": w.batch / v.tpot,
     }  # fmt: skip
     full = {k: np.broadcast_to(np.asarray(x, float), (len(requests),)) for k, x in table.items()}
     return np.array([full[r.metric][i] for i, r in enumerate(requests)])
@@ -288,7 +288,7 @@ def table(found: Fitted, label: str) -> list[str]:
 FP32_SUMS = 0.5
 """Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
 the rate of fp32 sums (RTX 4090: 1.89, of which this leaves 1.37; TensorRT-LLM's five rows there want 1.33)."""
-GENERAL = ("~geforce", "~apple", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
+GENERAL = ("~geforce", "~apple", "~radeon", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 

@@ -82,7 +82,7 @@ JOBS: dict[str, Job] = {
     "trtllm-2024": Job(
         ("trtllm-2024",),
         (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
-         CONVERT,
+         CONVERT, reread(2.0),
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
                "rtx-4090": Card(0.3, 0.3)},
@@ -118,6 +118,13 @@ JOBS: dict[str, Job] = {
          reread(4.0)),
         own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)},
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
+        kin=Card(0.5, 0.3),
+    ),
+    "llama.cpp-radeon": Job(
+        ("llama.cpp-rocm", "llama.cpp-vulkan"),
+        own={"llama.cpp-rocm": kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+             "llama.cpp-vulkan": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+                                  Param("brain_share", 0.3, 0.02, 1.0, prior=0.5))},
         kin=Card(0.5, 0.3),
     ),
     "tinychat": Job(
