@@ -347,7 +347,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     results = {}
-    for name in args.only:
+    measured = {engine_of(r) for r in requests}
+    for name in (name for name in args.only if measured & set(JOBS[name].engines)):
         results[name] = found = run(JOBS[name], requests, not args.quick)
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)
