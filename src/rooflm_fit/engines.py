@@ -76,11 +76,12 @@ class Family:
 
     def timed(self, engine: Engine, reach: Derating) -> Passes:
         """Both passes with neutral engine factors and network, from the cache where it has them."""
-        key = (*reach._replace(network=1.0), *(float(engine.value(f)) for f in KERNEL_FIELDS))
+        experts = shared_experts(engine)
+        key = (*reach._replace(network=1.0), experts, *(float(engine.value(f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
-            neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
+            neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0) | {"moe_factor": experts}
             plain = engine.but(collective_factor=1.0, collective_floor=1.0, **neutral)
             cluster = self.scenario.cluster
             device = replace(cluster.device, derating=reach._replace(network=1.0))
@@ -124,9 +125,21 @@ def kin(gpu: str) -> str:
     return f"~{load_device(gpu).product_family}"
 
 
+def shared_experts(e: Engine) -> float:
+    """moe_factor with which experts are timed before the others' factor is put on them: of engines whose experts may
+    run on the kernels of other products, it over gemm_factor; else 1, and their own factor is put on them.
+
+    >>> from rooflm.catalogue.engines import load_engine
+    >>> shared_experts(load_engine("vllm")), shared_experts(load_engine("llama.cpp").but(moe_factor=2.0, gemm_factor=1.0))
+    (1.0, 2.0)
+    """
+    return float(e.factors.moe_factor / e.factors.gemm_factor) if e.kernels.gemv else 1.0
+
+
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
     if isinstance(t.node, Op):
-        return t._replace(time=t.time * getattr(e.factors, FACTORS.get(t.node.kind, "stream_factor")))
+        kind = "gemm" if t.node.kind == "moe" and e.kernels.gemv else t.node.kind
+        return t._replace(time=t.time * getattr(e.factors, FACTORS.get(kind, "stream_factor")))
     return t._replace(time=(t.time + extra) * e.factors.collective_factor / network)
 
 
