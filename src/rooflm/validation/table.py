@@ -285,8 +285,12 @@ def nearest_by_date(plain: str, date: str) -> str:
     >>> nearest_by_date("vllm", "2023-11"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
     ('vllm-2024', 'vllm', 'vllm')
     """
-    rows = [row for row in set(catalogue.aliases("engine").values()) if row == plain
-            or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())]
+    rows = [
+        row
+        for row in set(catalogue.aliases("engine").values())
+        if row == plain
+        or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())
+    ]
 
     def months(text: str) -> int:
         year, _, month = text.partition("-")
