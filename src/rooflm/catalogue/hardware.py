@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from rooflm.catalogue.fields import KEY, About, number, share, si
-from rooflm.units import Num, gib, several
+from rooflm.shown.numbers import gib, several
+from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
