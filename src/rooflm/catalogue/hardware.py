@@ -123,6 +123,8 @@ class Device:
     system_memory: Num = 0.0
     """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
     desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    priced: str = ""
+    """What its price is: its kind and date in words."""
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 
