@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rooflm.asked.arguments import arguments
+from rooflm.asked.bounds import with_unit
+from rooflm.asked.build_inference import prices_told
 from rooflm.cli.console import dumps, width
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
-from rooflm.scenario.arguments import arguments
-from rooflm.scenario.bounds import with_unit
-from rooflm.scenario.build_inference import prices_told
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.terminal import lines
 from rooflm.units import count, gib, percent, text

@@ -114,16 +114,17 @@ def single(value: Any) -> Any:
     {'a': 0.5, 'b': True}
     """
     kind = type(value)
-    if kind is float:
+    if kind in PLAIN:
         return value
     if kind is dict:
-        return {k: single(v) for k, v in value.items()}
+        return {k: v if type(v) is float else single(v) for k, v in value.items()}
     if kind is Memory:
         return Memory(single(value.parts), single(value.total), single(value.capacity))
     return value.item() if isinstance(value, NUMPY) and value.ndim == 0 else value
 
 
 NUMPY = (np.generic, np.ndarray)
+PLAIN = (float, int, bool, str, tuple)
 
 
 class Answer:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import count, number, share, word
 from rooflm.catalogue.hardware import Cluster
@@ -17,7 +15,7 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
-from rooflm.units import Num, larger
+from rooflm.units import Num, ceil, larger
 
 
 @dataclass(frozen=True)
@@ -107,4 +105,4 @@ def micro_batches(s: Scenario) -> Num:
 
     A batch that does not divide leaves the last one partly empty.
     """
-    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
+    return larger(ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.api import named
+from rooflm.asked.arguments import refuse_wrong
+from rooflm.asked.build_inference import build_inference, find_cluster, find_model, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import capacity, memory_use
-from rooflm.scenario.arguments import refuse_wrong
-from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, generating, node_size
 from rooflm.search import pools as pooled
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit

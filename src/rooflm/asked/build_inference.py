@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.arguments import defaults, fields_at, filled
+from rooflm.asked.bounds import allowed, effective
+from rooflm.asked.checks import amount, whole
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
@@ -29,15 +32,12 @@ from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
-from rooflm.scenario.arguments import defaults, fields_at, filled
-from rooflm.scenario.bounds import allowed, effective
-from rooflm.scenario.checks import amount, whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.speculation import Speculation
-from rooflm.units import Num, is_array
+from rooflm.units import Num, highest, is_array
 
 
 class Built(NamedTuple):
@@ -243,7 +243,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
 
 
 def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
-    """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
+    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
     Raises RooflmError for bad input.
@@ -290,8 +290,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
-    longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
-    if np.any(longest > np.asarray(found.max_context)):
+    longest = highest(work.prompt + work.output)
+    if np.any(longest > found.max_context):
         warnings.append(
             f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"
