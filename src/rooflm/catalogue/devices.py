@@ -13,6 +13,7 @@ import msgspec
 from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, LinkKind, Measured, Memory
 from rooflm.catalogue.own_card import completed
+from rooflm.catalogue.prices import basis
 from rooflm.catalogue.rows import (
     DATA,
     FOLDERS,
@@ -169,9 +170,18 @@ def _device(name: str) -> Device:
         kernels_of=row.kernels_of,
         software=row.software,
         inferred=inferred,
+        priced=_price_basis(row, name),
         system_memory=quantity(row.system_memory, "bytes", f"{label}: system_memory", zero=True),
         attention_share=held(f"{label}: attention_share", row.attention_share, abouts(Device)["attention_share"]),
     )
+
+
+def _price_basis(row: _DeviceRow, name: str) -> str:
+    """What a row's price rests on: its source, "" for a file of one's own without one."""
+    source = row.origin.get("price", row.origin.get("default"))
+    if isinstance(source, SourceRow):
+        return basis(Provenance(source.source, source.date, source.kind))
+    return basis(sources("gpu").get(source) if source else None)
 
 
 def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:

@@ -107,6 +107,9 @@ class Kernels:
     epilogue: bool = flag(
         False, "rotary embedding and activation happen inside the products and cost no traffic of their own"
     )
+    adapter_by_token: bool = flag(
+        False, "decoding, each token reads its adapter anew (BGMV), not a pass each adapter once"
+    )
     rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
     ready_scales: bool = flag(
         False,

@@ -128,6 +128,8 @@ class Device:
     system_memory: Num = 0.0
     """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
     desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    priced: str = ""
+    """What its price is: its kind and date in words."""
     attention_share: Num = share(
         0.0,
         "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they work "

@@ -46,6 +46,11 @@ class Output(NamedTuple):
     phase: str = ""
 
 
+PRICE = (
+    Output("price_usd_per_hour", "price of an hour of one GPU", "USD", lambda e: e.scenario.cluster.device.price),
+    Output("price_basis", "what that price is: kind and date", "", lambda e: e.scenario.cluster.device.priced),
+)
+"""What costs rest on."""
 Outputs = Mapping[str, Output]
 """The table of outputs, by key."""
 
