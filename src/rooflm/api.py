@@ -1,6 +1,6 @@
 """infer, train, serve: one scenario gives an estimate, any list among the arguments a labelled Dataset.
 
-Signatures and lists of arguments are written by `scripts/signatures` from `scenario.arguments.TABLE`.
+Signatures and lists of arguments are written by `scripts/signatures` from `asked.arguments.TABLE`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.files import arguments_of, read_table
+from rooflm.asked.written import read
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
-from rooflm.scenario.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
-from rooflm.scenario.arguments import arguments as table_of
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
-from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import GridJob, run
-from rooflm.units import any_of
 
 if TYPE_CHECKING:
     import xarray
@@ -126,10 +125,12 @@ class Task:
         is refused; otherwise, inside a grid or a search, its points are marked."""
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
-        if alone:
-            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings)
-        with marking(scenario, self.rules):
-            return self.estimate(scenario, request.assumed, request.warnings)
+        if alone:  # what was not refused keeps every rule
+            kept = dict.fromkeys((rule.reason for rule in self.rules), False)
+            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings, kept)
+        broken = flags(scenario, self.rules)
+        with marking(broken):
+            return self.estimate(scenario, request.assumed, request.warnings, broken)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
         """Outputs by dotted name (all, or those named), over `axes` array dimensions.
@@ -138,7 +139,7 @@ class Task:
         """
         keys = None if outputs is None else {name.split(".")[0] for name in outputs}
         estimate = self.over(axes, **arguments)
-        broken = any_of(flags(estimate.scenario, self.rules).values())
+        broken = estimate.limits.illegal
         if not np.any(broken):
             return chosen(flatten(estimate.values(keys)), outputs)
         with np.errstate(all="ignore"):
@@ -214,7 +215,7 @@ def has_lists(given: Point) -> bool:
 
 def _build_training(**arguments: Any) -> Built:
     """`build_training`, imported when first used: inference starts without it."""
-    from rooflm.scenario.build_training import build_training
+    from rooflm.asked.build_training import build_training
 
     return build_training(**arguments)
 

@@ -528,7 +528,7 @@ def test_what_cannot_be_converted_is_one_sentence(
 
 
 def test_every_path_that_is_written_exists() -> None:
-    from rooflm.scenario.build_training import build_training
+    from rooflm.asked.build_training import build_training
     from rooflm.validation.cells import settings_of
 
     s = build_training(model="deepseek-v3", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=64).scenario

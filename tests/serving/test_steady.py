@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rooflm.scenario.build_inference import build_inference
+from rooflm.asked.build_inference import build_inference
 from rooflm.serving import workload
 from rooflm.serving.deploy import deploy, serve
 from rooflm.serving.steady import Load, states, steady

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, grouped
+from rooflm.asked.written import assignments, names_in, numbers
 from rooflm.cli.console import dumps, show, working
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, grouped
-from rooflm.scenario.written import assignments, names_in, numbers
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, text
 

@@ -7,10 +7,10 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, word
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, grouped
 from rooflm.shown import blocks
 from rooflm.shown.blocks import BLANK, Block, Say
 from rooflm.units import count, gib, text

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
-from rooflm.scenario.checks import whole
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")

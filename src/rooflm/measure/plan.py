@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
 from rooflm.measure.case import Case, check, known
-from rooflm.scenario.checks import whole
 
 OPTIMISATIONS: dict[str, dict[str, Any]] = {
     "none": {}, "eager-attention": {"attention": "eager"}, "compile": {"compiled": True}, "graphs": {"graphs": True},

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.bounds import with_unit, written_unit
 from rooflm.errors import RooflmError
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.front import Cloud
@@ -23,7 +24,6 @@ from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
-from rooflm.scenario.bounds import with_unit, written_unit
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
 from rooflm.units import text

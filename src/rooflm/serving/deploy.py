@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.arguments import REPLICAS
+from rooflm.asked.build_inference import Built, build_inference, generating
+from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
 from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Device
@@ -30,9 +33,6 @@ from rooflm.estimate.results import (
     timespan,
     whose_constants,
 )
-from rooflm.scenario.arguments import REPLICAS
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
@@ -390,6 +390,7 @@ def serve(
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
+    generating(common["model"], "serve")
     built = build_inference(**common)
     own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep}
     first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)

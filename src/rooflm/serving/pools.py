@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.build_inference import Built, build_inference
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.kernel import predict_gemm
 from rooflm.catalogue.devices import load_device
-from rooflm.estimate.kernel import predict_gemm
 from rooflm.explore import Columns, Space, gemm_bounds, grid, make_task, shares, stops_helping
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.lines import Curve, lines
