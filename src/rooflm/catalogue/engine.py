@@ -122,6 +122,12 @@ class Kernels:
         whole=True,
     )
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    brain_share: Num = share(
+        0.0, "share of the vector units' rate that products of bf16 weights reach where they use no matrix units (0: they do)"
+    )
+    latent_prompts: bool = flag(
+        False, "attention over a prompt reads latents (MLA) as decoding does, without expanding them to keys and values"
+    )
     own_files: bool = flag(
         False, "reads files of its own format, in which what a checkpoint of 4-bit experts leaves wide has 8.5 bits"
     )
@@ -133,6 +139,12 @@ class Kernels:
         "cudnn", "attention in training: a row of data/calibration/training.toml", ("cudnn", "fa2")
     )
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
+    exchange: str = word(
+        "all_to_all",
+        "how tokens of data-parallel ranks come to their experts: each to its own (all_to_all), or all to every rank, "
+        "whose sums are scattered (gather)",
+        ("all_to_all", "gather"),
+    )
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(
         False,

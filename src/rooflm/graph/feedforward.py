@@ -137,16 +137,18 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
     A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
     both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
-    their tokens out among them.
+    their tokens out among them. Engines that gather send every token to all ranks, and scatter the sums.
     """
     m = c.mapping
     if absent_group(m.ep):
         return []
-    each = reached_ranks(c, f) if c.kernels.dedup else f.top_k
+    gathers = c.kernels.exchange == "gather"
+    each = m.ep if gathers else reached_ranks(c, f) if c.kernels.dedup else f.top_k
+    ops = ("all_gather", "reduce_scatter") if gathers else ("all_to_all", "all_to_all")
     ranks = pick(m.expert_dp > 1, m.ep, 1)
     rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
     sent = smaller(c.quant.act_bytes, c.quant.half_bytes)
     return [
-        Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),
-        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.quant.half_bytes, ranks, m.stride("ep"), "ep"),
+        Comm("ep_dispatch", "ep_comm", ops[0], count, rows * sent, ranks, m.stride("ep"), "ep"),
+        Comm("ep_combine", "ep_comm", ops[1], count, rows * c.quant.half_bytes, ranks, m.stride("ep"), "ep"),
     ]

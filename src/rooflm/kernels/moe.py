@@ -65,17 +65,26 @@ class Routing(NamedTuple):
     spread: Num
 
 
+def largest_of(count: Num) -> Num:
+    """Expected maximum of `count` standard normals: 0.8 ln(n)^0.75, to 8 % for 2 to 256 (Harter 1961).
+
+    >>> float(largest_of(1)), round(float(largest_of(8)), 2)  # exactly: 0 and 1.42
+    (0.0, 1.39)
+    """
+    return 0.8 * np.log(larger(count, 1.0)) ** 0.75
+
+
 def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -> Num:
     """Rows of the busiest of `ep` ranks over the mean: 1 + z(ep) sqrt(s² ep/E + ep/(T k)).
 
     The two terms are the scatter of popularity, averaged over the E/ep experts of a rank, and of the draws (Poisson).
-    z is the expected maximum of ep standard normals, 0.8 ln(ep)^0.75 to 8 % for 2 to 256 (Harter 1961); 1 for ep = 1.
+    z is the expected maximum of ep standard normals (`largest_of`); 1 for ep = 1.
 
     >>> float(imbalance(1024, 8, 128, 1, 1.5)), round(float(imbalance(1024, 8, 128, 8, 1.5)), 2)
     (1.0, 1.52)
     """
     scatter = sqrt(skew * skew * ep / experts + ep / larger(tokens * top_k, 1.0))
-    return 1.0 + 0.8 * np.log(larger(ep, 1.0)) ** 0.75 * scatter
+    return 1.0 + largest_of(ep) * scatter
 
 
 WITHIN = 0.76
