@@ -40,6 +40,11 @@ STEPS: dict[str, Step] = {
     "engines": Step(
         "engines", "--data {data}/published/inference.csv --write --rows {work}/rows.csv", "engines with fixed batches"
     ),
+    "radeon": Step(
+        "engines",
+        "--data {data}/published/inference-2.csv --only llama.cpp-radeon --write",
+        "llama.cpp on Radeon (of the table kept for checking, its one source of these cards)",
+    ),
     "serving": Step("serving", "{data}/published/inference.csv --most 8 --write", "engines under load"),
     "training": Step("training", "{data}/published/training.csv --write", "training steps"),
     "bands": Step(

@@ -43,7 +43,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
+KERNEL_FIELDS = ("brain_share", "kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 
@@ -76,11 +76,12 @@ class Family:
 
     def timed(self, engine: Engine, reach: Derating) -> Passes:
         """Both passes with neutral engine factors and network, from the cache where it has them."""
-        key = (*reach._replace(network=1.0), *(float(engine.value(f)) for f in KERNEL_FIELDS))
+        experts = shared_experts(engine)
+        key = (*reach._replace(network=1.0), experts, *(float(engine.value(f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
-            neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0)
+            neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0) | {"moe_factor": experts}
             plain = engine.but(collective_factor=1.0, collective_floor=1.0, **neutral)
             cluster = self.scenario.cluster
             device = replace(cluster.device, derating=reach._replace(network=1.0))
@@ -124,9 +125,21 @@ def kin(gpu: str) -> str:
     return f"~{load_device(gpu).product_family}"
 
 
+def shared_experts(e: Engine) -> float:
+    """moe_factor with which experts are timed before the others' factor is put on them: of engines whose experts may
+    run on the kernels of other products, it over gemm_factor; else 1, and their own factor is put on them.
+
+    >>> from rooflm.catalogue.engines import load_engine
+    >>> shared_experts(load_engine("vllm")), shared_experts(load_engine("llama.cpp").but(moe_factor=2.0, gemm_factor=1.0))
+    (1.0, 2.0)
+    """
+    return float(e.factors.moe_factor / e.factors.gemm_factor) if e.kernels.gemv else 1.0
+
+
 def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
     if isinstance(t.node, Op):
-        return t._replace(time=t.time * getattr(e.factors, FACTORS.get(t.node.kind, "stream_factor")))
+        kind = "gemm" if t.node.kind == "moe" and e.kernels.gemv else t.node.kind
+        return t._replace(time=t.time * getattr(e.factors, FACTORS.get(kind, "stream_factor")))
     return t._replace(time=(t.time + extra) * e.factors.collective_factor / network)
 
 
@@ -135,7 +148,7 @@ def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
     w = s.workload
     table = {
         "ttft": v.ttft, "tpot": v.tpot, "latency_s": v.latency, "output_tokens_per_s": w.batch * w.output / v.latency,
-        "prefill_tokens_per_s": w.batch * w.prompt / v.ttft, "decode_tokens_per_s": w.batch / v.tpot,
+        "prefill_tokens_per_s": w.batch * (w.prompt - w.cached) / v.ttft, "decode_tokens_per_s": w.batch / v.tpot,
     }  # fmt: skip
     full = {k: np.broadcast_to(np.asarray(x, float), (len(requests),)) for k, x in table.items()}
     return np.array([full[r.metric][i] for i, r in enumerate(requests)])
@@ -288,7 +301,7 @@ def table(found: Fitted, label: str) -> list[str]:
 FP32_SUMS = 0.5
 """Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
 the rate of fp32 sums (RTX 4090: 1.89, of which this leaves 1.37; TensorRT-LLM's five rows there want 1.33)."""
-GENERAL = ("~geforce", "~apple", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
+GENERAL = ("~geforce", "~apple", "~radeon", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 
@@ -347,7 +360,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     results = {}
-    for name in args.only:
+    measured = {engine_of(r) for r in requests}
+    for name in (name for name in args.only if measured & set(JOBS[name].engines)):
         results[name] = found = run(JOBS[name], requests, not args.quick)
         print("\n".join(table(found, name)), flush=True)
         print("   ", "  ".join(f"{k}={v:.4g}" for k, v in found.constants.items()), flush=True)

@@ -67,11 +67,11 @@ EXPERTS = Param("moe_factor", 0.8, 0.3, 4.0, prior=0.25)
 COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
 
 JOBS: dict[str, Job] = {
-    "vllm-2024": Job(
+    "vllm-2024": Job(  # the runs of 2023 are of a release before CUDA graphs, which its row only stands in for
         ("vllm-2024",),
         (*host(1.6e-3, 60e-6, 20e-3), COLLECTIVE, reread(2.0), CONVERT,
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
-        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)},
+        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1)}, skip=("mlc",),
     ),
     "vllm-2024-rocm": Job(
         ("vllm-2024-rocm",),
@@ -82,7 +82,7 @@ JOBS: dict[str, Job] = {
     "trtllm-2024": Job(
         ("trtllm-2024",),
         (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
-         CONVERT,
+         CONVERT, reread(2.0),
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
                "rtx-4090": Card(0.3, 0.3)},
@@ -118,6 +118,13 @@ JOBS: dict[str, Job] = {
          reread(4.0)),
         own={"llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)},
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
+        kin=Card(0.5, 0.3), skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
+    ),
+    "llama.cpp-radeon": Job(
+        ("llama.cpp-rocm", "llama.cpp-vulkan"),
+        own={"llama.cpp-rocm": kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+             "llama.cpp-vulkan": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+                                  Param("brain_share", 0.3, 0.02, 1.0, prior=0.5))},
         kin=Card(0.5, 0.3),
     ),
     "tinychat": Job(

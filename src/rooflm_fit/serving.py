@@ -258,7 +258,7 @@ class Report(NamedTuple):
 
     constants: Constants
     errors: dict[str, float]
-    count: int
+    runs: int
     rows: list[tuple[str, ...]]
 
 
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = fit_engine(engine, fewest((c for c in every if c.engine == engine), given.most), given.rounds)
         if given.write:
             path = file_of(engine)
-            report = (found.constants, found.errors, found.count)
+            report = (found.constants, found.errors, found.runs)
             write(path, put(path.read_text(encoding="utf-8"), engine, *report))
         rows += found.rows
     if given.rows:

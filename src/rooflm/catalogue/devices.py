@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, LinkKind, Measured, Memory
 from rooflm.catalogue.own_card import completed
 from rooflm.catalogue.rows import (
@@ -103,6 +104,7 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     kernels_of: str = ""
     software: str = ""
     system_memory: Quantity = 0.0
+    attention_share: float = 0.0
     cluster: str = ""
     aliases: list[str] = []
     note: str = ""
@@ -168,6 +170,7 @@ def _device(name: str) -> Device:
         software=row.software,
         inferred=inferred,
         system_memory=quantity(row.system_memory, "bytes", f"{label}: system_memory", zero=True),
+        attention_share=held(f"{label}: attention_share", row.attention_share, abouts(Device)["attention_share"]),
     )
 
 

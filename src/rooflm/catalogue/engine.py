@@ -122,6 +122,12 @@ class Kernels:
         whole=True,
     )
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
+    brain_share: Num = share(
+        0.0, "share of the vector units' rate that products of bf16 weights reach where they use no matrix units (0: they do)"
+    )
+    latent_prompts: bool = flag(
+        False, "attention over a prompt reads latents (MLA) as decoding does, without expanding them to keys and values"
+    )
     own_files: bool = flag(
         False, "reads files of its own format, in which what a checkpoint of 4-bit experts leaves wide has 8.5 bits"
     )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from rooflm.catalogue.fields import KEY, About, number, si
+from rooflm.catalogue.fields import KEY, About, number, share, si
 from rooflm.units import Num, gib, several
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
@@ -123,6 +123,10 @@ class Device:
     system_memory: Num = 0.0
     """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
     desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    attention_share: Num = share(
+        0.0, "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they work "
+        "on another (0: as the fitted kernels)"
+    )
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 

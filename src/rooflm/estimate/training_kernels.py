@@ -72,21 +72,14 @@ def expert_launches(node: Op, s: Scenario) -> Num:
     return s.engine.host.expert_launch * node.launches if one_by_one else 0.0
 
 
-FEW_CORES = 16
-"""Fewer cores than this on a device are the big ones of a TPU; of GPUs only the smallest, integrated ones have so few,
-whose steps it changes by less than 1 %."""
-TILED = 0.33
-"""Share of the peak that fused attention reaches there: what it reaches in training on an A100 at 2,048 tokens."""
-
-
 def alone(t: Timed, s: Scenario) -> Num:
     """A kernel's calibrated time. Attention's cost a tile, which a GPU's multiprocessors share, is not paid by a few
-    big cores that fetch one tile while they work on another: TILED of the peak stands for it, on a device that has not
-    been measured. Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
-    few = s.cluster.device.sms < FEW_CORES
-    if t.node.kind not in ("attention", "mla_attention") or not np.any(few):  # type: ignore[union-attr]
+    big cores that fetch one tile while they work on another: the device's `attention_share` of the peak stands for it.
+    Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
+    reached = s.cluster.device.attention_share
+    if t.node.kind not in ("attention", "mla_attention") or not np.any(reached):  # type: ignore[union-attr]
         return t.time
-    return pick(few, smaller(t.time, t.roof / TILED), t.time)
+    return pick(reached > 0, smaller(t.time, t.roof / pick(reached > 0, reached, 1.0)), t.time)
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:

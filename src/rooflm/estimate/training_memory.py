@@ -173,12 +173,17 @@ def fullest_layer(
 
 
 def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
-    """Layers of the end stages and of the fullest stage between them: where pp does not divide, ends have fewer.
+    """Layers of the fuller end stage and of the fullest stage between them: where pp does not divide, both ends have
+    fewer, as far as the stages between them hold the rest.
 
     >>> [float(x) for x in stage_layers(126, 16)], [float(x) for x in stage_layers(96, 8)]
     ([7.0, 8.0], [12.0, 12.0])
+    >>> [float(x) for x in stage_layers(47, 2)]
+    [24.0, 24.0]
     """
-    return larger(floor(layers / pp), pick(pp > 1, 0.0, layers)), ceil(layers / pp)
+    fewer, most = floor(layers / pp), ceil(layers / pp)
+    held = pick(pp > 1, (pp - 2) * most + 2 * fewer, fewer)
+    return pick(held < layers, most, fewer), most
 
 
 def layer_params(model: Model, m: Mapping) -> dict[str, Num]:

@@ -43,7 +43,7 @@ from rooflm.kernels.mla import (
     sparse_prefill_time,
 )
 from rooflm.kernels.moe import Hardware, moe_time, routed
-from rooflm.kernels.products import expert_vectors, products
+from rooflm.kernels.products import brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
@@ -182,6 +182,8 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
             times.append(s.mapping.cp * call(new / s.mapping.cp, 0))
         else:
             time = call(new, past)
+            if s.engine.kernels.latent_prompts:  # scores of latent + rope, sums of latents: so many more FLOPs a pair
+                time = time * (2.0 * latent + rope) / (qk + v)
             if not is_plain(picked, np.inf):
                 sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
                                              peak=r.peak["half"])  # fmt: skip
@@ -275,6 +277,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
             alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
+            time = larger(time, brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r))
             time = smaller(time, alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r))
         times.append(time)
     return times

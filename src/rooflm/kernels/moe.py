@@ -71,7 +71,7 @@ def largest_of(count: Num) -> Num:
     >>> float(largest_of(1)), round(float(largest_of(8)), 2)  # exactly: 0 and 1.42
     (0.0, 1.39)
     """
-    return 0.8 * np.log(np.maximum(count, 1.0)) ** 0.75
+    return 0.8 * np.log(larger(count, 1.0)) ** 0.75
 
 
 def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -> Num:

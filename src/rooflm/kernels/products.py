@@ -33,6 +33,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
+        time = larger(time, brain_time(2.0 * m * n * k, s, r))
         time = smaller(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
     reached = derating(s.cluster.device, w.engine)
     return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reached.compute), m, reached.few))
@@ -55,6 +56,15 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
     ramp = smaller(c.ramp, VECTOR_RAMP)
     t: Num = c.t0 + larger(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
     return t
+
+
+def brain_time(flops: Num, s: Scenario, r: Rates) -> Num:
+    """Least seconds of products whose weights are bf16, where the engine has no matrix kernels for that type; else 0."""
+    share = s.engine.kernels.brain_share
+    if s.quant.name != "bf16" or is_plain(share, 0.0):
+        return 0.0
+    time: Num = flops / (share * r.peak["vector"])
+    return time
 
 
 def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:

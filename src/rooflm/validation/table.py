@@ -19,7 +19,7 @@ from typing import Any
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue import outside
-from rooflm.catalogue.engines import RELEASE, releases
+from rooflm.catalogue.engines import RELEASE, load_engine, releases
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
@@ -149,7 +149,7 @@ def request_of(cells: Mapping[str, str], row_id: str) -> Request:
     release = str(kwargs.pop("release", ""))
     model = model_of(kwargs, own, assumed)
     gpu = device_of(kwargs, own, assumed)
-    kwargs["engine"] = engine_of_row(kwargs, task, release, assumed)
+    kwargs["engine"] = engine_of_row(kwargs, task, release, assumed, cells.get("date", ""))
     if task == TRAIN:
         fill_training(kwargs, assumed)
     else:
@@ -279,9 +279,29 @@ def numbers(release: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def engine_row(name: str, release: str) -> str | None:
+def nearest_by_date(plain: str, date: str) -> str:
+    """Of an engine's rows of several releases, the one whose date is nearest (months; the later of two).
+
+    >>> nearest_by_date("vllm", "2023-11"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
+    ('vllm-2024', 'vllm', 'vllm')
+    """
+    rows = [row for row in set(catalogue.aliases("engine").values()) if row == plain
+            or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())]
+
+    def months(text: str) -> int:
+        year, _, month = text.partition("-")
+        return 12 * int(year) + int(month[:2] or 6)
+
+    dated = {row: load_engine(row).date for row in rows}
+    if not date[:4].isdigit() or not dated.get(plain):
+        return plain
+    return min((row for row in rows if dated[row]), key=lambda r: (abs(months(dated[r]) - months(date)), r != plain))
+
+
+def engine_row(name: str, release: str, date: str = "") -> str | None:
     """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the
-    longest part of it, that of the nearest release of its major version, or the engine's plain row.
+    longest part of it, that of the nearest release of its major version, or the engine's plain row. Without a release,
+    the row that is nearest in date.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
@@ -297,18 +317,18 @@ def engine_row(name: str, release: str) -> str | None:
         found = known.get(catalogue.normalise(f"{name}-{'.'.join(parts[:size])}"))
         if found:
             return found
-    if plain is None:
-        return None
+    if plain is None or not release:
+        return plain and nearest_by_date(plain, date)
     asked = numbers(release)
     rows = {row: numbers(row.removeprefix(f"{plain}-")) for row in set(known.values()) if row.startswith(f"{plain}-")}
     near = [row for row, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
     return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row)) if near else plain
 
 
-def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str]) -> str:
+def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str], date: str = "") -> str:
     """The engine's row of a request: the build for its device's software where the engine has one."""
     printed = str(kwargs.get("engine", ""))
-    found = engine_row(printed, release) if printed else None
+    found = engine_row(printed, release, date) if printed else None
     if found is None and catalogue.is_path(printed):
         return printed
     if found is None:

@@ -73,7 +73,7 @@ def engine_cells(name: str, source: str) -> dict[str, Any]:
 def origin(row: Row, source: str, trust: str = "") -> dict[str, Any]:
     """id, source, url, date, trust and note of a row."""
     note = text(row, "note")
-    day = _DATE.findall(note)
+    day = _DATE.findall(note) or _DATE.findall(text(row, "source"))
     return {
         "id": text(row, "id"),
         "source": source,

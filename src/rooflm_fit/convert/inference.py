@@ -63,6 +63,29 @@ GGUF = {"q4_k_m": 0.0, "q4_0": 0.0, "q8_0": 0.0, "q8_k_xl": 8.5, "q6_k": 6.5625,
 """GGUF types -> bits a weight; 0: a scheme of the catalogue."""
 
 
+GGUF_TYPE = re.compile(r"i?q\d\w*")
+
+
+def file_bits(row: Row) -> float:
+    """Bits a weight of a file whose size its note prints; 0 where it does not.
+
+    >>> round(file_bits({"note": "flash attention True, file 32.6 GiB", "params_b": "30.7"}), 2), file_bits({})
+    (9.12, 0.0)
+    """
+    size, params = re.search(r"\bfile (\d+(?:\.\d+)?) GiB", text(row, "note")), number(row, "params_b")
+    return float(size[1]) * 2**30 * 8 / (params * 1e9) if size and params else 0.0
+
+
+def backend(row: Row) -> str:
+    """The engine's text, with the library that ran it where the note names one beside the engine's usual.
+
+    >>> backend({"engine": "llama.cpp b9187", "note": "llama-bench; backend vulkan_radv, flash attention True"})
+    'llama.cpp b9187 (Vulkan)'
+    """
+    vulkan = re.search(r"\bbackend vulkan", text(row, "note"))
+    return text(row, "engine") + (" (Vulkan)" if vulkan else "")
+
+
 def bits_of(cell: str) -> tuple[float, float] | None:
     """(bits a weight, bits of scales) of a printed width such as "q5 g32", "exl2-4.0bpw", "gptq-4bit-g128".
 
@@ -94,9 +117,9 @@ def quant_of(row: Row) -> dict[str, Any]:
         return {"quant": "w16a16kv16"}
     plain = weights.replace("_", "-")
     cache = "kv8" if WIDTHS.get(kv) == 8 else ""
-    if weights in GGUF:
-        bits = GGUF[weights]
-        return {"quant": "q8_0", "sets": {"quant.weight_bits": bits}} if bits else {"quant": weights}
+    if weights in GGUF or (GGUF_TYPE.fullmatch(weights) and file_bits(row)):
+        bits = file_bits(row) or GGUF[weights]
+        return {"quant": "q8_0", "sets": {"quant.weight_bits": bits}} if GGUF.get(weights, bits) else {"quant": weights}
     if plain in PLAIN:
         return {"quant": PLAIN[plain] + cache}
     bits_scales = bits_of(weights)
@@ -104,6 +127,8 @@ def quant_of(row: Row) -> dict[str, Any]:
         return {"quant": "int4", "sets": dict(zip(("quant.weight_bits", "quant.scale_bits"), bits_scales, strict=True))}
     if weights not in WIDTHS:
         raise Unusable("precision not stated" if weights in ("", "unstated") else f"unknown precision {weights}")
+    if weights == "bf16" and acts in ("", "f16", "bf16") and kv in ("", "f16", "bf16"):
+        return {"quant": "bf16"}  # which not every library multiplies as it does fp16
     w = WIDTHS[weights]
     a = WIDTHS.get(acts, 16 if w < 16 and weights.startswith(("int", "awq")) else w)
     k = WIDTHS.get(kv, 4 if kv == "int4" else 16)
@@ -212,7 +237,7 @@ def tidy_inference(row: Row) -> Cells:
     values = origin(row, source)
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
     gpu, of_gpu = gpu_cells(text(row, "gpu"), source.removesuffix("-amd"))
-    values |= of_model | of_gpu | engine_cells(text(row, "engine"), source) | measured_of(row, source)
+    values |= of_model | of_gpu | engine_cells(backend(row), source) | measured_of(row, source)
     machine = machine_of(row, source)
     try:
         quant = quant_of(row)

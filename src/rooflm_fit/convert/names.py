@@ -23,14 +23,21 @@ def table() -> dict[str, Any]:
     return raw
 
 
+FILE_TYPE = re.compile(r"[-_.](UD-)?(BF16|F16|I?Q\d\w*|MXFP4\w*)(\.gguf)?$", re.IGNORECASE)
+"""How names of GGUF files end: the type of their weights."""
+
+
 @lru_cache(maxsize=4096)
 def model(name: str) -> str | None:
-    """The catalogue name (or the name of one of aliases.toml's architectures), or None.
+    """The catalogue name (or the name of one of aliases.toml's architectures), or None; the type of a file is no part
+    of its model's name.
 
-    >>> model("mistralai/Mistral-7B-v0.1"), model("GPT-89B"), model("nobody-9b")
-    ('mistral-7b', 'gpt-89b', None)
+    >>> model("mistralai/Mistral-7B-v0.1"), model("GPT-89B"), model("nobody-9b"), model("gemma-4-31B-it-UD-Q8_K_XL")
+    ('mistral-7b', 'gpt-89b', None, 'gemma-4-31b')
     """
-    target = table()["models"].get(catalogue.normalise(name), name)
+    known = table()["models"]
+    name = name if catalogue.normalise(name) in known else FILE_TYPE.sub("", name)
+    target = known.get(catalogue.normalise(name), name)
     if target in table()["architectures"]:
         return str(target)
     return catalogue.aliases("model").get(catalogue.normalise(target))
