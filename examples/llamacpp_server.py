@@ -52,8 +52,8 @@ def gguf() -> str:
     return str(next(Path(spec.origin).parent.glob("*.gguf")))
 
 
-def start(model: str, slots: int, context: int, threads: int) -> Any:
-    """A running server on a free port; `listening_address` says where."""
+def start(model: str, slots: int, context: int, threads: int, budget: int, cached: bool) -> Any:
+    """A running server on a free port; `listening_address` says where. budget: new tokens a pass, 0: its default."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -61,13 +61,15 @@ def start(model: str, slots: int, context: int, threads: int) -> Any:
     params.n_parallel, params.n_ctx, params.n_gpu_layers = slots, context * slots, 0
     params.port, params.hostnames = 0, ["127.0.0.1"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-    params.cache_prompt = False
+    params.cache_prompt = cached
+    if budget:
+        params.n_batch = params.n_ubatch = budget
     return xllamacpp.Server(params)
 
 
-def ask(url: str, prompt: str, output: int) -> Answer:
+def ask(url: str, prompt: str, output: int, cached: bool = False) -> Answer:
     """One streamed request with a forced output length."""
-    body = {"prompt": prompt, "n_predict": output, "ignore_eos": True, "stream": True, "cache_prompt": False}
+    body = {"prompt": prompt, "n_predict": output, "ignore_eos": True, "stream": True, "cache_prompt": cached}
     request = urllib.request.Request(
         f"{url}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -79,20 +81,25 @@ def ask(url: str, prompt: str, output: int) -> Answer:
                 first = first or time.perf_counter() - begin
                 last = json.loads(line[6:])
     timings = last["timings"]
-    return Answer(first, time.perf_counter() - begin, timings["prompt_n"], timings["predicted_n"])
+    whole = timings["prompt_n"] + timings.get("cache_n", 0)
+    return Answer(first, time.perf_counter() - begin, whole, timings["predicted_n"])
 
 
-def bench(url: str, concurrency: int, requests: int, words: int, output: int) -> dict[str, Any]:
-    """`requests` requests, `concurrency` at a time, as vllm bench would tell them."""
+def bench(url: str, concurrency: int, given: argparse.Namespace) -> dict[str, Any]:
+    """`requests` requests, `concurrency` at a time, as vllm bench would tell them. Of the `words` of a prompt the first
+    `shared` are the same in all; `spread` is the share by which words and outputs vary, evenly, about their means."""
     draw = random.Random(concurrency)
-    prompts = [" ".join(draw.choices(WORDS, k=words)) for _ in range(requests)]
+    same = draw.choices(WORDS, k=given.shared)
+    lengths = [[max(1, round(mean * draw.uniform(1 - given.spread, 1 + given.spread)))
+                for mean in (given.words - given.shared, given.output)] for _ in range(given.requests)]  # fmt: skip
+    asked = [(" ".join([*same, *draw.choices(WORDS, k=words)]), output) for words, output in lengths]
     begin = time.perf_counter()
     with ThreadPoolExecutor(concurrency) as pool:
-        done = list(pool.map(lambda p: ask(url, p, output), prompts))
+        done = list(pool.map(lambda a: ask(url, *a, cached=given.shared > 0), asked))
     wall = time.perf_counter() - begin
-    steps = [(a.latency - a.ttft) / (a.output - 1) for a in done]
+    steps = [(a.latency - a.ttft) / (a.output - 1) for a in done if a.output > 1]
     return {
-        "backend": "llama.cpp", "model_id": "smollm2-135m", "max_concurrency": concurrency, "num_prompts": requests,
+        "backend": "llama.cpp", "model_id": "smollm2-135m", "max_concurrency": concurrency, "num_prompts": len(done),
         "completed": len(done), "duration": wall, "total_input_tokens": sum(a.prompt for a in done),
         "total_output_tokens": sum(a.output for a in done), "output_throughput": sum(a.output for a in done) / wall,
         "median_ttft_ms": 1e3 * statistics.median(a.ttft for a in done),
@@ -130,9 +137,14 @@ def main() -> None:
     parser.add_argument("--hold", type=float, default=0.0, help="serve so many seconds for another load generator")
     parser.add_argument("--prompts", default="", help="with --hold: write distinct prompts to this file")
     parser.add_argument("--tokenizer", default="", help="with --hold: write the model's tokenizer to this folder")
+    parser.add_argument("--slots", type=int, default=0, help="requests that run at a time (default: all)")
+    parser.add_argument("--budget", type=int, default=0, help="new tokens a pass (default: the server's)")
+    parser.add_argument("--shared", type=int, default=0, help="first words that all prompts share; they are cached")
+    parser.add_argument("--spread", type=float, default=0.0, help="share by which lengths vary about their means")
     given = parser.parse_args()
     model = given.model or gguf()
-    server = start(model, 8 if given.hold else max(given.concurrency), 1024, given.threads)
+    slots = given.slots or (8 if given.hold else max(given.concurrency))
+    server = start(model, slots, 1024, given.threads, given.budget, given.shared > 0)
     url = str(server.listening_address)
     ask(url, "hello", 4)
     if given.hold:
@@ -144,7 +156,7 @@ def main() -> None:
         time.sleep(given.hold)
         return
     for concurrency in given.concurrency:
-        found = bench(url, concurrency, given.requests, given.words, given.output)
+        found = bench(url, concurrency, given)
         target = Path(given.out)
         target = target.with_name(f"{target.stem}-c{concurrency}{target.suffix}")
         target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -19,11 +19,11 @@ import xarray
 
 import rooflm
 from rooflm.api import INFER, TRAIN
+from rooflm.asked import arguments as table
+from rooflm.asked.arguments import Argument
+from rooflm.asked.build_training import build_training
 from rooflm.cli import options, predict
 from rooflm.errors import RooflmError
-from rooflm.scenario import arguments as table
-from rooflm.scenario.arguments import Argument
-from rooflm.scenario.build_training import build_training
 
 ROOT = Path(__file__).parents[1]
 CASE = {"gpu": "a100-sxm-80gb", "efficiency": "ideal"}

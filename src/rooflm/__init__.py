@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rooflm.version import __version__ as __version__
+from rooflm.shown.version import __version__ as __version__
 
 _HOMES = {
     "Cluster": "catalogue.hardware",
@@ -41,9 +41,9 @@ _HOMES = {
     "measure": "tools",
     "measure_server": "tools",
     "plot": "",
-    "predict_attention": "estimate.kernel",
-    "predict_collective": "estimate.kernel",
-    "predict_gemm": "estimate.kernel",
+    "predict_attention": "asked.kernel",
+    "predict_collective": "asked.kernel",
+    "predict_gemm": "asked.kernel",
     "report": "reporting.report",
     "scenario": "api",
     "search_infer": "search.inference",
@@ -110,6 +110,7 @@ __all__ = [
 if TYPE_CHECKING:
     from rooflm import explore, plot
     from rooflm.api import infer, infer_grid, scenario, serve, stream, train, train_grid, training_scenario
+    from rooflm.asked.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.catalogue.devices import load_cluster, load_device
     from rooflm.catalogue.engine import Engine
     from rooflm.catalogue.engines import load_engine
@@ -119,7 +120,6 @@ if TYPE_CHECKING:
     from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
     from rooflm.estimate.inference import InferenceEstimate
-    from rooflm.estimate.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.estimate.training import TrainingEstimate
     from rooflm.reporting.report import report
     from rooflm.scenario.mapping import Mapping

@@ -1,6 +1,6 @@
 """infer, train, serve: one scenario gives an estimate, any list among the arguments a labelled Dataset.
 
-Signatures and lists of arguments are written by `scripts/signatures` from `scenario.arguments.TABLE`.
+Signatures and lists of arguments are written by `scripts/signatures` from `asked.arguments.TABLE`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.files import arguments_of, read_table
+from rooflm.asked.written import read
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
-from rooflm.scenario.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
-from rooflm.scenario.arguments import arguments as table_of
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
-from rooflm.scenario.written import read
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import GridJob, run
-from rooflm.units import any_of
 
 if TYPE_CHECKING:
     import xarray
@@ -126,10 +125,12 @@ class Task:
         is refused; otherwise, inside a grid or a search, its points are marked."""
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
-        if alone:
-            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings)
-        with marking(scenario, self.rules):
-            return self.estimate(scenario, request.assumed, request.warnings)
+        if alone:  # what was not refused keeps every rule
+            kept = dict.fromkeys((rule.reason for rule in self.rules), False)
+            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings, kept)
+        broken = flags(scenario, self.rules)
+        with marking(broken):
+            return self.estimate(scenario, request.assumed, request.warnings, broken)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
         """Outputs by dotted name (all, or those named), over `axes` array dimensions.
@@ -138,7 +139,7 @@ class Task:
         """
         keys = None if outputs is None else {name.split(".")[0] for name in outputs}
         estimate = self.over(axes, **arguments)
-        broken = any_of(flags(estimate.scenario, self.rules).values())
+        broken = estimate.limits.illegal
         if not np.any(broken):
             return chosen(flatten(estimate.values(keys)), outputs)
         with np.errstate(all="ignore"):
@@ -214,7 +215,7 @@ def has_lists(given: Point) -> bool:
 
 def _build_training(**arguments: Any) -> Built:
     """`build_training`, imported when first used: inference starts without it."""
-    from rooflm.scenario.build_training import build_training
+    from rooflm.asked.build_training import build_training
 
     return build_training(**arguments)
 
@@ -520,14 +521,14 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     adapter_modules: str | None = None, cpu_layers: float = 0, cpu_experts: float = 0,
     host_bandwidth: float | None = None, concurrency: float | None = None, rate: float | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
-    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
-    limit: int | None = None, shared_prefix: int = 0, replicas: float = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
-    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
-    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
+    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -540,12 +541,13 @@ def serve(
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
-    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
-    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
-    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
@@ -560,12 +562,13 @@ def serve(
     adapter_modules: Names | None = None, cpu_layers: Numbers = 0, cpu_experts: Numbers = 0,
     host_bandwidth: Numbers | None = None, concurrency: Numbers | None = None, rate: Numbers | None = None,
     trace: str | None = None, requests: int | None = None, spread: tuple[float, float] | None = None,
-    warmup: int | None = None, seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1,
-    limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1, router: str = "round-robin",
-    prefill_replicas: int = 0, prefill_gpu: str | Device | None = None, prefill_tp: int | None = None,
-    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
-    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
-    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
+    peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
+    router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
+    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
+    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
+    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Served | xarray.Dataset:  # fmt: skip
@@ -604,6 +607,7 @@ def serve(
       trace: Requests from a .csv, .jsonl or .json file.
       requests: Requests in all (default 10 a client, or 1000).
       spread: Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client 1,1).
+      output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean.
       warmup: First requests that times leave out (default: a closed loop's first wave).
       seed: Seed of all chance.
       burstiness: Gamma shape of the gaps: 1 Poisson, below 1 bursts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +59,14 @@ def scored(
     return Validated(report(outcomes, found, by), outcomes, found)
 
 
+def _paths(results: tuple[str, ...]) -> tuple[str, ...]:
+    """Files as given. RooflmError for what is no path."""
+    for path in results:
+        if not isinstance(path, (str, os.PathLike)):
+            raise RooflmError(f"results is {str(path)[:60]!r}, but each is the path of a file: give files one by one")
+    return results
+
+
 def compare(
     *results: str, clock: str = "wall", explain: bool = True, efficiency: str | None = None,
     progress: Callable[[int, int, str], None] | None = None, **given: Any,
@@ -72,7 +81,7 @@ def compare(
     """
     from rooflm.measure.gap import compare as played
 
-    return played(results, given, check_clock(clock), explain, progress, efficiency)
+    return played(_paths(results), given, check_clock(clock), explain, progress, efficiency)
 
 
 def calibrate(
@@ -87,15 +96,16 @@ def calibrate(
     """
     from rooflm.catalogue import outside
     from rooflm.measure import calibrate as fit
-    from rooflm.measure.calibrate_server import served_cases, serving
+    from rooflm.measure.calibrate_server import options_of, served_cases, serving
     from rooflm.measure.compare import machine_of
     from rooflm.measure.results import environment_file, read
 
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
+    results = _paths(results)
     if base:
         theirs = [row for path in results for row in served_cases(path, model, dtype, quant)]
-        found = serving(theirs, machine_of(base), apart)
+        found = serving(theirs, machine_of(base), apart, options_of(results[0]))
     else:
         found = fit.calibrate([row for path in results for row in read(path)], held_out, check_clock(clock))
     if out:
@@ -119,9 +129,9 @@ def measure(
     combinations are not run, and why. The rest are fields of a case (batch, prompt, output, dtype, layers, width_prune,
     repeats, warmup, threads, device, size, text, tokens, context), of which a list is an axis.
     """
+    from rooflm.asked.checks import amount
     from rooflm.measure.plan import plan
     from rooflm.measure.runs import runner
-    from rooflm.scenario.checks import amount
 
     amount("timeout", timeout, above=True)
     asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]

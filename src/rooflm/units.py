@@ -323,6 +323,79 @@ def smaller(a: Num, b: Num) -> Num:
     return a if a < b else b
 
 
+def pick(flag: Any, here: Num, there: Num) -> Num:
+    """`np.where` of numbers; for a plain flag the one number itself.
+
+    >>> pick(True, 1.0, 2.0), pick(np.array([True, False]), 1.0, 2.0).tolist()
+    (1.0, [1.0, 2.0])
+    """
+    if isinstance(flag, np.ndarray):
+        return np.where(flag, here, there)
+    return here if flag else there
+
+
+def ceil(value: Num) -> Num:
+    """The next whole number upwards: `np.ceil`, but several times as fast for plain numbers.
+
+    >>> ceil(1.5), ceil(2), ceil(math.inf), ceil(np.array([0.5])).tolist()
+    (2.0, 2.0, inf, [1.0])
+    """
+    if isinstance(value, np.ndarray):
+        return np.ceil(value)
+    return float(math.ceil(value)) if math.isfinite(value) else value
+
+
+def floor(value: Num) -> Num:
+    """The next whole number downwards: `np.floor`, but several times as fast for plain numbers.
+
+    >>> floor(1.5), floor(math.inf), floor(np.array([0.5])).tolist()
+    (1.0, inf, [0.0])
+    """
+    if isinstance(value, np.ndarray):
+        return np.floor(value)
+    return float(math.floor(value)) if math.isfinite(value) else value
+
+
+def expm1(value: Num) -> Num:
+    """e^x - 1: `np.expm1`, but several times as fast for plain numbers (below 700).
+
+    >>> expm1(0.0), expm1(np.zeros(1)).tolist()
+    (0.0, [0.0])
+    """
+    return np.expm1(value) if isinstance(value, np.ndarray) else math.expm1(value)
+
+
+def log1p(value: Num) -> Num:
+    """ln(1 + x): `np.log1p`, but several times as fast for plain numbers (above -1).
+
+    >>> log1p(0.0), log1p(np.zeros(1)).tolist()
+    (0.0, [0.0])
+    """
+    return np.log1p(value) if isinstance(value, np.ndarray) else math.log1p(value)
+
+
+def sqrt(value: Num) -> Num:
+    """The square root: `np.sqrt`, but several times as fast for plain numbers.
+
+    >>> sqrt(4.0), sqrt(np.array([4.0])).tolist()
+    (2.0, [2.0])
+    """
+    return np.sqrt(value) if isinstance(value, np.ndarray) else math.sqrt(value)
+
+
+REAL = (int, float)
+"""Kinds of a plain number (NumPy's own floats among them)."""
+
+
+def highest(value: Num) -> Any:
+    """The largest of an array, a plain number as it is: what chooses a kernel where it is one for all points.
+
+    >>> highest(2.0), float(highest(np.array([1.0, 3.0])))
+    (2.0, 3.0)
+    """
+    return np.max(value) if isinstance(value, np.ndarray) else value
+
+
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0
@@ -335,19 +408,19 @@ def is_plain(value: object, number: float) -> bool:
     >>> is_plain(1, 1), is_plain(2.0, 1), is_plain(np.array([1.0]), 1)
     (True, False, False)
     """
-    return isinstance(value, int | float) and value == number
+    return isinstance(value, REAL) and value == number
 
 
-def any_of(flags: Iterable[Num]) -> NDArray[Any]:
-    """True where any of these flags is.
+def any_of(flags: Iterable[Num]) -> Any:
+    """True where any of these flags is: a plain flag of plain ones, else an array.
 
-    >>> any_of([False, np.array([True, False])]).tolist(), bool(any_of([]))
+    >>> any_of([False, np.array([True, False])]).tolist(), any_of([])
     ([True, False], False)
     """
     out: Any = False
     for flag in flags:
         out = out | flag
-    return np.asarray(out)
+    return out
 
 
 def quantity_of_any_unit(text_: str, field: str) -> float:

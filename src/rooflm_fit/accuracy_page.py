@@ -1,6 +1,7 @@
-"""The tables of docs/accuracy.md: python -m rooflm_fit.accuracy_page --rows ROWS.csv --data TABLE.csv --page FILE.md
+"""The tables of docs/accuracy.md: python -m rooflm_fit.accuracy_page --page FILE.md --rows ROWS.csv --data TABLE.csv
 
-ROWS.csv comes from `rooflm_fit.engines --rows`. What stands between the marks of a table is replaced.
+ROWS.csv comes from `rooflm_fit.engines --rows`, files of --load from `rooflm_fit.serving --rows`. What stands between
+the marks of a table is replaced; tables of what was not given stay.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rooflm.validation.score import Scored, requests_of, score, verdicts
+from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
 from rooflm.validation.table import published_tables, read_rows
 from rooflm_fit.runs import DISTRUSTED, read
 
@@ -99,6 +100,82 @@ def unseen(paths: Iterable[Path], doubtful: Collection[str]) -> str:
     return markdown(head, rows)
 
 
+ASIDE = {"": "in sample", "model": "model left out", "card": "card", "release": "release"}
+"""What is left out whole, as `rooflm_fit.serving` names it -> as the page does."""
+LABELS = {"model": "model", "card": "gpu", "release": "release"}
+"""The same -> the column of its rows that says which one."""
+TIMES = ("tpot", "ttft")
+Run = Mapping[str, str]
+
+
+def pair(runs: Sequence[Run], time: str) -> str:
+    """Mean / median error of runs in per cent.
+
+    >>> pair([{"tpot": "1.1"}, {"tpot": "0.9"}, {"tpot": "1"}], "tpot")
+    '6.7/10.0'
+    """
+    mean, median, _ = figures([float(r[time]) for r in runs], [1.0] * len(runs))
+    return f"{mean}/{median}"
+
+
+def read_load(paths: Iterable[Path]) -> list[Run]:
+    """Runs under load that were fitted, each once for all that was left out in turn."""
+    found: list[Run] = []
+    for path in paths:
+        with path.open(newline="", encoding="utf-8") as handle:
+            found += [row for row in csv.DictReader(handle) if row["fitted"]]
+    return found
+
+
+def left_out(runs: Sequence[Run]) -> str:
+    """Errors by engine and of all runs together, in sample and with each model, card and release left out whole."""
+    engines = sorted({r["engine"] for r in runs})
+    rows = []
+    for name, own_runs in [(e, [r for r in runs if r["engine"] == e]) for e in engines] + [("all together", [*runs])]:
+        cells = []
+        for aside in ASIDE:
+            some = [r for r in own_runs if r["aside"] == aside]
+            cells += [", ".join(pair(some, time) for time in TIMES)]
+        rows.append((name, str(sum(r["aside"] == "" for r in own_runs)), *cells))
+    return markdown(("TPOT mean/median, TTFT mean/median", "runs", *ASIDE.values()), rows)
+
+
+def each_left_out(runs: Sequence[Run], aside: str) -> str:
+    """Errors of every model (or card, or release) when it was left out whole, most runs first."""
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for r in runs:
+        if r["aside"] == aside:
+            engine = f"{r['engine']} " if aside == "release" else ""
+            groups[engine + (r[LABELS[aside]] or "(not stated)")].append(r)
+    rows = [
+        (name, str(len(some)), *(pair(some, time) for time in TIMES))
+        for name, some in sorted(groups.items(), key=lambda kv: (-len(kv[1]), kv[0]))
+    ]
+    return markdown((f"{aside} left out", "runs", "TPOT mean/median", "TTFT mean/median"), rows)
+
+
+KINDS = {"ttft": "TTFT", "tpot": "TPOT"}
+
+
+def nothing_fitted(scored: Sequence[Scored]) -> str:
+    """Errors and coverage of rows under load of sources that nothing was fitted to, by source and metric."""
+    groups: dict[tuple[str, str], list[Scored]] = defaultdict(list)
+    good = [x for x in scored if not x.reason and counted(x)]
+    for x in good:
+        kind = KINDS.get(x.request.metric, "rate, latency")
+        for source in (x.request.source, "all"):
+            for what in (kind, "all"):
+                groups[source, what].append(x)
+    rows = []
+    for (source, kind), some in sorted(groups.items(), key=lambda kv: (kv[0][0] == "all", kv[0])):
+        ratios = [x.ratio ** (-1 if is_rate(x.request.metric) else 1) for x in some]
+        mean, median, p90 = figures(ratios, [1.0] * len(ratios))
+        inside = np.mean([x.low <= x.request.measured <= x.high for x in some])
+        rows.append((source, kind, str(len(some)), mean, median, p90, f"{100 * inside:.0f} %"))
+    head = ("source", "metric", "rows", "mean", "median", "p90", "in band")
+    return markdown(head, rows)
+
+
 def own(scored: Sequence[Scored]) -> str:
     """Errors on the project's own table, by source."""
     groups: dict[str, list[Scored]] = defaultdict(list)
@@ -133,21 +210,15 @@ def verdict_text(scored: Sequence[Scored]) -> str:
     return f"{found['right']} of {total} right. Wrong: {lists[0]}. Within 5 % of the capacity: {lists[1]}."
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write the tables into the page."""
-    from rooflm.validation.score import queues
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--page", type=Path, required=True)
-    parser.add_argument("--transfer", type=Path, nargs="*", default=[], help="rows of rooflm_fit.transfer")
-    args = parser.parse_args(argv)
+def static_tables(args: argparse.Namespace) -> dict[str, str]:
+    """The tables of fixed batches and of memory, where their rows were given."""
+    if not (args.rows and args.data):
+        return {}
     mine = [r for p in published_tables() for r in requests_of(read_rows(p)) if r.task == "infer"]
     all_rows = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
     memory = score([r for r in all_rows if not queues(r)])
     doubtful = {r.id for r in all_rows if r.apart}
-    tables = {
+    return {
         "inference": by_source(args.rows, doubtful),
         "distrusted": by_source(args.rows, doubtful, apart=True),
         "own": own(score(mine)),
@@ -155,6 +226,30 @@ def main(argv: Sequence[str] | None = None) -> None:
         "memory": own([x for x in memory if x.request.metric == "memory_bytes"]),
         "verdicts": verdict_text(memory),
     }
+
+
+def load_tables(load: Sequence[Path], aside: Sequence[Path]) -> dict[str, str]:
+    """The tables of runs under load, where their rows were given."""
+    found = {}
+    if load:
+        runs = read_load(load)
+        found = {"left out": left_out(runs), **{f"each {a}": each_left_out(runs, a) for a in LABELS}}
+    if aside:
+        found["aside"] = nothing_fitted(score([r for p in aside for r in read(p) if r.task == "serve"]))
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the tables into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, required=True)
+    parser.add_argument("--rows", type=Path, help="rows of rooflm_fit.engines")
+    parser.add_argument("--data", type=Path, help="the table that --rows was made from")
+    parser.add_argument("--transfer", type=Path, nargs="*", default=[], help="rows of rooflm_fit.transfer")
+    parser.add_argument("--load", type=Path, nargs="*", default=[], help="rows of rooflm_fit.serving")
+    parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables that nothing was fitted to")
+    args = parser.parse_args(argv)
+    tables = {**static_tables(args), **load_tables(args.load, args.aside)}
     args.page.write_text(put(args.page.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 

@@ -10,12 +10,14 @@ constants fitted without it. The refits take the derivatives of the fit on all; 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +76,7 @@ def prepare(case: Case) -> Prepared:
 def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
-    table = StepTable(parts, parts.scenario.engine.but(**c))
+    table = StepTable(parts, parts.scenario.engine.but(**c), p.pool.server.wait_steps > 0)
     server = replace(p.pool.server, request=c["request"], front=c["front"])
     return means(replace(p.pool, table=table, server=server), p.requests)
 
@@ -239,9 +241,29 @@ def fewest(every: Iterable[Case], most: int) -> list[Case]:
     return sorted((c for own in ranked for c in own[:most]), key=lambda c: c.id)
 
 
-def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> tuple[Constants, dict[str, float], int]:
-    """Fit an engine to all groups, leave out models, cards and releases in turn, print both: the constants, the errors
-    and the number of runs."""
+ROW = ("id", "engine", "release", "model", "gpu", "fitted", "aside", "ttft", "tpot")
+"""Columns of the file of --rows: what was left out whole ("" for nothing), and predicted over measured time."""
+
+
+def rows_of(items: Sequence[Prepared], kept: NDArray[np.bool_], kind: str, r: Array) -> list[tuple[str, ...]]:
+    """Each run's errors as cells of ROW."""
+    return [
+        (p.case.id, p.case.engine, p.case.release, *p.case.group, "yes" if ok else "", kind, f"{a:.5g}", f"{b:.5g}")
+        for p, ok, (a, b) in zip(items, kept, np.exp(r), strict=True)
+    ]
+
+
+class Report(NamedTuple):
+    """A fit of an engine: its constants, its errors (in sample, and by what was left out), runs, and cells of ROW."""
+
+    constants: Constants
+    errors: dict[str, float]
+    runs: int
+    rows: list[tuple[str, ...]]
+
+
+def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> Report:
+    """Fit an engine to all groups, leave out models, cards and releases in turn, and print both."""
     began = time.time()
     items = prepared(c for c in every if c.engine == engine)
     odd = outpaced(p.case for p in items)
@@ -257,6 +279,7 @@ def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> tuple[Constan
     kept = np.array([(p.case.engine, *p.case.group) not in odd for p in items])
     print(said(f"{engine} at its priors", residuals(items, start(engine).constants)[kept]))
     report: dict[str, float] = {}
+    rows: list[tuple[str, ...]] = []
     for kind in ("", *KINDS):
         r = left_out(items, looked, found, kind) if kind else residuals(items, c)
         print(said(f"{engine}, {kind} left out" if kind else f"{engine} in sample", r[kept]))
@@ -265,7 +288,8 @@ def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> tuple[Constan
         if kind == "model":
             print("\n".join(by_group(items, r)), flush=True)
         report |= {f"{k}_{kind}" if kind else k: v for k, v in errors(r[kept]).items()}
-    return c, report, int(kept.sum())
+        rows += rows_of(items, kept, kind, r)
+    return Report(c, report, int(kept.sum()), rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -276,13 +300,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engines", default="vllm,trtllm,sglang")
     parser.add_argument("--rounds", type=int, default=2, help="times that derivatives are taken")
     parser.add_argument("--most", type=int, default=10**6, help="runs of a release, model and card that are read")
+    parser.add_argument("--rows", help="file to write each run's errors to, for docs/accuracy.md")
     given = parser.parse_args(arguments)
     every = unique(cases(read(given.published)))
+    rows: list[tuple[str, ...]] = []
     for engine in given.engines.split(","):
         found = fit_engine(engine, fewest((c for c in every if c.engine == engine), given.most), given.rounds)
         if given.write:
             path = file_of(engine)
-            write(path, put(path.read_text(encoding="utf-8"), engine, *found))
+            report = (found.constants, found.errors, found.runs)
+            write(path, put(path.read_text(encoding="utf-8"), engine, *report))
+        rows += found.rows
+    if given.rows:
+        with Path(given.rows).open("w", newline="", encoding="utf-8") as handle:
+            csv.writer(handle).writerows([ROW, *rows])
     return 0
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rooflm import RooflmError, infer
+from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
@@ -16,7 +17,6 @@ from rooflm.catalogue.rows import row_files, rows_of
 from rooflm.estimate.inference import infer_scenario
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.derating import derating, few_rows_time
-from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm_fit.engine_rows import updated
 from rooflm_fit.jobs import JOBS

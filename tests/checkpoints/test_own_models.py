@@ -25,7 +25,7 @@ from rooflm.catalogue.quant import parse_quant
 from rooflm.checkpoints.gguf import BLOCKS, header, read_gguf
 from rooflm.checkpoints.load import load_model
 from rooflm.checkpoints.read import read_config
-from rooflm.errors import RooflmError, RooflmWarning, UnknownNameError
+from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.estimate.memory import weight_bytes
 from rooflm.scenario.mapping import Mapping
 
@@ -314,9 +314,8 @@ def test_a_model_that_embeds_has_no_head(tmp_path: Path) -> None:
              "num_hidden_layers": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768,
              "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": False}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps({**shape, "architectures": ["MistralModel"]}))
-    with pytest.warns(RooflmWarning, match="MistralModel has no head: it embeds texts. Give --output 1"):
-        model = read_config(tmp_path)
-    assert parameters(model) == 7_110_660_096
+    model = read_config(tmp_path)
+    assert parameters(model) == 7_110_660_096 and not model.head
     (tmp_path / "config.json").write_text(json.dumps({**shape, "architectures": ["MistralForCausalLM"]}))
     assert parameters(read_config(tmp_path)) == 7_241_732_096
 

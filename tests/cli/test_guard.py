@@ -63,6 +63,19 @@ def test_want_of_memory_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == "rooflm: not enough memory: Unable to allocate 74.5 GiB; ask for less at once\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [("show schema", "it must be one of device, cluster, model, engine, scenario, measured"),
+     ("show", "it must be one of gpus, models, "), ("show gpu", "such as a10, "), ("infer", "such as aquila-7b, ")],
+)  # fmt: skip
+def test_what_is_missing_is_told_with_what_it_may_be(
+    words: str, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("rooflm: Missing argument") and names in said and said.count("\n") == 1
+
+
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         guarded(lambda: 1 / 0)

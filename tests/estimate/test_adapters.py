@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.quant import PRESETS
 from rooflm.checkpoints.load import load_model
@@ -16,7 +17,6 @@ from rooflm.estimate.memory import adapter_bytes
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.forward import build
 from rooflm.scenario.adapters import Adapters
-from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.mapping import Mapping
 from rooflm.search.serve_command import start_of
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
-from rooflm.scenario.build_training import build_training
 
 
 def run(**arguments: Any) -> TrainingEstimate:

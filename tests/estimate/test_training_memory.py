@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
 from rooflm.catalogue.quant import parse_quant
@@ -23,7 +24,6 @@ from rooflm.estimate.training_memory import (
     stage_layers,
     zero_bytes,
 )
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 

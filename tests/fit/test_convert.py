@@ -306,9 +306,32 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
     assert [c.get("sets") for c in rows] == ["engine.captured=2048", None]
 
 
+def test_ranks_of_attention_are_filed_as_products_and_their_clients_a_rank() -> None:
+    """A degree n of dp-attn is n or n x n in attn_dp, the batch is that of one rank: the campaign's machines have eight
+    GPUs (with 16 or 64, TPOT comes out 30 to 80 % too fast, and the note's clients are eight times the batch)."""
+    told = "trust=C; concurrency 256 differs from batch_size; moe_tp={} moe_ep={} attn_dp={};"
+    deepseek = {"model": "deepseek-ai/DeepSeek-R1", "gpu": "B200-180GB", "engine": "trtllm 1.2.0rc6.post2"}
+    for tensor, experts, ranks, n in ((1, 8, 8, "8"), (8, 8, 64, "8"), (4, 4, 16, "4")):
+        cells = run(**deepseek, tp="1", batch="32", note=told.format(tensor, experts, ranks) + " x")
+        split = [cells[k] for k in ("gpus", "tp", "dp", "ep", "concurrency")]
+        assert split == [n, "1", n, n, "256"]
+    vllm = run(model="MiniMaxAI/MiniMax-M2.5", gpu="B200-180GB", engine="vllm 0.19.0", tp="2", batch="128",
+               note=told.format(1, 4, 2))  # fmt: skip
+    assert [vllm[k] for k in ("gpus", "tp", "dp", "ep", "concurrency")] == ["2", "1", "2", "2", "256"]
+
+
+def test_outputs_that_end_early_keep_their_longest() -> None:
+    note = "trust=B; online serving, closed loop; fixed input length, outputs may end early (mean output 697 of 2048)"
+    assert run(engine="sglang ", note=note)["output_limit"] == "2048"
+
+
+def test_commits_of_nightly_builds_are_of_their_engine() -> None:
+    assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
+
+
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
     for row in recipes():
-        assert "InferenceX" in row["source"] or "aiconfigurator" in row["source"]
+        assert any(name in row["source"] for name in ("InferenceX", "aiconfigurator", "llm_args.py"))
         given = {"engine": row["when"]["engine"][0], "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4}
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
@@ -528,7 +551,7 @@ def test_what_cannot_be_converted_is_one_sentence(
 
 
 def test_every_path_that_is_written_exists() -> None:
-    from rooflm.scenario.build_training import build_training
+    from rooflm.asked.build_training import build_training
     from rooflm.validation.cells import settings_of
 
     s = build_training(model="deepseek-v3", gpu="h100-sxm-80gb", gpus=64, ep=64, batch=64).scenario

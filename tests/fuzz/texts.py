@@ -1,5 +1,5 @@
 """What a person, or chance, may write for an option: legal, borderline and broken texts, made from the tables
-of arguments (`scenario.arguments`, `cli.options`) and of fields (`catalogue.fields`): a new option is drawn too."""
+of arguments (`asked.arguments`, `cli.options`) and of fields (`catalogue.fields`): a new option is drawn too."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from functools import cache
 from hypothesis import strategies as st
 
 from leaves import leaves
+from rooflm.asked.arguments import Argument
+from rooflm.asked.bounds import CHOICES, rule_of
+from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.rows import names
 from rooflm.cli.options import rows_of
 from rooflm.scenario import paths
-from rooflm.scenario.arguments import Argument
-from rooflm.scenario.bounds import CHOICES, rule_of
-from rooflm.scenario.build_inference import build_inference
-from rooflm.scenario.build_training import build_training
 
 BROKEN = (
     "", " ", ",", ",,", "nan", "NaN,1", "inf", "-inf", "-1", "-0.0", "0", "0.5", "1e400", "1e30", "9007199254740993",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from one_layer import H, S, layer, products
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.rows import names
@@ -19,7 +20,6 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation.request import Request

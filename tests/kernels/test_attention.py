@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rooflm.asked.build_inference import build_inference
 from rooflm.graph.ops import Op, attended
 from rooflm.kernels.attention import (
     IDEAL_DECODE,
@@ -27,7 +28,6 @@ from rooflm.kernels.constants import Match, load_constants, typed
 from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
 from rooflm.kernels.rates import rates
-from rooflm.scenario.build_inference import build_inference
 from rooflm_fit.common import hot_share
 
 H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}

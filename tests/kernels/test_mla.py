@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflm import infer
+from rooflm.asked.build_inference import build_inference
 from rooflm.checkpoints.load import load_model
 from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import prefill_context
@@ -27,7 +28,6 @@ from rooflm.kernels.mla import (
     sparse_prefill_time,
 )
 from rooflm.kernels.roofline import time_nodes
-from rooflm.scenario.build_inference import build_inference
 from rooflm_fit.attention import HOT_GAIN
 from rooflm_fit.common import hot_share
 

@@ -112,3 +112,20 @@ def test_one_client_predicts_more(tmp_path: Path, capsys: pytest.CaptureFixture[
     fitted = {metric: levels.pop(1) for metric, levels in errors.items()}
     assert fitted["ttft_s"] < 0.01 and fitted["tpot_s"] < 0.01
     assert np.mean(list(errors["ttft_s"].values())) < 0.20 and np.mean(list(errors["tpot_s"].values())) < 0.12
+
+
+@pytest.mark.parametrize(("staged", "cause"), [("slots", "fewer sequences run at a time"),
+                                               ("prefix", "prompts share a prefix")])  # fmt: skip
+def test_a_cause_staged_on_a_real_server_is_named(staged: str, cause: str, tmp_path: Path) -> None:
+    measured = Path(__file__).parents[2] / "docs" / "measured"
+    own = str(tmp_path / "own.toml")
+    rooflm.calibrate(str(measured / "llamacpp-third-c1.json"), base=str(measured / "two-cores.toml"), apart=True,
+                     quant="int4-wo", out=own)  # fmt: skip
+    found = rooflm.compare(str(measured / f"llamacpp-{staged}-c8.json"), gpu=own, quant="int4").causes
+    assert found[0].name == cause and found[0].share > 0.6
+
+
+@pytest.mark.parametrize("tool", [rooflm.compare, rooflm.calibrate])
+def test_files_are_given_one_by_one(tool: Any) -> None:
+    with pytest.raises(RooflmError, match="one by one"):
+        tool(["a.csv", "b.csv"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,36 +13,56 @@ from typing import Any
 import pytest
 
 from rooflm.cli.app import main
-from rooflm.measure.why import causes, ends, suspects
+from rooflm.measure.why import Cause, causes, ends, suspects
 from rooflm.validation.request import Request
 from rooflm.validation.score import score
 from rooflm.validation.table import read_row
 
-STAGED: dict[str, dict[str, Any]] = {
-    "CUDA graphs are off": {"sets": {"engine.issue_decode": 3e-5, "engine.captured": 0}},
-    "prompts share a prefix": {"shared_prefix": 640, "options": {"prefix_caching": True}},
+STAGED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "CUDA graphs are off": ({}, {"sets": {"engine.issue_decode": 3e-5, "engine.captured": 0}}),
+    "prompts share a prefix": ({}, {"shared_prefix": 640, "options": {"prefix_caching": True}}),
+    "KV memory is smaller": ({"prompt": "16384"}, {"sets": {"engine.free_fraction": 0.45}}),
+    "fewer sequences run at a time": ({}, {"options": {"max_sequences": 6}}),
+    "another chunk budget": ({}, {"options": {"budget": 512}}),
+    "the clock is lower": ({"prompt": "4096"}, {"sets": {"cluster.device.peak.bf16": 0.62 * 989.4e12}}),
+    "memory is slower": ({}, {"sets": {"cluster.device.dram.bandwidth": 0.65 * 3.35e12}}),
+    "the split goes over a slow link": ({"tp": "2"}, {"sets": {
+        "cluster.tiers.0.bandwidth": 2e10, "cluster.tiers.0.latency": 1e-5, "engine.all_reduce": "nccl"}}),
+    "another width of the weights": ({}, {"sets": {"quant.weight_bits": 8}}),
+    "lengths are not all alike": ({"prompt": "4096", "output": "256"}, {"spread": (0.2, 1.8)}),
 }  # fmt: skip
+"""Suspect -> (what the runs were told, what was staged behind it)."""
+
+ALL = "ROOFLM_STAGED"
+"""Set in the environment: all causes are staged (a minute), not the first two alone."""
 
 
-def runs() -> list[Request]:
+def runs(told: dict[str, str] | None = None) -> list[Request]:
     """Two levels of load."""
     cells = {"model": "llama-3.1-8b", "gpu": "h100", "engine": "vllm", "tp": "1", "prompt": "1024", "output": "64",
-             "value": "1", "unit": "s"}  # fmt: skip
+             "value": "1", "unit": "s", **(told or {})}  # fmt: skip
     rows = [cells | {"concurrency": c, "requests": n, "metric": m} for c, n in (("2", "8"), ("24", "48"))
             for m in ("ttft", "tpot")]  # fmt: skip
     found = [read_row(r) for r in rows]
     return [r for r in found if isinstance(r, Request)]
 
 
-@pytest.mark.parametrize("cause", STAGED)
-def test_a_staged_cause_is_named(cause: str) -> None:
-    asked, draw = runs(), random.Random(cause)
-    truth = score([replace(r, kwargs={**r.kwargs, **STAGED[cause]}) for r in asked])
+def named(cause: str) -> list[Cause]:
+    """Causes that are told where one is staged, with 3 % of noise on every figure."""
+    told, hidden = STAGED[cause]
+    asked, draw = runs(told), random.Random(cause)
+    truth = score([replace(r, kwargs={**r.kwargs, **hidden}) for r in asked])
     measured = [replace(x.request, kwargs=r.kwargs, measured=x.predicted * draw.lognormvariate(0, 0.03))
                 for r, x in zip(asked, truth, strict=True)]  # fmt: skip
     found = causes(score(measured))
+    assert all(c.loss < c.base and len(c.predicted) == len(measured) for c in found)
+    return found
+
+
+@pytest.mark.parametrize("cause", list(STAGED)[: None if os.environ.get(ALL) else 2])
+def test_a_staged_cause_is_named(cause: str) -> None:
+    found = named(cause)
     assert found[0].name == cause and found[0].share > 0.4
-    assert found[0].loss < found[0].base and len(found[0].predicted) == len(measured)
 
 
 def test_where_nothing_parts_nothing_is_blamed() -> None:

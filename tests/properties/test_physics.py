@@ -69,8 +69,8 @@ def test_parts_sum_to_the_total(model: str, point: dict[str, object], mode: str)
 def test_more_bandwidth_is_never_slower(
     model: str, point: dict[str, object], mode: str, path: str, factor: float
 ) -> None:
+    from rooflm.asked.build_inference import build_inference
     from rooflm.scenario import paths
-    from rooflm.scenario.build_inference import build_inference
 
     legal = _legal(model, point)
     old = paths.get(build_inference(model=model, **legal).scenario, path)
@@ -83,7 +83,7 @@ def test_more_bandwidth_is_never_slower(
 @relaxed
 @given(models, points, st.floats(1.5, 8))
 def test_all_rates_times_k_give_all_times_over_k(model: str, point: dict[str, object], k: float) -> None:
-    from rooflm.scenario.build_inference import build_inference
+    from rooflm.asked.build_inference import build_inference
 
     legal = _legal(model, point)
     s = build_inference(model=model, **legal, efficiency="ideal").scenario

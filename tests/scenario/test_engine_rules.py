@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import KINDS, kinds_of, listed
 from rooflm.catalogue.engines import engine_names, load_engine
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import build_inference
 
 HOME = {"gpu": "rtx-3090", "engine": "llama.cpp", "quant": "q4_k_m"}
 

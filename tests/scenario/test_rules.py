@@ -3,12 +3,13 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import build_inference
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags, nearest
 from rooflm.search.splits import degrees
 
@@ -44,8 +45,10 @@ SERVED = [
      "holds at least one"),
     ("llama-7b", {"engine": "vllm", "sets": {"engine.several": False}, "tp": 2}, "the engine runs on one device",
      "leave tp and pp at 1"),
+    ("bge-m3", {"output": 2}, "the model embeds texts: no output follows", "output is 2"),
 ]  # fmt: skip
 TRAINED = [
+    ("bge-m3", {}, "the model has no head to train", "only models that predict tokens"),
     ("gpt3-175b", {"tp": 5}, "tp does not divide the heads", "try 4 or 6"),
     ("gpt3-175b", {"gpus": 8, "pp": 3}, "the degrees do not divide the GPUs", "pp 3 must divide it"),
     ("gpt3-175b", {"pp": 8, "vp": 13}, "pp x vp exceeds the layers", "try vp 12"),
@@ -98,14 +101,14 @@ def test_a_search_lists_the_splits_that_break_no_rule(model):
         if 8 % (tp * pp) == 0:
             split = {"tp": tp, "pp": pp, "dp": 8 // (tp * pp), "ep": ep}
             s = build_inference(model=model, gpu="h100", batch=8, engine="ideal", alone=False, **split).scenario
-            if not any(flag.any() for flag in flags(s, INFERENCE).values()):
+            if not any(np.any(flag) for flag in flags(s, INFERENCE).values()):
                 legal.add(tuple(split.values()))
     assert legal == set(degrees(rooflm.load_model(model), [8], {}))
 
 
 def test_a_point_that_breaks_no_rule_has_no_flag():
     s = build_training(model="gpt3-175b", gpu="a100", tp=8, pp=8, batch=64).scenario
-    assert not any(flag.any() for flag in flags(s, TRAINING).values())
+    assert not any(np.any(flag) for flag in flags(s, TRAINING).values())
 
 
 def test_divisors_of_large_numbers_come_at_once():

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflm.asked.build_inference import build_inference
 from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario, kernel_factor
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import time_nodes
-from rooflm.scenario.build_inference import build_inference
 from rooflm.serving import metrics
 from rooflm.serving.deploy import serve
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
@@ -398,3 +398,22 @@ def test_summary_names_and_units() -> None:
     assert math.isfinite(v["steady"]["ttft_s"])
     guide = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=4, definitions="guidellm")
     assert guide.tpot_s["mean"] == pytest.approx(guide.latency_s["mean"] / 128, rel=1e-6)
+
+
+def test_prompts_fall_on_attention_ranks_by_chance_but_never_beyond_a_budget() -> None:
+    request = build_inference(model="qwen3-30b-a3b", gpu="h100", tp=1, dp=4, ep=4, batch=4, prompt=512, output=64)
+    build = components(request.scenario, TableSize(4096 + 64, 64, 1024))
+    even, chance = StepTable(build, balanced=True), StepTable(build)
+    few, many = [(512, 0.0)] * 4, [(512, 0.0)] * 32  # 32 x 512 over four ranks: each is full
+    assert even.mixed(few, 0, 0.0) < chance.mixed(few, 0, 0.0) <= even.mixed([(512, 0.0)] * 16, 0, 0.0)
+    assert chance.mixed(many, 0, 0.0) == pytest.approx(even.mixed(many, 0, 0.0))
+    assert chance.mixed(few[:1], 0, 0.0) == even.mixed(few[:1], 0, 0.0)
+
+
+def test_outputs_that_end_by_themselves_have_their_mean_and_a_longest() -> None:
+    kw = {"model": "llama-3.1-8b", "gpu": "h100", "concurrency": 64, "requests": 256, "prompt": 128, "output": 300}
+    alike, own = serve(**kw), serve(**kw, output_limit=3000)
+    made = [r.run.requests.output for r in (alike, own)]
+    assert made[1].mean() == pytest.approx(made[0].mean(), rel=0.01)
+    assert 300 < made[1].max() <= 3000
+    assert own.output_tokens_per_s < alike.output_tokens_per_s  # the longest run on alone

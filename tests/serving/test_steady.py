@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rooflm.scenario.build_inference import build_inference
+from rooflm.asked.build_inference import build_inference
 from rooflm.serving import workload
 from rooflm.serving.deploy import deploy, serve
 from rooflm.serving.steady import Load, states, steady
@@ -98,3 +98,22 @@ def test_budgets_trade_as_the_simulation_says(budget):
     assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.04)
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.08)
     assert out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.2)
+
+
+@pytest.mark.parametrize("prompt, output", [(4000, 100), (200, 1000)])
+def test_a_pipeline_takes_prompts_and_answers_stage_behind_stage(prompt, output):
+    """More stages carry more: a pass holds a micro-batch a stage, prompts too (published rates of a 70B model rise 1.9
+    to 2.1 times from one GPU to two)."""
+    kw = {"gpu": "rtx-pro-6000", "engine": "trtllm", "quant": "nvfp4", "concurrency": 256, "requests": 512}
+    rates = [serve("llama-3.3-70b", tp=1, pp=pp, prompt=prompt, output=output, **kw).output_tokens_per_s
+             for pp in (1, 2, 4)]  # fmt: skip
+    assert 1.6 < rates[1] / rates[0] < 2.6
+    assert 1.1 < rates[2] / rates[1] < 2.2
+
+
+def test_the_slowest_stage_sets_the_pace_of_a_full_pipeline():
+    pool, _ = pool_of(*CASES[2])
+    table = pool.table
+    through, head = 10.0, 2.0
+    assert table.full(through, head, 1) == through  # one micro-batch waits for nobody
+    assert table.full(through, head, 2) == pytest.approx(2 * ((through - head) / 2 + head))

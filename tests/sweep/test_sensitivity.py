@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.build_inference import build_inference
 from rooflm.cli import main
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import build_inference
 from rooflm.sweep.sensitivity import knobs, lines, sensitivity
 
 CASE = {"gpu": "h100-sxm-80gb", "tp": 4, "batch": 16, "prompt": 1000, "output": 100}

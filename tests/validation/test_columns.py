@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rooflm.asked.arguments import TABLE
 from rooflm.cli.app import main
-from rooflm.scenario.arguments import TABLE
 from rooflm.serving.server import Server
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, METRICS, SERVER_OPTIONS, UNITS, listed, of_task
 

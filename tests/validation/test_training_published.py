@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflm.asked.build_training import build_training
 from rooflm.estimate.training import TrainingEstimate, train_scenario
-from rooflm.scenario.build_training import build_training
 
 OPTIMUS: list[tuple[str, str, int, int, int, int, int, str, float]] = [
     # model, engine, batch, dp, pp, vp, micro-batch, recompute, reference seconds (arXiv 2407.14645, table I: rows of

@@ -7,9 +7,11 @@ words of KINDS.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rooflm.catalogue.fields import flag, number, word
 from rooflm.catalogue.quant import FILES, PRESETS, Quant
+from rooflm.units import REAL
 
 KINDS = (
     "half", "fp8", "fp8-block", "mxfp8", "fp8-weights", "int8", "int8-weights", "int4", "w4a8", "w4a4", "mxfp4",
@@ -76,13 +78,14 @@ class Abilities:
         return [p.name for p in near[:2]]
 
 
-def listed(text: str) -> list[str]:
+@lru_cache
+def listed(text: str) -> tuple[str, ...]:
     """The words of a text with commas.
 
     >>> listed("half, fp8")
-    ['half', 'fp8']
+    ('half', 'fp8')
     """
-    return [piece.strip() for piece in text.split(",") if piece.strip()]
+    return tuple(piece.strip() for piece in text.split(",") if piece.strip())
 
 
 def kinds_of(q: Quant) -> frozenset[str]:
@@ -91,10 +94,14 @@ def kinds_of(q: Quant) -> frozenset[str]:
     >>> sorted(kinds_of(PRESETS["nvfp4"])), sorted(kinds_of(PRESETS["q4_k_m"]))
     (['nvfp4'], ['gguf'])
     """
-    widths = (q.weight_bits, q.act_bits)
-    if not all(isinstance(w, int | float) for w in widths):
-        return frozenset(KINDS)
-    weight, act = (float(w) for w in widths)
+    plain = all(isinstance(w, REAL) for w in (q.weight_bits, q.act_bits, q.kv_bits, q.scale_bits))
+    return _kinds_of(q) if plain else frozenset(KINDS)
+
+
+@lru_cache
+def _kinds_of(q: Quant) -> frozenset[str]:
+    """`kinds_of` a scheme of plain widths."""
+    weight, act = float(q.weight_bits), float(q.act_bits)
     if weight >= 16:
         return frozenset({"half"})
     if FILES.fullmatch(q.name.partition("kv")[0].rstrip("-")):

@@ -139,6 +139,12 @@ class Kernels:
         "cudnn", "attention in training: a row of data/calibration/training.toml", ("cudnn", "fa2")
     )
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
+    exchange: str = word(
+        "all_to_all",
+        "how tokens of data-parallel ranks come to their experts: each to its own (all_to_all), or all to every rank, "
+        "whose sums are scattered (gather)",
+        ("all_to_all", "gather"),
+    )
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(
         False,

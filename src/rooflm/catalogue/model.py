@@ -39,6 +39,7 @@ class Attention:
     qk_norm: bool = flag(False, "a norm weight on Q and K, of head_dim each")
     gate: bool = flag(False, "an output gate as wide as the queries (Qwen3-Next)")
     rope: bool = flag(True, "rotary embedding is applied")
+    causal: bool = flag(True, "a query sees earlier tokens only; else all of them, and nothing is cached")
     shared_kv: bool = flag(
         False, "reads what an earlier layer wrote, without projections or a cache of its own (Gemma 3n, Gemma 4)"
     )
@@ -161,6 +162,7 @@ class Model:
     blocks: tuple[Block, ...]
     positions: Num = count(0, "learned position embeddings", low=0)
     max_context: Num = count(INF, "tokens that it was made for")
+    head: bool = flag(True, "an output head; without one it embeds texts: a pass over the prompts and no tokens")
     tied: bool = flag(False, "the head shares the embedding")
     norm: str = word("rms", "rms (one weight) or layer (weight and bias)")
     head_bias: bool = flag(False, "a bias on the head")
@@ -353,7 +355,7 @@ def parameters(model: Model, active: bool = False) -> Num:
         b.count * (mixer_params(b.mixer, m.hidden) + ffn_params(b.ffn, m.hidden, active) + b.norms * norm_params(m))
         for b in m.blocks
     )
-    head = (0 if m.tied else m.vocab * m.hidden) + m.head_bias * m.vocab
+    head = (m.vocab * m.hidden if m.head and not m.tied else 0) + m.head_bias * m.vocab
     tower = 0 if active else m.tower_params
     return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
 

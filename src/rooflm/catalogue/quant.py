@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.units import Num
+from rooflm.units import REAL, Num
 
 PARTS = ("attention", "mlp", "shared", "experts")
 """Parts of a layer whose weights a scheme narrows: the mixer, a dense feed-forward, shared and routed experts."""
@@ -53,7 +53,7 @@ class Quant:
     @cached_property
     def half_bytes(self) -> float:
         """Bytes a value of all that is not quantised: 2, or 4 where weights are fp32."""
-        return 4.0 if isinstance(self.weight_bits, int | float) and self.weight_bits >= 32 else 2.0
+        return 4.0 if isinstance(self.weight_bits, REAL) and self.weight_bits >= 32 else 2.0
 
     def table_bytes(self, half: Num) -> Num:
         """Bytes a value of embedding and head, where 16-bit values take `half`.
@@ -244,6 +244,14 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
 
 
+_ANY: dict[int, tuple[str, ...]] = {4: ("fp4", "int4"), 8: ("fp8", "int8"), 16: ("bf16", "fp16"), 32: ("tf32", "fp32")}
+LADDERS: dict[str, dict[int, tuple[str, ...]]] = {
+    "any": _ANY, "int": _ANY | {4: ("int4",), 8: ("int8",)},
+    "float": _ANY | {4: ("fp4",), 8: ("fp8",), 32: ("fp32",)},
+}  # fmt: skip
+"""Kind of a scheme's values -> width in bits -> data types of that width, the first before the others."""
+
+
 def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16") -> tuple[str, bool]:
     """The data type in which a device multiplies operands of which the wider has `bits` bits.
 
@@ -253,16 +261,14 @@ def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16
     >>> compute_dtype(8, "any", {"bf16": 1.0, "int8": 2.0}), compute_dtype(8, "float", {"bf16": 1.0})
     (('int8', True), ('bf16', False))
     """
-    ladder = {4: ["fp4", "int4"], 8: ["fp8", "int8"], 16: [half, "bf16", "fp16"], 32: ["tf32", "fp32"]}
-    if kind == "int":
-        ladder |= {4: ["int4"], 8: ["int8"]}
-    elif kind == "float":
-        ladder |= {4: ["fp4"], 8: ["fp8"], 32: ["fp32"]}
-    width = next((w for w in sorted(ladder) if float(bits) <= w), 32)
-    for rung in (w for w in sorted(ladder) if w >= width):
-        for dtype in ladder[rung]:
+    ladder, exact = LADDERS.get(kind, LADDERS["any"]), True
+    for width, types in ladder.items():
+        if bits > width and width < 32:
+            continue
+        for dtype in (half, *types) if width == 16 else types:
             if dtype in peaks:
-                return dtype, rung == width
+                return dtype, exact
+        exact = False
     if "fp32" in peaks:
         return "fp32", False
     raise RooflmError(f"the device has no compute rate for {bits}-bit operands: give cluster.device.peak.bf16")

@@ -19,10 +19,11 @@ class Family(NamedTuple):
 
     `defaults`: fields that the released configs leave out. `width_factor`: feed-forward width over hidden where the
     config has no width. `out_bias` None: as `bias`. `norms`: norm weights a layer; `window`: the rule by which layers
-    get the window when there is no `layer_types`: "never", "all", "even", "period" (all but each n-th), "late"
-    (from max_window_layers on) or "chunked". `tied`: when the config does not say. `extra`: named corrections.
-    `layers`: the builder of layers that are not one mixer and one feed-forward (`unusual.BUILDERS`). `note`: what of
-    its physics is approximate, told with each answer.
+    get the window when there is no `layer_types`: "never", "all", "even", "period" (all but each n-th), "after" (all
+    but the first of each n), "late" (from max_window_layers on) or "chunked". `tied`: when the config does not say.
+    `extra`: named corrections. `causal`: False where a token sees all others; such a model embeds texts. `layers`: the
+    builder of layers that are not one mixer and one feed-forward (`unusual.BUILDERS`). `note`: what of its physics is
+    approximate, told with each answer.
     """
 
     names: dict[str, str] = {}  # noqa: RUF012 - never changed
@@ -45,6 +46,7 @@ class Family(NamedTuple):
     router_bias: Trait = False
     shared_gate: bool = False
     extra: tuple[str, ...] = ()
+    causal: bool = True
     layers: str = ""
     note: str = ""
 
@@ -222,6 +224,27 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 """model_type -> its row. A `_text` ending is dropped before the look-up."""
 
+_BERT = Family(bias=True, ffn_bias=True, gated=False, norm="layer", rope=False, position_offset=0, window="never",
+               extra=("no_final_norm", "embedding_norm", "kinds_of_text", "pooler"), causal=False)  # fmt: skip
+FAMILIES |= {
+    "bert": _BERT,
+    "roberta": _BERT._replace(extra=(*_BERT.extra, "padded_positions")),
+    "distilbert": _BERT._replace(extra=("no_final_norm", "embedding_norm"), names={
+        "hidden": "dim", "layers": "n_layers", "heads": "n_heads", "width": "hidden_dim"}),
+    "mpnet": _BERT._replace(extra=("no_final_norm", "embedding_norm", "pooler", "padded_positions", "shared_biases")),
+    "nomic_bert": _BERT._replace(bias="qkv_proj_bias", ffn_bias="mlp_fc1_bias", gated=True, rope=True, width_factor=4,
+                                 position_offset=None, extra=("no_final_norm", "embedding_norm", "kinds_of_text")),
+    "new": _BERT._replace(out_bias=True, ffn_bias=False, gated=True, rope=True, position_offset=None,
+                          extra=("no_final_norm", "embedding_norm", "kinds_of_text", "last_bias")),
+    "modernbert": Family(bias="attention_bias", norm="layer-no-bias", window="after", causal=False,
+                         names={"window": "local_attention"}, extra=("one_norm_less", "plain_embedding_norm"),
+                         defaults={"global_attn_every_n_layers": 3, "local_attention": 128}),
+    "eurobert": Family(window="never", causal=False),
+    "llama_bidirec": Family(window="never", causal=False),
+}  # fmt: skip
+"""Encoders that embed texts. Sources: transformers, modeling_bert.py, modeling_xlm_roberta.py, modeling_distilbert.py,
+modeling_mpnet.py, modeling_modernbert.py, modeling_eurobert.py; nomic-ai/nomic-bert-2048 and Alibaba-NLP/new-impl."""
+
 FAMILIES |= {
     same: FAMILIES[as_]
     for same, as_ in {
@@ -232,11 +255,11 @@ FAMILIES |= {
         "minimax_m1": "minimax", "axk1": "deepseek_v3", "aria": "llama", "youtu": "minicpm3", "fuyu": "persimmon",
         "mimo_v2": "mimo_v2_flash", "minimax_m3": "minimax_m3_vl", "phi4_multimodal": "phi3", "qwen2_5_omni": "qwen2",
         "qwen3_omni_moe": "qwen3_moe", "granite_swa": "granite", "gpt-sw3": "gpt2", "yi": "llama",
-        "baichuan": "llama",
+        "baichuan": "llama", "xlm-roberta": "roberta", "camembert": "roberta",
     }.items()
 }  # fmt: skip
 
-_ENCODER = "it is an encoder, which embeds its input and generates no text"
+_ENCODER = "it is an encoder, which embeds its input and generates no text, of a kind that is not modelled"
 _PAIR = "it is an encoder with a decoder, not a decoder-only language model"
 _OWN = "its layers are not modelled"
 
@@ -244,11 +267,10 @@ REFUSED = {
     "deepseek_v4": "its compressed attention is not modelled",
     "minimax_text_01": "its lightning attention is not modelled",
     "gemma4_assistant": "it is a draft model that reads another model's cache",
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "distilbert", "camembert", "electra",
-                     "deberta", "deberta-v2", "albert", "ernie", "mpnet", "modernbert", "nomic_bert", "big_bird",
+    **dict.fromkeys(("xlm-roberta-xl", "electra", "deberta", "deberta-v2", "albert", "ernie", "big_bird",
                      "data2vec-text", "megatron-bert", "mobilebert", "rembert", "roberta-prelayernorm", "roc_bert",
                      "roformer", "xmod", "xlm", "flaubert", "funnel", "longformer", "nystromformer", "squeezebert",
-                     "esm", "dpr", "luke", "layoutlm", "layoutlmv3", "bert-generation", "eurobert", "clip",
+                     "esm", "dpr", "luke", "layoutlm", "layoutlmv3", "bert-generation", "clip",
                      "clip_vision_model", "clip_text_model", "siglip", "siglip2", "siglip_vision_model", "vit",
                      "dinov2", "dinov3_vit", "swin", "beit", "deit", "convnext", "wav2vec2", "wav2vec2-bert", "wavlm",
                      "hubert", "data2vec-audio", "unispeech", "sew", "clap", "align", "altclip",

@@ -43,6 +43,7 @@ FAMILIES = {
     "ernie4_5-moe": "ernie4_5_moe", "hunyuan-dense": "hunyuan_v1_dense", "hunyuan-moe": "hunyuan_v1_moe",
     "seed_oss": "seed_oss", "smollm3": "smollm3", "arcee": "arcee", "apertus": "apertus", "minimax-m2": "minimax_m2",
     "internlm2": "internlm2", "baichuan": "baichuan", "mistral3": "ministral3", "bitnet": "bitnet", "dots1": "glm4_moe",
+    "bert": "bert", "nomic-bert": "nomic_bert", "modern-bert": "modernbert",
 }  # fmt: skip
 """llama.cpp's general.architecture -> model_type of the same layers."""
 _FIELDS = {
@@ -234,4 +235,5 @@ def read_gguf(path: Path) -> Model:
     label = str(path)
     stem = re.sub(r"-\d{5}-of-\d{5}$", "", path.stem)
     quant, dtype = _scheme(tensors, int(metadata.get("general.file_type") or 0))
-    return from_fields(_fields(metadata, tensors, label), label, stem, quant, dtype)
+    pooled = bool(metadata.get(f"{metadata.get('general.architecture')}.pooling_type"))
+    return from_fields(_fields(metadata, tensors, label), label, stem, quant, dtype, pooled=pooled)

@@ -1,11 +1,13 @@
 """A model by its Hugging Face id: from the hub's local cache without a network, else through huggingface_hub.
 
-What is read of a repository is its config.json (with hf_quant_config.json beside it) or adapter_config.json. Source of
-the cache's layout: huggingface_hub's "Understand caching" (models--ORG--NAME/refs, /snapshots).
+What is read of a repository is its config.json (with hf_quant_config.json and modules.json beside it) or
+adapter_config.json. Source of the cache's layout: huggingface_hub's "Understand caching" (models--ORG--NAME/refs,
+/snapshots).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -14,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 CONFIGS = ("config.json", "adapter_config.json")
-BESIDE = "hf_quant_config.json"
+BESIDE = ("hf_quant_config.json", "modules.json")
 _ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
@@ -82,9 +84,8 @@ def fetched(name: str) -> tuple[Path | None, str]:
         except Exception as error:  # its own errors, and those of whatever HTTP library it uses
             failed = failed or type(error).__name__
             continue
-        try:
-            hub.hf_hub_download(name, BESIDE)
-        except Exception:  # most repositories have none
-            return found.parent, ""
+        for file in BESIDE:
+            with contextlib.suppress(Exception):  # most repositories have none
+                hub.hf_hub_download(name, file)
         return found.parent, ""
     return None, "HF_HUB_OFFLINE keeps rooflm from asking the hub" if offline else f"the hub gave none ({failed})"

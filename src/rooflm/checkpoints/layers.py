@@ -93,6 +93,8 @@ def _kind_by_rule(c: Config, i: int, layers: int) -> str:
         used = c.flag("use_sliding_window") and i >= c.number("max_window_layers", layers, 0)
     elif rule == "even":
         used = i % 2 == 0
+    elif rule == "after":
+        used = i % c.number("global_attn_every_n_layers") != 0
     elif rule == "chunked":
         rotary = c.items("no_rope_layers", int, layers)
         used = bool(rotary[i]) if rotary else (i + 1) % 4 != 0
@@ -121,12 +123,14 @@ def attention(c: Config, i: int, kind: str, layers: int) -> Mixer:
     context = c.number("context", _ENDLESS)
     window: float = c.number("window") if kind == "window" else INF
     bias = c.flag(f.bias)
+    both_ways = c.get("is_causal") is False or c.flag("use_bidirectional_attention")
     free = ("chunked" in f.window or "full_without_rope" in f.extra) and kind == "full"
     index = _block_index(c) if kind == "blocks" else (0, 0, 0)
     return Attention(
         heads, kv_heads, dim, 0 if value == dim else value, window=INF if window >= context else window, bias=bias,
         out_bias=bias if f.out_bias is None else c.flag(f.out_bias), qk_norm=c.flag(f.qk_norm), gate=c.flag(f.gate),
-        rope=f.rope and not free, index_topk=index[0], index_heads=index[1], index_dim=index[2],
+        rope=f.rope and not free, causal=f.causal and not both_ways, index_topk=index[0], index_heads=index[1],
+        index_dim=index[2],
     )  # fmt: skip
 
 
@@ -343,11 +347,26 @@ def extra_params(c: Config, made: tuple[Block, ...]) -> int:
         total -= (2 * layers + 1) * hidden
     if "no_final_norm" in named:
         total -= 2 * hidden
+    total += hidden * (("plain_embedding_norm" in named) - ("one_norm_less" in named))
     if "head_gates" in named and c.flag("use_attention_gate"):
         total += int(sum(n * a.heads * hidden for n, a in plain))
     if "full_gates" in named:  # decay and output gate of full rank, not through a low one
         total += int(sum(n * 2 * (hidden * a.heads * a.head_dim - a.head_dim * (hidden + a.heads * a.head_dim))
                          for n, a in scans))  # fmt: skip
+    return total + _beside_embedding(c, layers)
+
+
+def _beside_embedding(c: Config, layers: int) -> int:
+    """What encoders and OPT hold beside their token table and layers."""
+    hidden, named, total = c.number("hidden"), c.family.extra, 0
+    if "kinds_of_text" in named:
+        total += c.number("type_vocab_size", 2, 0) * hidden
+    if "pooler" in named:
+        total += hidden**2 + hidden
+    if "shared_biases" in named:  # of positions, in all layers alike (MPNet)
+        total += c.number("relative_attention_num_buckets", 32) * c.number("heads")
+    if "last_bias" in named:  # of the feed-forward's second product alone
+        total += layers * hidden
     if "opt" in named:
         narrow = c.number("word_embed_proj_dim", hidden)
         if narrow != hidden:

@@ -8,11 +8,10 @@ attention, a window never as full attention: those fields are honoured in a mode
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue.model import INF, Model, MoE, checked
+from rooflm.catalogue.model import INF, Attention, Block, Model, MoE, checked
 from rooflm.checkpoints import layers
 from rooflm.checkpoints.config import Config, language_part, read_json
 from rooflm.checkpoints.families import FAMILIES, REFUSED, Family
@@ -67,7 +66,7 @@ def _required(c: Config) -> None:
 
 
 def _positions(c: Config) -> int:
-    """Learned position embeddings: GPT-2 and its like have them, rotary and ALiBi models none."""
+    """Learned position embeddings: GPT-2 and encoders have them, rotary and ALiBi models none."""
     if "mpt" in c.family.extra:
         alibi = c.flag("attn_config.alibi") or not c.flag("learned_pos_emb?")
         return 0 if alibi else c.number("context")
@@ -84,7 +83,12 @@ def read_config(path: str | Path) -> Model:
     file = path / "config.json" if path.is_dir() else path
     whole = read_json(file)
     beside = file.parent / "hf_quant_config.json"
-    return from_fields(whole, str(file), name_of(file), beside=read_json(beside) if beside.is_file() else {})
+    quantised = read_json(beside) if beside.is_file() else {}
+    return from_fields(whole, str(file), name_of(file), beside=quantised, pooled=(file.parent / POOLED).is_file())
+
+
+POOLED = "modules.json"
+"""File of a repository whose model is used through sentence-transformers, which pools hidden states to embeddings."""
 
 
 def name_of(file: Path) -> str:
@@ -136,10 +140,10 @@ def _tell(c: Config, config: dict[str, Any], known: bool, tower: int) -> None:
 
 def from_fields(
     whole: dict[str, Any], label: str, name: str, quant: str | None = None, dtype: str = "",
-    beside: dict[str, Any] | None = None,
+    beside: dict[str, Any] | None = None, pooled: bool = False,
 ) -> Model:  # fmt: skip
     """The model that the fields of a config describe. `quant` and `dtype`: its scheme and 16-bit type where they are
-    known otherwise; `beside`: ModelOpt's hf_quant_config.json."""
+    known otherwise; `beside`: ModelOpt's hf_quant_config.json; `pooled`: its hidden states become embeddings."""
     config, c, known = _read_part(whole, label)
     tower = tower_params(whole, c.number("hidden"))
     _tell(c, config, known, tower)
@@ -158,23 +162,30 @@ def from_fields(
     extra += codebook_values(config, layers.matrices(blocks))
     model = Model(
         name=name, hidden=c.number("hidden"), vocab=c.number("vocab"), blocks=blocks, positions=_positions(c),
-        max_context=c.number("context", 0, 0) or INF, tied=c.flag("tie_word_embeddings" + "?" * family.tied),
+        max_context=_context(c), head=not pooled and _predicts(config, blocks),
+        tied=c.flag("tie_word_embeddings" + "?" * family.tied),
         norm=family.norm, head_bias=c.flag(family.head_bias), extra_params=extra, tower_params=tower,
         mtp_params=layers.mtp_params(c, blocks),
         dtype=dtype or (_DTYPES.get(given, "bf16") if isinstance(given, str) else "bf16"), quant=quant, source=label,
     )  # fmt: skip
-    return checked(headless(model, config, label), label)
+    return checked(model, label)
 
 
-def headless(model: Model, config: dict[str, Any], label: str) -> Model:
-    """The model without an output head where its checkpoint has none, as those that embed texts (E5, GTE, BGE on
-    decoders), with a RooflmWarning on what to ask of it.
+def _context(c: Config) -> float:
+    """Tokens that it was made for; RoBERTa's positions begin after that of the padding."""
+    return (c.number("context", 0, 0) or INF) - 2 * ("padded_positions" in c.family.extra)
+
+
+_JUDGES = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
+
+
+def _predicts(config: dict[str, Any], blocks: tuple[Block, ...]) -> bool:
+    """Whether a checkpoint predicts tokens one after the other. Those of bare models embed texts (E5, GTE, BGE on
+    decoders), those of classifiers judge them (rerankers), and encoders, whose tokens see each other, do either.
 
     Source: the hub's naming of classes: MistralModel has no head, MistralForCausalLM has one.
     """
+    if any(isinstance(b.mixer, Attention) and not b.mixer.causal for b in blocks):
+        return False
     kinds = [a for a in config.get("architectures") or [] if isinstance(a, str)]
-    if not kinds or not kinds[0].endswith("Model") or any(mark in kinds[0] for mark in _DECODER):
-        return model
-    warnings.warn(f"{label}: {kinds[0]} has no head: it embeds texts. Give --output 1: the time to first token is that "
-                  "of a batch of texts", RooflmWarning, stacklevel=4)  # fmt: skip
-    return replace(model, tied=True)
+    return not kinds or not kinds[0].endswith(_JUDGES) or any(mark in kinds[0] for mark in _DECODER)

@@ -15,7 +15,7 @@ from rooflm.cli.console import Voice, open_ended, tell
 from rooflm.cli.examples import START, below, exemplified
 from rooflm.cli.guard import guarded, heed
 from rooflm.cli.options import bare, group
-from rooflm.version import __version__
+from rooflm.shown.version import __version__
 
 PREDICT, CHOOSE, TRUST, LOOK = "Predict", "Choose", "Measure, and how far to trust it", "What is known"
 COMMANDS = {

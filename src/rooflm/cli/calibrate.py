@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show, tell, width, working
 from rooflm.cli.options import command, files
 from rooflm.cli.validate import percent, signed
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, grouped
 from rooflm.shown.blocks import BLANK, Block, Table
 from rooflm.shown.terminal import plain
 

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, arguments, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
 from rooflm.cli.validate import percent, signed
-from rooflm.scenario.arguments import Argument, arguments, grouped
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 from rooflm.units import text as quantity
 
@@ -200,7 +200,9 @@ def band(p: Point) -> str:
     if not math.isfinite(p.low):
         return ""
     outside = not p.low <= p.measured <= p.high
-    return f"{cell(p.low, p.metric).split()[0]}-{cell(p.high, p.metric).split()[0]}{' out' if outside else ''}"
+    low, high = cell(p.low, p.metric), cell(p.high, p.metric)
+    same = low.split()[1:] == high.split()[1:]
+    return f"{low.split()[0] if same else low}-{high.split()[0] if same else high}{' out' if outside else ''}"
 
 
 def why(found: Comparison) -> list[Block]:

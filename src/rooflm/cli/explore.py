@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, grouped
+from rooflm.asked.written import assignments, names_in, numbers
 from rooflm.cli.console import dumps, show, working
 from rooflm.cli.examples import exemplified
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, grouped
-from rooflm.scenario.written import assignments, names_in, numbers
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, text
 
@@ -190,7 +190,9 @@ def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str
         group = ", ".join(_word(a, table[a][i]) for a in outer)
         mark = "" if table["fits"][i] else "no fit"
         made.append(Bar(", ".join(told), {c: own * v for c, v in parts.items()}, group, mark=mark))
-    bars(title, scale, made, about).save(path)
+    waits = any("schedule" in bar.parts for bar in made)
+    notes = ("schedule: idle and uneven pipeline stages",) if waits else ()
+    bars(title, scale, made, about, notes=notes).save(path)
 
 
 def _word(axis: str, value: Any) -> str:
@@ -232,9 +234,17 @@ def _made(report: Columns) -> list[Block]:
 NOTE = Say("No software overheads: bounds to compare hardware by, not predictions.")
 
 
+MEANING = {"step_time": "step time", "latency": "request latency", "ttft": "time to first token",
+           "tpot": "time per output token"}  # fmt: skip
+"""Metric of an exploration -> what people call it."""
+
+
 def _title(model: str, task: Task, asked: Mapping[str, Any]) -> Say:
-    metric = task.metric.replace("_", " ")
-    return Say(f"{model}, {metric}, die {asked['die']}, {asked['gpus']} devices", "title")
+    return Say(f"{model}, {MEANING[task.metric]}, {_hardware(asked)}", "title")
+
+
+def _hardware(asked: Mapping[str, Any]) -> str:
+    return f"die {asked['die']}, {asked['gpus']} device{'s' * (asked['gpus'] != 1)}"
 
 
 def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
@@ -254,8 +264,8 @@ def grid(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
         table = _front(worked_out(task, space, on=asked["on"]), asked.get("front"))
     title = _title(model, task, asked)
     if shown["plot"]:
-        name = task.metric.replace("_", " ").capitalize()
-        about = f"{model}, die {asked['die']}, {asked['gpus']} devices"
+        name = MEANING[task.metric].capitalize()
+        about = f"{model}, {_hardware(asked)}"
         _draw(table, space.names, f"{name} by cause", about, shown["plot"], shown["plot_kind"])
     head = {"model": model, "phase": asked["phase"], "metric": task.metric, "mappings": task.choices,
             "axes": list(space.names)}  # fmt: skip

@@ -66,4 +66,5 @@ def ladder_picture(ladder: Ladder, mode: str = "calibrated") -> Picture:
     unit = sum(found[last].values())
     made = [Bar(f"{name}, {rungs()[name]['dtype']}", {k: v / unit for k, v in parts.items()})
             for name, parts in found.items()]  # fmt: skip
-    return bars(f"{ladder.model} training on {ladder.gpus} GPUs", Scale(f"time a sequence, {last} = 1"), made)
+    return bars(f"{ladder.model} training on {ladder.gpus} GPUs", Scale(f"time a sequence, {last} = 1"), made,
+                f"{mode} kernels; the split and the micro-batches as stated")  # fmt: skip

@@ -50,10 +50,30 @@ def guarded(work: Callable[[], Any]) -> int:
         usage = getattr(error, "format_message", None)
         if usage is None:
             raise
-        return _said(" ".join(usage().split()))
+        told, names = " ".join(usage().split()), choices(error)
+        return _said(told.removesuffix(".") + names if names else told)
     if ended == INTERRUPTED:  # typer gives back the status of what was interrupted
         return _said("interrupted", INTERRUPTED)
     return ended if isinstance(ended, int) else 0
+
+
+MOST_NAMED = 16
+"""How many names a sentence holds."""
+
+
+def choices(error: Exception) -> str:
+    """What an argument that is missing may be, as a shell would complete it; nothing of any other fault.
+
+    >>> choices(ValueError("no"))
+    ''
+    """
+    argument, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    if argument is None or context is None or "Missing" not in str(getattr(error, "format_message", str)()):
+        return ""
+    names = [found.value for found in argument.shell_complete(context, "")]
+    if len(names) > MOST_NAMED:
+        return f": one of {len(names)} names, such as {', '.join(names[:3])}"
+    return f": it must be one of {', '.join(names)}" if names else ""
 
 
 def _said(message: str, status: int = 2) -> int:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rooflm.asked.written import amounts, numbers
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import group
 from rooflm.cli.render import seconds
-from rooflm.scenario.written import amounts, numbers
 from rooflm.shown.blocks import Block, Say, Table, listed
 from rooflm.units import percent, text
 
 if TYPE_CHECKING:
-    from rooflm.estimate.kernel import Kernel
+    from rooflm.asked.kernel import Kernel
 
 app = group("predict", "Predict one kernel or one collective.")
 
@@ -69,7 +69,7 @@ def gemm_command(
     efficiency: Efficiency = None, json_: Json = False,
 ) -> None:  # fmt: skip
     """A matrix product of m rows, k deep, n wide; m = 1 is the GEMV of decoding."""
-    from rooflm.estimate.kernel import predict_gemm
+    from rooflm.asked.kernel import predict_gemm
 
     def call(**sizes: float) -> Kernel:
         return predict_gemm(**sizes, gpu=gpu, quant=quant, engine=engine, efficiency=efficiency)
@@ -86,7 +86,7 @@ def attention_command(
     efficiency: Efficiency = None, json_: Json = False,
 ) -> None:  # fmt: skip
     """The core of one layer's attention: scores, softmax, weighted values."""
-    from rooflm.estimate.kernel import predict_attention
+    from rooflm.asked.kernel import predict_attention
 
     def call(**sizes: float) -> Kernel:
         return predict_attention(phase, **sizes, heads=heads, kv_heads=kv_heads, head_dim=head_dim, gpu=gpu,
@@ -105,7 +105,7 @@ def collective_command(
     engine: EngineName = None, efficiency: Efficiency = None, json_: Json = False,
 ) -> None:  # fmt: skip
     """A collective of neighbouring devices, as its library takes, or a ring or tree by formula."""
-    from rooflm.estimate.kernel import predict_collective
+    from rooflm.asked.kernel import predict_collective
 
     def call(**sizes: float) -> Kernel:
         return predict_collective(operation.replace("-", "_"), **sizes, gpu=gpu, cluster=cluster, algorithm=algorithm,

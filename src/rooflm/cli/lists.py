@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from rooflm.asked.arguments import Argument
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
@@ -17,7 +18,6 @@ from rooflm.checkpoints.load import load_model
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
 from rooflm.errors import RooflmError, near_matches
-from rooflm.scenario.arguments import Argument
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import count, gib, text
 

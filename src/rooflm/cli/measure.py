@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from rooflm.asked.arguments import Argument, arguments, grouped
+from rooflm.asked.written import texts
 from rooflm.cli.console import dumps, show, tell, warn
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, arguments, grouped
-from rooflm.scenario.written import texts
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.units import text as quantity
 

@@ -1,4 +1,4 @@
-"""Options of the commands: a row of `scenario.arguments` (or of SHELL below) makes an option with its place in help and
+"""Options of the commands: a row of `asked.arguments` (or of SHELL below) makes an option with its place in help and
 the completion of its names, and its text a value."""
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from rooflm.asked.arguments import INFER, KINDS, TRAIN, Argument, arguments, grouped
+from rooflm.asked.files import arguments_of, read_table
+from rooflm.asked.written import READ, as_it_is, texts
 from rooflm.cli.console import Voice
-from rooflm.scenario.arguments import INFER, KINDS, TRAIN, Argument, arguments, grouped
-from rooflm.scenario.files import arguments_of, read_table
-from rooflm.scenario.written import READ, as_it_is, texts
 
 
 class Written(NamedTuple):

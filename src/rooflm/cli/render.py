@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rooflm.asked.arguments import arguments
+from rooflm.asked.bounds import with_unit
 from rooflm.cli.console import dumps, width
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
-from rooflm.scenario.arguments import arguments
-from rooflm.scenario.bounds import with_unit
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.terminal import lines
 from rooflm.units import count, gib, percent, text
@@ -57,7 +57,7 @@ def op_rows(e: InferenceEstimate, phase: str) -> list[dict[str, Any]]:
 def op_tables(e: InferenceEstimate) -> list[Block]:
     """The tables of operations, one pass of each phase (all layers together)."""
     out: list[Block] = []
-    for phase in ("prefill", "decode"):
+    for phase in e.passes if e.scenario.model.head else ("prefill",):
         head = ("operation", "count", "FLOP each", "bytes each", "time", "share", "bound")
         rows = [
             (r["name"], count(r["count"]), text(r["flops"], ""), text(r["bytes"], "B"), seconds(r["time_s"]),
@@ -89,7 +89,7 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
         out["fewest_gpus"] = least._asdict() if least else None
     out["would_fit"] = [{**r.change, "margin_bytes": r.margin} for r in e.would_fit]
     if ops:
-        out["ops"] = {phase: op_rows(e, phase) for phase in ("prefill", "decode")}
+        out["ops"] = {phase: op_rows(e, phase) for phase in (e.passes if e.scenario.model.head else ("prefill",))}
     return out
 
 

@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from rooflm import units
+from rooflm.asked.arguments import EVERY, KINDS, Argument, arguments
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, ServerOptions
 from rooflm.catalogue.fields import About, abouts
@@ -16,7 +17,6 @@ from rooflm.catalogue.hardware import DTYPES, Cluster, Derating, Device, Link, M
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE
 from rooflm.catalogue.own_card import SHORT
 from rooflm.cli.options import SHELL
-from rooflm.scenario.arguments import EVERY, KINDS, Argument, arguments
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, RUN, SETTING, Column
 
 Schema = dict[str, Any]

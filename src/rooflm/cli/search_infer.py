@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import arguments
 from rooflm.cli.console import working
 from rooflm.cli.found import found_shown
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import arguments
 
 if TYPE_CHECKING:
     from rooflm.search.serve_command import Start
@@ -68,7 +68,7 @@ def check_deploy(path: str | None) -> None:
 
 def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict[str, Any]) -> None:
     """The deployment of the best answer to a file. RooflmError where there is none, or none that a container runs."""
-    from rooflm.scenario.build_inference import find_cluster, node_size
+    from rooflm.asked.build_inference import find_cluster, node_size
     from rooflm.search.deploy_file import deployment_text
     from rooflm.sweep.files import check_target, write_text
 

@@ -7,10 +7,10 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, word
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, grouped
 from rooflm.shown import blocks
 from rooflm.shown.blocks import BLANK, Block, Say
 from rooflm.units import count, gib, text
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 40
 """Rows of a table that are shown; files hold them all."""
+MOST_LISTED = 100
+"""Rows of a table that a page holds; of a longer one it names the file."""
 MORE = "rooflm study NAME prints a work's tables; --plot FILE draws it, --out DIR writes all of it."
 
 
@@ -125,6 +127,10 @@ def page(found: Study) -> str:
     out += [f"- {line}" for line in found.findings] + [""]
     out += [f"![{found.title}: {name}]({found.name}-{name}.png)\n" for name in found.pictures]
     for table in found.tables:
+        if len(table.rows) > MOST_LISTED:
+            link = f"[{found.name}-{table.name}.csv]({found.name}-{table.name}.csv)"
+            out += [f"## {table.title}", "", f"{len(table.rows)} rows: {link}.", "", *table.notes, ""]
+            continue
         shown = [c for c in table.columns if any(v is not None for v in table.values(c.key))]
         out += [f"## {table.title}", "", "| " + " | ".join(c.heading for c in shown) + " |"]
         out += ["| " + " | ".join("---:" if c.unit else "---" for c in shown) + " |"]

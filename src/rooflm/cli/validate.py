@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflm.asked.arguments import Argument, grouped
 from rooflm.cli.console import dumps, show, tell, working
 from rooflm.cli.options import command, files
-from rooflm.scenario.arguments import Argument, grouped
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ split."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,9 +15,9 @@ from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
-from rooflm.scenario.rules import ENGINE, INFERENCE, Rule, divisors, flags, tensor_ways
+from rooflm.scenario.rules import ENGINE, divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, any_of
+from rooflm.units import Num, any_of, ceil, floor, larger, pick, smaller
 
 OUT_OF_MEMORY = "out of memory"
 """The reason that is no rule of a split."""
@@ -31,12 +31,12 @@ class Limits(NamedTuple):
     @property
     def illegal(self) -> NDArray[Any]:
         """True where a rule of the split is broken, whatever the memory."""
-        return any_of(flag for reason, flag in self.flags.items() if reason != OUT_OF_MEMORY)
+        return np.asarray(any_of(flag for reason, flag in self.flags.items() if reason != OUT_OF_MEMORY))
 
     @property
     def broken(self) -> NDArray[Any]:
         """True where anything stands against it."""
-        return any_of(self.flags.values())
+        return np.asarray(any_of(self.flags.values()))
 
     @property
     def reason(self) -> Num:
@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 def rank_sequences(s: Scenario) -> Num:
     """Sequences of the fullest data-parallel rank."""
-    return np.ceil(s.workload.batch / s.mapping.dp)
+    return ceil(s.workload.batch / s.mapping.dp)
 
 
 class Needs(NamedTuple):
@@ -98,20 +98,20 @@ class Running(NamedTuple):
     @property
     def fuller(self) -> Num:
         """Micro-batches that hold `micro` sequences; the other ones hold one less."""
-        return self.sequences - self.flight * np.floor(self.sequences / self.flight)
+        return self.sequences - self.flight * floor(self.sequences / self.flight)
 
 
 def most_in_flight(s: Scenario) -> Num:
     """Micro-batches that a pipeline takes at once, however many sequences there are: one a stage where the engine's
     stages work at the same time, else one.
 
-    >>> from rooflm.scenario.build_inference import build_inference
+    >>> from rooflm.asked.build_inference import build_inference
     >>> two = build_inference(model="llama-7b", gpu="a100", tp=1, pp=2, engine="vllm").scenario
     >>> float(most_in_flight(two)), float(most_in_flight(replace(two, engine=two.engine.but(pipelined=False))))
     (2.0, 1.0)
     """
-    asked = np.asarray(s.mapping.in_flight)
-    return np.minimum(np.where(asked > 0, asked, s.mapping.pp if s.engine.stages.pipelined else 1), s.mapping.pp)
+    asked = s.mapping.in_flight
+    return smaller(pick(asked > 0, asked, s.mapping.pp if s.engine.stages.pipelined else 1), s.mapping.pp)
 
 
 def running(s: Scenario) -> Running:
@@ -123,15 +123,15 @@ def running(s: Scenario) -> Running:
     e, m = s.engine, s.mapping
     need = needs(s)
     largest = max_batch(s, need)
-    at_once = np.maximum(np.minimum(largest, running_limit(s)), m.dp)
-    rounds: Num = np.ceil(s.workload.batch / at_once) if e.room.waves else 1
+    at_once = larger(smaller(largest, running_limit(s)), m.dp)
+    rounds: Num = ceil(s.workload.batch / at_once) if e.room.waves else 1
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
-    budget = np.minimum(e.room.token_budget, np.where(np.asarray(m.pp) > 1, e.stages.stage_tokens, np.inf))
-    passes = np.maximum(np.ceil(tokens / budget), 1)
-    flight = np.minimum(most_in_flight(s), np.maximum(np.floor(sequences), 1))
-    fullest = np.minimum(tokens, budget) * passes / tokens
-    return Running(need, largest, rounds, sequences, passes, fullest, flight, np.ceil(sequences / flight))
+    budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
+    passes = larger(ceil(tokens / budget), 1.0)
+    flight = smaller(most_in_flight(s), larger(floor(sequences), 1))
+    fullest = smaller(tokens, budget) * passes / tokens
+    return Running(need, largest, rounds, sequences, passes, fullest, flight, ceil(sequences / flight))
 
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
@@ -142,7 +142,7 @@ def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None)
     """
     e, m = s.engine, s.mapping
     each = needs(s) if need is None else need
-    sequences = rank_sequences(s) if batch is None else np.ceil(batch / m.dp)
+    sequences = rank_sequences(s) if batch is None else ceil(batch / m.dp)
     parts = {"weights": each.weights}
     if not s.adapters.off:
         parts["adapters"] = mem.adapter_bytes(s.model, m, s.adapters)
@@ -179,12 +179,12 @@ def copy_bytes(s: Scenario) -> Num:
     k = s.engine.kernels
     if k.fused or k.epilogue or k.rope_inside:
         return 0.0
-    return sequence_bytes(s) / np.ceil(s.model.scaled().layers / s.mapping.pp)
+    return sequence_bytes(s) / ceil(s.model.scaled().layers / s.mapping.pp)
 
 
 def pass_tokens(s: Scenario, sequences: Num) -> Num:
     """New tokens of the largest pass of one device."""
-    return np.maximum(np.minimum(sequences * s.workload.new, s.engine.room.token_budget) / s.mapping.cp, sequences)
+    return larger(smaller(sequences * s.workload.new, s.engine.room.token_budget) / s.mapping.cp, sequences)
 
 
 def token_bytes(s: Scenario, half: float) -> Num:
@@ -196,23 +196,25 @@ def token_bytes(s: Scenario, half: float) -> Num:
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:
-    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt."""
+    """Bytes of logits a sequence: 16-bit logits and their fp32 copy, for the last token or all of the prompt; without
+    a head those of its embedding."""
     rows = s.workload.new if s.workload.logits == "all" else 1
-    return rows * np.ceil(s.model.vocab / s.mapping.tp) * (half + 4.0)
+    width = ceil(s.model.vocab / s.mapping.tp) if s.model.head else s.model.scaled().hidden
+    return rows * width * (half + 4.0)
 
 
 def max_batch(s: Scenario, need: Needs | None = None) -> Num:
     """The largest batch that memory holds, 0 if it holds none; memory is linear in the batch below and above the token
     budget, and where more sequences than prompt tokens are in a pass. need: `needs(s)`, where it is known already."""
     own = needs(s) if need is None else need
-    fixed = memory_use(s, np.zeros(()), own)
+    fixed = memory_use(s, 0.0, own)
     free = (fixed.capacity - fixed.total) / s.engine.room.free_fraction
     new, budget = s.workload.new / s.mapping.cp, s.engine.room.token_budget / s.mapping.cp
     each = own.sequence / s.engine.room.free_fraction + own.logit + own.copy
     below = free / (each + new * own.token)
-    above = np.where(np.isfinite(budget), free - np.where(np.isfinite(budget), budget, 0) * own.token, -1.0) / each
-    most = np.minimum(np.maximum(below, above), free / (each + own.token))
-    return np.maximum(np.floor(most), 0) * s.mapping.dp
+    above = pick(budget < np.inf, free - pick(budget < np.inf, budget, 0) * own.token, -1.0) / each
+    most = smaller(larger(below, above), free / (each + own.token))
+    return larger(floor(most), 0.0) * s.mapping.dp
 
 
 def running_limit(s: Scenario) -> Num:
@@ -220,9 +222,9 @@ def running_limit(s: Scenario) -> Num:
     return s.engine.room.max_sequences * s.mapping.dp
 
 
-def check(s: Scenario, fits: Num, rules: Iterable[Rule] = INFERENCE) -> Limits:
-    """The rules of a legal split, and memory, each a flag with its reason."""
-    return Limits({**flags(s, rules), OUT_OF_MEMORY: ~np.asarray(fits)})
+def check(broken: Mapping[str, Num], memory: Memory) -> Limits:
+    """The rules that are broken (`rules.flags`), and memory, each a flag with its reason."""
+    return Limits({**broken, OUT_OF_MEMORY: (memory.total <= memory.capacity) == 0})
 
 
 MOST_STAGES = 64
@@ -247,7 +249,7 @@ def fewest_gpus(s: Scenario) -> Split | None:
     tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
     grid = replace(s, mapping=tried, axes=2)
     memory = memory_use(grid)
-    legal = (memory.total <= memory.capacity) & ~any_of(rule.broken(grid) for rule in ENGINE)
+    legal = (memory.total <= memory.capacity) & (any_of(rule.broken(grid) for rule in ENGINE) == 0)
     if s.engine.abilities.layers_first:
         legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
     devices = np.where(legal, ways[:, None] * stages, np.inf)
@@ -274,7 +276,7 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     device that weights and cache take together, all else beside it (SGLang's mem_fraction_static; 0: as said).
     """
     m = s.mapping
-    fixed = memory_use(s, batch=np.zeros(()))
+    fixed = memory_use(s, batch=0.0)
     full = budget * token_bytes(s, s.quant.half_bytes)
     free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
     long = max(longest, 1.0) * 64

@@ -3,7 +3,7 @@ cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,10 +29,11 @@ from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import own_factor
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
-from rooflm.scenario.mapping import Mapping
+from rooflm.scenario.mapping import Mapping as Split
+from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.blocks import Block
-from rooflm.units import Num, larger, smaller
+from rooflm.units import Num, floor, is_plain, larger, pick, smaller
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
@@ -80,9 +81,11 @@ class InferenceEstimate(Result):
         s, w = self.scenario, self.scenario.workload
         return [
             headline(s, self.gpus),
-            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}, output {shown(w.output)}",
+            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}" + f", output {shown(w.output)}" * s.model.head,
             f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
-            f"{shown(self.output_tokens_per_s)} tokens/s",
+            f"{shown(self.output_tokens_per_s)} tokens/s"
+            if s.model.head
+            else f"latency {timespan(self.latency)}, {shown(self.requests_per_s)} embeddings/s",
             verdict(self.memory, self.fits, self.reason),
         ]
 
@@ -112,7 +115,7 @@ class InferenceEstimate(Result):
         s, run = self.scenario, self.running
         if not np.any(run.fuller):
             return self.passes["decode"]
-        fewer = run._replace(micro=np.floor(run.sequences / run.flight))
+        fewer = run._replace(micro=floor(run.sequences / run.flight))
         timed = timed_nodes(decode_nodes(s, fewer), s)
         return decode_step(s, timed, rates(s), fewer)
 
@@ -124,7 +127,7 @@ class InferenceEstimate(Result):
 
     def _whole(self, name: str) -> Num:
         """A count of a pass (Step's `name`) over the whole request, all waves and stages (not of what guesses)."""
-        steps = np.maximum(self.scenario.workload.output - 1, 0) / self.gained
+        steps = larger(self.scenario.workload.output - 1, 0) / self.gained
         prefill = self.running.passes * getattr(self.passes["prefill"], name)
         return self.waves * (prefill + steps * self.in_step(name))
 
@@ -168,26 +171,26 @@ class InferenceEstimate(Result):
 
     @figure
     def energy_per_token(self) -> Num:
-        """Joules an output token, all GPUs."""
+        """Joules an output token (of a model that embeds: of a prompt's token), all GPUs."""
         s = self.scenario
         energy = self.gpus * (s.cluster.device.idle * self.latency + self._whole("dynamic") / s.mapping.pp)
-        return energy / (s.workload.batch * s.workload.output)
+        return energy / s.asked
 
     @figure
     def power(self) -> Num:
         """Mean watts of one GPU."""
-        w = self.scenario.workload
-        return self.energy_per_token * (w.batch * w.output) / (self.latency * self.gpus)
+        return self.energy_per_token * self.scenario.asked / (self.latency * self.gpus)
 
     @figure
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
-        return {k: bound_of(self.timed[k], step_, self.scenario.axes) for k, step_ in self.passes.items()}
+        phases = self.passes if self.scenario.model.head else ("prefill",)
+        return {k: bound_of(self.timed[k], self.passes[k], self.scenario.axes) for k in phases}
 
     @figure
     def parts(self) -> dict[str, Num]:
         """Seconds of the whole request by part; sums to latency."""
-        steps = np.maximum(self.scenario.workload.output - 1, 0)
+        steps = larger(self.scenario.workload.output - 1, 0)
         names = dict.fromkeys((*self.prefill_parts, *self.decode_parts))
         return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
@@ -215,7 +218,7 @@ def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     each sequence."""
     w = s.workload
     first = w.prompt + 1
-    last = w.prompt + np.maximum(w.output - 1, 1)
+    last = w.prompt + larger(w.output - 1, 1)
     contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     work = Pass(None, Decode(run.micro * rows, contexts, rows), run.micro * rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
@@ -274,13 +277,13 @@ def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
         if kind not in factors:
             factors[kind] = kernel_factor(t, s)
         factor = factors[kind]
-        if isinstance(factor, float) and factor == 1.0:
+        if is_plain(factor, 1.0):
             out.append(t)
             continue
         time = t.time * factor
-        if not (isinstance(factor, float) and factor > 1.0):
+        if isinstance(factor, np.ndarray) or factor < 1.0:
             time = larger(time, smaller(t.roof, t.time))  # work beside another kernel's has no time of its own
-        out.append(Timed(t.node, time, *t[2:]))
+        out.append(Timed(t.node, time, t.levels, t.kernel, t.roof))
     return out
 
 
@@ -337,7 +340,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
         decode_parts = {**decode_parts, "guesses": guess}
         decode_parts = {k: v / s.speculation.gained for k, v in decode_parts.items()}
     tpot = add_up(decode_parts.values())
-    latency = (ttft + np.maximum(s.workload.output - 1, 0) * tpot) * run.waves
+    latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
     return Speed(one, tick, prefill_parts, decode_parts, ttft, tpot, latency)
 
 
@@ -348,13 +351,17 @@ def guessing_time(s: Scenario, run: Running) -> Num:
     return s.speculation.guesses * add_up(mean_step(v, s.axes) for v in tick.parts.values())
 
 
+ALONE = Split()
+"""One device."""
+
+
 def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
     """Where a scenario lies on `residuals.AXES`: logarithms of sequences that run at once, tokens (of the prompt, or of
     the middle context when decoding), bytes of weights, and devices that share them."""
     w, m = s.workload, s.mapping
-    tokens = w.new if phase == "prefill" else w.prompt + np.maximum(w.output - 1, 1) / 2
-    values = (sequences, tokens, weight_bytes(s.model, Mapping(), s.quant), m.tp * m.pp * m.cp)
-    return tuple(np.log(np.maximum(v, 1e-9)) for v in values)
+    tokens = w.new if phase == "prefill" else w.prompt + larger(w.output - 1, 1) / 2
+    values = (sequences, tokens, weight_bytes(s.model, ALONE, s.quant), m.tp * m.pp * m.cp)
+    return tuple(np.log(larger(v, 1e-9)) for v in values)
 
 
 def scaled(one: Step, factor: Num) -> Step:
@@ -363,9 +370,13 @@ def scaled(one: Step, factor: Num) -> Step:
     return replace(one, total=one.total * factor, parts=parts, busy=one.busy * factor, packed=one.packed * factor)
 
 
-def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> InferenceEstimate:
+def infer_scenario(
+    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
+    broken: Mapping[str, Num] | None = None,
+) -> InferenceEstimate:  # fmt: skip
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
+    broken: the rules that it breaks (`rules.flags`), where that is known already.
     Never raises for an infeasible point: `fits` and `reason` say so. Units: SI.
     """
     w, m, device = s.workload, s.mapping, s.cluster.device
@@ -377,15 +388,15 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
     tpot_end = last_step(tick.total, dims) + decode_parts.get("host layers", 0.0)
     if not s.speculation.off:
         tpot_end = tpot_end / s.speculation.gained + decode_parts["guesses"]
+    if not s.model.head:
+        tpot, tpot_end, decode_parts = np.nan * tpot, np.nan * tpot, {}
     gpus = m.devices
-    tokens = w.batch * w.output
     memory = memory_use(held, need=run.need)
-    fits = memory.total <= memory.capacity
-    limits = check(s, fits)
+    limits = check(flags(s, INFERENCE) if broken is None else broken, memory)
     per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}
     # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
     per_step = {k: mean_step(v, dims) * (run.sequences / run.micro) for k, v in volumes(timed.decode, m.pp).items()}
-    rate = tokens / latency
+    rate = w.batch * w.output / latency
     return InferenceEstimate(
         ttft=ttft,
         tpot=tpot,
@@ -398,12 +409,12 @@ def infer_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[s
         fits=~limits.broken,
         max_batch=run.largest,
         limits=limits,
-        comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": sum(per_step.values()) + 0.0},
+        comm_bytes={"prefill": sum(per_pass.values()) + 0.0, "decode": s.model.head * sum(per_step.values()) + 0.0},
         comm_detail={"prefill": per_pass, "decode": per_step},
         prefill_parts=prefill_parts,
         decode_parts=decode_parts,
         passes={"prefill": one, "decode": tick},
-        cost_per_million_tokens=device.price / 3600 * gpus / rate * 1e6,
+        cost_per_million_tokens=device.price / 3600 * gpus / (s.asked / latency) * 1e6,
         gpus=gpus,
         waves=run.waves,
         running=run,
@@ -427,7 +438,7 @@ def bound_shares(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int)
     for t in timed:
         if isinstance(t.node, Op):
             for index in range(5):
-                shares[BOUNDS[index]] = shares[BOUNDS[index]] + np.where(t.bound == index, t.total * pass_.packed, 0.0)
+                shares[BOUNDS[index]] = shares[BOUNDS[index]] + pick(t.bound == index, t.total * pass_.packed, 0.0)
         else:
             shares["network"] = shares["network"] + t.total * pass_.packed
     shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.scenario.training import Training
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick, sqrt
 
 
 class Job(NamedTuple):
@@ -30,8 +30,8 @@ class Job(NamedTuple):
     @property
     def days_with_failures(self) -> Num:
         """Days with checkpoints, failures and restarts; infinite where failures leave no time for progress."""
-        some = np.asarray(self.goodput) > 0
-        return np.where(some, self.days / np.where(some, self.goodput, 1.0), np.inf)
+        some = self.goodput > 0
+        return pick(some, self.days / pick(some, self.goodput, 1.0), np.inf)
 
 
 def steps_of(tokens: Num, batch: Num, seq: Num) -> Num:
@@ -40,7 +40,7 @@ def steps_of(tokens: Num, batch: Num, seq: Num) -> Num:
     >>> float(steps_of(1e12, 2048, 2048))
     238419.0
     """
-    return np.where(np.asarray(tokens) > 0, np.maximum(np.rint(tokens / (batch * seq)), 1.0), 1.0)
+    return pick(tokens > 0, larger(np.rint(tokens / (batch * seq)), 1.0), 1.0)
 
 
 def young_daly(write: Num, mtbf: Num) -> Num:
@@ -51,7 +51,7 @@ def young_daly(write: Num, mtbf: Num) -> Num:
     >>> round(float(young_daly(60.0, 3 * 3600.0)), 1)
     1078.4
     """
-    return np.maximum(np.sqrt(2.0 * write * mtbf) - write, write)
+    return larger(sqrt(2.0 * write * mtbf) - write, write)
 
 
 def goodput(interval: Num, write: Num, mtbf: Num, restart: Num) -> Num:
@@ -63,8 +63,8 @@ def goodput(interval: Num, write: Num, mtbf: Num, restart: Num) -> Num:
     >>> round(float(goodput(1800.0, 60.0, 3 * 3600.0, 600.0)), 3)
     0.831
     """
-    lost = np.where(np.isfinite(mtbf), ((interval + write) / 2 + restart) / mtbf, 0.0)
-    return np.maximum(1.0 - lost, 0.0) / (1.0 + write / interval)
+    lost = pick(mtbf < np.inf, ((interval + write) / 2 + restart) / mtbf, 0.0)
+    return larger(1.0 - lost, 0.0) / (1.0 + write / interval)
 
 
 def job(
@@ -74,13 +74,13 @@ def job(
     GPU writes in a checkpoint. Without a mean time between failures (0) nothing fails and nothing is written."""
     steps = steps_of(tokens, batch, seq)
     seconds = steps * step_time
-    fails = np.asarray(t.mtbf) > 0
-    mtbf = np.where(fails, t.mtbf / gpus, np.inf)
-    storage = np.asarray(t.checkpoint_bandwidth) > 0
-    write = np.where(fails & storage, state / np.where(storage, t.checkpoint_bandwidth, 1.0), 0.0)
-    best = young_daly(write, np.where(fails, mtbf, 1.0))
-    given = np.asarray(t.checkpoint_interval) > 0
-    interval = np.maximum(np.where(given, t.checkpoint_interval, best), 1.0)
-    share = np.where(fails, goodput(interval, write, mtbf, t.restart), 1.0)
+    fails = t.mtbf > 0
+    mtbf = pick(fails, t.mtbf / gpus, np.inf)
+    storage = t.checkpoint_bandwidth > 0
+    write = pick(fails & storage, state / pick(storage, t.checkpoint_bandwidth, 1.0), 0.0)
+    best = young_daly(write, pick(fails, mtbf, 1.0))
+    given = t.checkpoint_interval > 0
+    interval = larger(pick(given, t.checkpoint_interval, best), 1.0)
+    share = pick(fails, goodput(interval, write, mtbf, t.restart), 1.0)
     hours = gpus * seconds / 3600
-    return Job(steps, seconds, hours, hours * price, steps * energy, share, np.where(fails, interval, np.inf))
+    return Job(steps, seconds, hours, hours * price, steps * energy, share, pick(fails, interval, np.inf))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from rooflm.catalogue.model import (
     MLA,
     MLP,
@@ -27,7 +25,7 @@ from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.checkpoints.adapter import SEVERAL, adapter_params
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
 def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
@@ -35,10 +33,10 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     if mixer is None or (is_plain(tp, 1)):
         return mixer
     if isinstance(mixer, Attention):
-        return replace(mixer, heads=np.ceil(mixer.heads / tp), kv_heads=np.ceil(mixer.kv_heads / tp))
+        return replace(mixer, heads=ceil(mixer.heads / tp), kv_heads=ceil(mixer.kv_heads / tp))
     if isinstance(mixer, MLA):
-        return replace(mixer, heads=np.ceil(mixer.heads / tp))
-    return replace(mixer, heads=np.ceil(mixer.heads / tp), key_heads=np.ceil(mixer.key_heads / tp))
+        return replace(mixer, heads=ceil(mixer.heads / tp))
+    return replace(mixer, heads=ceil(mixer.heads / tp), key_heads=ceil(mixer.key_heads / tp))
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
@@ -46,8 +44,8 @@ def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]
     if ffn is None:
         return 0, 0, 0
     if isinstance(ffn, MLP):
-        return np.ceil(ffn.width / mapping.tp), 0, 0
-    return np.ceil(ffn.shared_width / mapping.tp), ffn.experts / mapping.ep, np.ceil(ffn.width / mapping.expert_tp)
+        return ceil(ffn.width / mapping.tp), 0, 0
+    return ceil(ffn.shared_width / mapping.tp), ffn.experts / mapping.ep, ceil(ffn.width / mapping.expert_tp)
 
 
 def block_shard(model: Model, block: Block, mapping: Mapping) -> dict[str, Num]:
@@ -86,7 +84,7 @@ def stage_share(model: Model, pp: Num) -> Num:
     7.0
     """
     layers = model.layers
-    return np.ceil(layers / pp) / layers
+    return ceil(layers / pp) / layers
 
 
 def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
@@ -98,12 +96,12 @@ def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
         for kind, params in block_shard(m, block, mapping).items():
             total[kind] = total[kind] + block.count * params * share
     total["plain"] = total["plain"] + norm_params(m) + m.tower_params / mapping.tp
-    rows = np.ceil(m.vocab / mapping.tp)
+    rows = ceil(m.vocab / mapping.tp)
     table = rows * m.hidden
     first = table + m.positions * m.hidden
-    last = table + m.head_bias * rows
-    both = first + last - m.tied * table
-    total["embedding"] = np.where(np.asarray(mapping.pp) > 1, np.maximum(first, last), both) + extra_share(m, mapping)
+    last = m.head * table + m.head_bias * rows
+    both = first + last - (m.head and m.tied) * table
+    total["embedding"] = pick(mapping.pp > 1, larger(first, last), both) + extra_share(m, mapping)
     return total
 
 
@@ -114,7 +112,7 @@ def extra_share(model: Model, mapping: Mapping) -> Num:
     >>> float(extra_share(Model("m", 64, 100, (), extra_params=-80), Mapping(tp=8)))
     -10.0
     """
-    return np.where(np.asarray(model.extra_params) < 0, model.extra_params / mapping.tp, model.extra_params)
+    return pick(model.extra_params < 0, model.extra_params / mapping.tp, model.extra_params)
 
 
 def weight_bytes(model: Model, mapping: Mapping, quant: Quant, half_bytes: float = 2.0) -> Num:
@@ -141,17 +139,22 @@ def adapter_bytes(model: Model, mapping: Mapping, adapters: Adapters) -> Num:
 def kv_values(mixer: Mixer | None) -> Num:
     """Values that one layer caches a token: K and V of every KV head, or MLA's latent (and its indexer key)."""
     if isinstance(mixer, Attention):
-        return 0 if mixer.shared_kv else mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
+        return mixer.causal * new_values(mixer)
     if isinstance(mixer, MLA):
         return mixer.kv_rank + mixer.rope_dim
     return 0
+
+
+def new_values(a: Attention) -> Num:
+    """Values of keys and values that attention makes a token."""
+    return 0 if a.shared_kv else a.kv_heads * (a.head_dim + a.v_dim)
 
 
 def index_bytes(mixer: Mixer | None) -> Num:
     """Bytes a token of the sparse indexer's key: fp8 values and a 4-byte scale (DeepSeek-V3.2), or 16 bits beside
     plain attention (MiniMax-M3)."""
     if isinstance(mixer, MLA):
-        return np.where(np.asarray(mixer.index_topk) > 0, mixer.index_dim + 4.0, 0.0)
+        return pick(mixer.index_topk > 0, mixer.index_dim + 4.0, 0.0)
     return 2.0 * mixer.index_dim if isinstance(mixer, Attention) else 0
 
 
@@ -174,7 +177,7 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
     size (fp32) and the tail of their convolution.
     """
     m = model.scaled()
-    paged = np.ceil(tokens / block) * block
+    paged = ceil(tokens / block) * block
     total: Num = 0.0
     for b in m.blocks:
         mixer = local_mixer(b.mixer, mapping.tp)
@@ -183,7 +186,7 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
             state = 0 if mixer.kind == "conv" else inner * mixer.state * 4.0
             total = total + b.count * (state + (inner + 2 * keys * (mixer.kind != "conv")) * mixer.conv * 2.0)
             continue
-        kept = np.minimum(paged, mixer.window) if isinstance(mixer, Attention) else paged
+        kept = smaller(paged, mixer.window) if isinstance(mixer, Attention) else paged
         total = total + b.count * kept * (kv_values(mixer) * quant.kv_bytes + index_bytes(mixer))
     return total * stage_share(m, mapping.pp)
 
@@ -199,7 +202,7 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
     for b in m.blocks:
         mixer = local_mixer(b.mixer, mapping.tp)
         if isinstance(mixer, Attention):
-            wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + kv_values(mixer)
+            wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + new_values(mixer)
         elif isinstance(mixer, MLA):
             wide = mixer.heads * (3 * (mixer.nope_dim + mixer.rope_dim) + mixer.value_dim)
         elif isinstance(mixer, LinearAttention):
@@ -210,8 +213,8 @@ def layer_widths(model: Model, mapping: Mapping) -> Num:
         feed: Num = dense * (3.0 if b.ffn is None or b.ffn.gated else 2.0)
         if isinstance(b.ffn, MoE):
             pairs = b.ffn.top_k * mapping.expert_dp / mapping.ep
-            feed = np.maximum(feed, pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
-        widest = np.maximum(widest, np.maximum(wide, feed))
+            feed = larger(feed, pairs * (width * 3.0 + 2.0 * b.ffn.inner(m.hidden)))
+        widest = larger(widest, larger(wide, feed))
     return widest
 
 
@@ -221,5 +224,5 @@ def score_bytes(model: Model, mapping: Mapping, keys: Num, half_bytes: float = 2
     for b in model.scaled().blocks:
         mixer = local_mixer(b.mixer, mapping.tp)
         if isinstance(mixer, Attention):
-            heads = np.maximum(heads, mixer.heads)
+            heads = larger(heads, mixer.heads)
     return heads * keys * (half_bytes + 4.0)

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from rooflm.catalogue.model import MoE, ffn_params, mixer_params
 from rooflm.estimate import memory as mem
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import on_device, on_host
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick
 
 SENT = 32
 """Tokens of a pass from which on weights are sent to the device (llama.cpp: GGML_OP_OFFLOAD_MIN_BATCH)."""
@@ -38,7 +36,7 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
         share: Num = 1.0
         routed: Num = 0.0
         if isinstance(f, MoE):
-            share = 1.0 - (1.0 - f.top_k / f.experts) ** np.maximum(tokens, 1.0)
+            share = 1.0 - (1.0 - f.top_k / f.experts) ** larger(tokens, 1.0)
             routed = f.experts * (2 + f.gated) * model.hidden * f.width
         every: Num = 0.0
         if not experts_only:
@@ -53,7 +51,7 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
 def prompt_seconds(s: Scenario, tokens: Num) -> Num:
     """Seconds that the host adds to a pass of so many prompt tokens."""
     weights, _ = host_bytes(s, tokens, s.workload.prompt)
-    return np.where(np.asarray(tokens) >= SENT, weights / s.offload.link, weights / s.offload.bandwidth)
+    return pick(tokens >= SENT, weights / s.offload.link, weights / s.offload.bandwidth)
 
 
 def decode_seconds(s: Scenario, sequences: Num, context: Num) -> Num:

@@ -191,7 +191,7 @@ def changed(s: Scenario, changes: Mapping[str, Any]) -> Scenario:
 def accepted_micro_batch(s: Scenario, most: Any) -> Any:
     """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
 
-    >>> from rooflm.scenario.build_training import build_training
+    >>> from rooflm.asked.build_training import build_training
     >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
     4.0
     """

@@ -69,8 +69,8 @@ def table(*rows: Output) -> dict[str, Output]:
 
 
 OFFLOADED = 1.6
-"""Power by which bands are wider where the host holds layers or adapters are served: nobody's runs of that were
-fitted."""
+"""Power by which bands are wider where the host holds layers, adapters are served or texts embedded: nobody's runs of
+that were fitted."""
 
 
 def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
@@ -80,8 +80,9 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     for key, (phase, value) in asked.items():
         found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
         if found:
-            unseen = np.asarray(s.offload.layers + s.offload.experts + s.adapters.held) > 0
-            doubt = s.engine.doubt * (1.0 if s.offload.off and s.adapters.off else np.where(unseen, OFFLOADED, 1.0))
+            unseen = np.asarray(s.offload.layers + s.offload.experts + s.adapters.held + (not s.model.head)) > 0
+            usual = s.offload.off and s.adapters.off and s.model.head
+            doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))
             found = found._replace(low=found.low**doubt, high=found.high**doubt)
         low, high = around(value, found) if found else (value * np.nan, value * np.nan)
         bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
@@ -108,16 +109,17 @@ def single(value: Any) -> Any:
     {'a': 0.5, 'b': True}
     """
     kind = type(value)
-    if kind is float:
+    if kind in PLAIN:
         return value
     if kind is dict:
-        return {k: single(v) for k, v in value.items()}
+        return {k: v if type(v) is float else single(v) for k, v in value.items()}
     if kind is Memory:
         return Memory(single(value.parts), single(value.total), single(value.capacity))
     return value.item() if isinstance(value, NUMPY) and value.ndim == 0 else value
 
 
 NUMPY = (np.generic, np.ndarray)
+PLAIN = (float, int, bool, str, tuple)
 
 
 class Answer:

@@ -97,19 +97,11 @@ def would_fit(e: Any) -> list[Block]:
 
 def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     """The answer; of what does not fit, its speeds are only outlined unless verbose."""
-    w, bands = e.scenario.workload, e.error_band
-    asked = f"batch {count(w.batch)}, prompt {count(w.prompt)}, output {count(w.output)} tokens"
+    w, bands, head = e.scenario.workload, e.error_band, e.scenario.model.head
+    asked = f"batch {count(w.batch)}, prompt {count(w.prompt)}{f', output {count(w.output)}' if head else ''} tokens"
     out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *verdict(e), BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
-    speed = [
-        ("Speed" if e.fits else "Speed, if it did", "", likely),
-        ("  time to first token", text(float(e.ttft), "s"), banded(e.ttft, bands["ttft_s"])),
-        ("  time per output token", text(float(e.tpot), "s"), banded(e.tpot, bands["tpot_s"])),
-        ("    at the end", text(float(e.tpot_end), "s"), ""),
-        ("  request latency", text(float(e.latency), "s"), banded(e.latency, bands["latency_s"])),
-        ("  output tokens/s", count(e.output_tokens_per_s), ""),
-        ("    per GPU", count(e.output_tokens_per_s_per_gpu), ""),
-    ]
+    speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
     out += [Table(speed, "lrl", head=True, indent=0), BLANK]
     if e.fits or verbose:
         out += _detail(e)
@@ -119,21 +111,46 @@ def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
                   if verbose else [])  # fmt: skip
 
 
+def _spoken(e: InferenceEstimate) -> list[tuple[str, str, str]]:
+    """Speed of a model that generates, with error bands."""
+    bands = e.error_band
+    return [
+        ("  time to first token", text(float(e.ttft), "s"), banded(e.ttft, bands["ttft_s"])),
+        ("  time per output token", text(float(e.tpot), "s"), banded(e.tpot, bands["tpot_s"])),
+        ("    at the end", text(float(e.tpot_end), "s"), ""),
+        ("  request latency", text(float(e.latency), "s"), banded(e.latency, bands["latency_s"])),
+        ("  output tokens/s", count(e.output_tokens_per_s), ""),
+        ("    per GPU", count(e.output_tokens_per_s_per_gpu), ""),
+    ]
+
+
+def _embedded(e: InferenceEstimate) -> list[tuple[str, str, str]]:
+    """Speed of a model that embeds texts: one pass over a batch of them."""
+    rate = float(e.requests_per_s)
+    return [
+        ("  time of the batch", text(float(e.ttft), "s"), banded(e.ttft, e.error_band["ttft_s"])),
+        ("  embeddings/s", count(rate), ""),
+        ("    per GPU", count(rate / float(e.gpus)), ""),
+        ("  prompt tokens/s", count(rate * float(e.scenario.workload.prompt)), ""),
+    ]
+
+
 def _detail(e: InferenceEstimate) -> list[Block]:
     """Memory, cost, communication and parts."""
+    head = e.scenario.model.head
     cost = [
         ("MFU (prefill)", percent(e.prefill_mfu)),
-        ("MBU (decode)", percent(e.decode_mbu)),
+        *([("MBU (decode)", percent(e.decode_mbu))] if head else []),
         ("GPU busy", percent(e.busy)),
         ("power per GPU", text(float(e.power), "W")),
-        ("energy per output token", text(float(e.energy_per_token), "J")),
+        (f"energy per {'output' if head else 'prompt'} token", text(float(e.energy_per_token), "J")),
         ("USD per million tokens", f"{float(e.cost_per_million_tokens):.2f}"),
     ]
     bounds = [(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()]
-    sent = [(k.replace("decode", "decode step"), text(float(v), "B")) for k, v in e.comm_bytes.items()]
+    sent = [(k.replace("decode", "decode step"), text(float(e.comm_bytes[k]), "B")) for k in e.bound]
     silent = not any(float(v) for v in e.comm_bytes.values())
     right = [Table(cost, "lr", "Efficiency and cost"), BLANK, Table(bounds, "ll", "Bound by")]
     right += [] if silent else [BLANK, Table(sent, "lr", "Bytes sent by one GPU")]
-    prefill = Parts(f"Prefill, {text(float(e.ttft), 's')}", e.prefill_parts)
-    decode = Parts(f"Decode step, {text(float(e.tpot), 's')}", e.decode_parts)
-    return [Beside([remembered(e.memory), right, prefill, decode]), *noted(e.prefill_parts, e.decode_parts)]
+    parts = [Parts(f"Prefill, {text(float(e.ttft), 's')}", e.prefill_parts)]
+    parts += [Parts(f"Decode step, {text(float(e.tpot), 's')}", e.decode_parts)] if head else []
+    return [Beside([remembered(e.memory), right, *parts]), *noted(e.prefill_parts, e.decode_parts)]

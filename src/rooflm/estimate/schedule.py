@@ -8,9 +8,7 @@ DualPipe (DeepSeek-V3, arXiv 2412.19437, table 2).
 
 from __future__ import annotations
 
-import numpy as np
-
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick, smaller
 
 
 def bubble_fraction(p: Num, m: Num, v: Num = 1) -> Num:
@@ -41,7 +39,7 @@ def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: 
         idle = (p / 2 - 1) * (forward + 2 * dgrad - 2 * wgrad)
     else:
         idle = (p - 1) / chunks(schedule, v) * (forward + dgrad + wgrad)
-    return np.maximum(idle, 0.0)
+    return larger(idle, 0.0)
 
 
 def chunks(schedule: str, v: Num) -> Num:
@@ -68,11 +66,11 @@ def in_flight(schedule: str, p: Num, m: Num, v: Num = 1, stage: Num = 0) -> Num:
     if schedule == "gpipe":
         return m * 1.0
     if schedule == "zb-h2":
-        return np.minimum(m, 2 * p - 1 - 2 * stage) * 1.0
+        return smaller(m, 2 * p - 1 - 2 * stage) * 1.0
     if schedule == "dualpipe":
-        return np.minimum(m, p + 1) * 1.0
+        return smaller(m, p + 1) * 1.0
     if schedule == "interleaved":
         # warm-up of 2 (p - stage - 1) + (v - 1) p chunks, and one in work; with v = 1 it is plain 1F1B
-        held = np.where(np.asarray(v) > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage)
-        return np.minimum(m, held) * 1.0
-    return np.minimum(m, p - stage) * 1.0
+        held = pick(v > 1, (2 * (p - stage - 1) + (v - 1) * p + 1) / v, p - stage)
+        return smaller(m, held) * 1.0
+    return smaller(m, p - stage) * 1.0

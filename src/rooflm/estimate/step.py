@@ -13,7 +13,7 @@ from rooflm.catalogue.hardware import Device
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.units import Num, is_plain, smaller
+from rooflm.units import Num, is_plain, larger, pick, smaller
 
 MEMORY_POWER = 0.6
 """Share of the dynamic power that streaming device memory at full rate draws (inferred: HBM GPUs draw 55 to 65 % of
@@ -55,16 +55,12 @@ def add_up(values: Iterable[Num]) -> Num:
     >>> float(add_up([1.0, np.array(2.0), 3]))
     6.0
     """
-    total: Num = 0.0
-    arrays = []
-    for value in values:
-        if isinstance(value, np.ndarray):
-            arrays.append(value)
-        else:
-            total = total + value
-    for array in sorted(arrays, key=np.size) if arrays else ():
-        total = total + array
-    return total
+    listed = list(values)
+    arrays = [value for value in listed if isinstance(value, np.ndarray)]
+    if not arrays:
+        return sum(listed, 0.0)
+    total = sum((value for value in listed if not isinstance(value, np.ndarray)), 0.0)
+    return sum(sorted(arrays, key=np.size), total)
 
 
 def launches(timed: Sequence[Timed]) -> Num:
@@ -89,7 +85,7 @@ def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     that streams memory at full rate 60 % of the way to it.
     """
     seconds = [
-        t.node.count * np.maximum(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
+        t.node.count * larger(t.node.flops / r.peak[t.node.rate], MEMORY_POWER * t.node.bytes / r.dram)
         for t in timed
         if isinstance(t.node, Op)
     ]
@@ -107,7 +103,7 @@ def unfitted(engine: Engine) -> Engine:
     overlaps = np.any(gap < 0) if isinstance(gap, np.ndarray) else gap < 0
     if not overlaps and is_plain(engine.factors.prompt, 1.0):
         return engine
-    return engine.but(gap=np.maximum(engine.host.gap, 0.0), prompt=1.0)
+    return engine.but(gap=larger(engine.host.gap, 0.0), prompt=1.0)
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
@@ -116,7 +112,7 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     >>> float(hosted(5.0, 3.0, 1.0, False)), float(hosted(5.0, 3.0, 1.0, True))
     (6.0, 5.0)
     """
-    return np.maximum(device_time, issued + fixed) if overlap else np.maximum(device_time, issued) + fixed
+    return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
 def prompt_issue(engine: Engine, tokens: Num) -> Num:
@@ -127,13 +123,13 @@ def prompt_issue(engine: Engine, tokens: Num) -> Num:
     [1e-06, 6e-05]
     """
     h = engine.host
-    return np.where(tokens > h.captured, np.maximum(h.issue_prefill, h.eager), h.issue_decode)
+    return pick(tokens > h.captured, larger(h.issue_prefill, h.eager), h.issue_decode)
 
 
 def messages(timed: Sequence[Timed]) -> Num:
     """Messages on a token's way through a pipeline: from each stage to the next, and one back to the first."""
     sends = [t.node.count for t in timed if isinstance(t.node, Comm) and t.node.group == "pp"]
-    return add_up(count + np.minimum(count, 1.0) for count in sends)
+    return add_up(count + smaller(count, 1.0) for count in sends)
 
 
 def roofs(timed: Sequence[Timed]) -> Num:
@@ -155,11 +151,11 @@ def step(
     host, parts = engine.host, by_part(timed)
     alone = add_up(parts.values())
     count = launches(timed)
-    device_time = np.maximum(alone + count * host.gap, alone / 2) * slower
+    device_time = larger(alone + count * host.gap, alone / 2) * slower
     if not (isinstance(host.gap, int | float) and host.gap >= 0):
-        device_time = np.maximum(device_time, roofs(timed))
-    busy = np.minimum(alone * slower, device_time)
-    packed = busy / np.maximum(alone, 1e-300)
+        device_time = larger(device_time, roofs(timed))
+    busy = smaller(alone * slower, device_time)
+    packed = busy / larger(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}
     parts["gaps"] = device_time - busy
     fixed = host.step + host.sequence * sequences + host.message * messages(timed)
@@ -175,6 +171,6 @@ def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:
     sent: dict[str, Num] = {}
     for t in timed:
         if isinstance(t.node, Comm):
-            stages = np.maximum(pp - 1, 1) if t.node.group == "pp" else pp
+            stages = larger(pp - 1, 1) if t.node.group == "pp" else pp
             sent[t.node.name] = sent.get(t.node.name, 0.0) + comm_volume(t.node) / stages
     return sent

@@ -6,7 +6,7 @@ timed together. A step is m micro-batches on the slowest stage, the bubble, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,10 +37,10 @@ from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.rules import TRAINING
+from rooflm.scenario.rules import TRAINING, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.shown.blocks import Block
-from rooflm.units import Num
+from rooflm.units import Num, floor, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,9 +185,16 @@ class TrainingEstimate(Result):
         return self.job.cost
 
 
-def train_scenario(s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:
-    """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point."""
-    return estimate(time_step(s, context(s)), assumed, warnings)
+def train_scenario(
+    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
+    broken: Mapping[str, Num] | None = None,
+) -> TrainingEstimate:  # fmt: skip
+    """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
+
+    broken: the rules that it breaks (`rules.flags`), where that is known already.
+    """
+    known = flags(s, TRAINING) if broken is None else broken
+    return estimate(time_step(s, context(s)), known, assumed, warnings)
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
@@ -254,11 +261,13 @@ def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage])
     most: Num = np.inf
     for stage in stages:
         growing = stage.parts["activations"] + stage.parts["logits"]
-        most = np.minimum(most, (room - (stage.total - growing)) / np.maximum(growing, 1.0))
-    return accepted_micro_batch(s, np.maximum(np.floor(most * s.mapping.micro_batch), 0))
+        most = smaller(most, (room - (stage.total - growing)) / larger(growing, 1.0))
+    return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
 
 
-def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = ()) -> TrainingEstimate:
+def estimate(
+    step: TrainingStep, broken: Mapping[str, Num], assumed: tuple[str, ...], warnings: tuple[str, ...]
+) -> TrainingEstimate:
     """The answer of a timed step."""
     s, micro, c = step.scenario, step.micro, step.context
     batch, gpus = s.workload.batch, s.mapping.devices
@@ -270,7 +279,7 @@ def estimate(step: TrainingStep, assumed: tuple[str, ...] = (), warnings: tuple[
     again = recomputed_flops(s, layers) * batch
     stages = tm.stages(setup_of(s, c))
     memory = memory_use(s, stages)
-    limits = check(s, memory.total <= memory.capacity, TRAINING)
+    limits = check(broken, memory)
     energy = energy_of(step)
     return TrainingEstimate(
         step_time=step.total,

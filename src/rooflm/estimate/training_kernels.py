@@ -13,7 +13,7 @@ from rooflm.kernels.own_machine import training_factor
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick, smaller
 
 
 def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
@@ -44,7 +44,7 @@ def product_factor(s: Scenario, dtype: str) -> Num:
     found = factors.gemm(d.name, d.architecture, dtype, s.quant.name)
     half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
     share = factors.budget(d.architecture, d.tdp, half)
-    return np.where(np.asarray(share) < 1, np.maximum(found * share, np.minimum(found, 1.0)), found * share)
+    return pick(share < 1, larger(found * share, smaller(found, 1.0)), found * share)
 
 
 def bias_factor(s: Scenario) -> float:
@@ -76,10 +76,10 @@ def alone(t: Timed, s: Scenario) -> Num:
     """A kernel's calibrated time. Attention's cost a tile, which a GPU's multiprocessors share, is not paid by a few
     big cores that fetch one tile while they work on another: the device's `attention_share` of the peak stands for it.
     Source: JAX, Pallas' flash and splash attention on TPU (double-buffered blocks)."""
-    reached = np.asarray(s.cluster.device.attention_share)
+    reached = s.cluster.device.attention_share
     if t.node.kind not in ("attention", "mla_attention") or not np.any(reached):  # type: ignore[union-attr]
         return t.time
-    return np.where(reached > 0, np.minimum(t.time, t.roof / np.where(reached > 0, reached, 1.0)), t.time)
+    return pick(reached > 0, smaller(t.time, t.roof / pick(reached > 0, reached, 1.0)), t.time)
 
 
 def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:

@@ -15,7 +15,7 @@ from rooflm.estimate.memory import block_shard, extra_share, local_ffn, local_mi
 from rooflm.estimate.schedule import in_flight
 from rooflm.scenario.mapping import MODULES, Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num
+from rooflm.units import Num, ceil, floor, larger, pick, smaller
 
 STATE_BYTES = {
     "adam": 8.0,
@@ -59,9 +59,9 @@ def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num
     """
     stage = np.asarray(zero)
     return (
-        weight / np.where(stage >= 3, d, 1),
-        grad / np.where(stage >= 2, d, 1),
-        state / np.where(stage >= 1, d, 1),
+        weight / pick(stage >= 3, d, 1),
+        grad / pick(stage >= 2, d, 1),
+        state / pick(stage >= 1, d, 1),
     )
 
 
@@ -94,7 +94,7 @@ def layer_activations(
     tokens = m.micro_batch * seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
     b, drop = quant.half_bytes, 1.0 * options.dropout
-    narrow = np.minimum(quant.act_bytes, b)
+    narrow = smaller(quant.act_bytes, b)
     mixer = local_mixer(block.mixer, m.tp)
     held: Num = block.norms * rows * h * b
     scores: Num = 0.0
@@ -147,7 +147,7 @@ def layer_activations(
         # inputs of the layer's norms, attention's output, half of the products' outputs
         return Layer(block.norms * rows * h * b + 0.5 * (held - 2 * block.norms * rows * h * b), whole)
     if m.recompute == "full":
-        every = np.maximum(m.recompute_layers, 1)
+        every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
     return Layer(checkpoint if m.recompute == "block" else whole - dropped, whole)
 
@@ -163,11 +163,11 @@ def fullest_layer(
         layer = layer_activations(model, block, m, kernels, quant, options, seq, span)
         kept = kept + block.count * layer.kept
         mean = mean + block.count * layer.whole
-        whole = np.maximum(whole, layer.whole)
+        whole = larger(whole, layer.whole)
     layers = model.layers
     if m.recompute == "block":
         # N layers of each stage are recomputed, the others keep everything
-        share = np.minimum(m.recompute_layers * m.pp / layers, 1.0)
+        share = smaller(m.recompute_layers * m.pp / layers, 1.0)
         kept = share * kept + (1 - share) * mean
     return Layer(kept / layers, whole)
 
@@ -181,9 +181,9 @@ def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
     >>> [float(x) for x in stage_layers(47, 2)]
     [24.0, 24.0]
     """
-    fewer, most = np.floor(layers / pp), np.ceil(layers / pp)
-    held = np.where(np.asarray(pp) > 1, (pp - 2) * most + 2 * fewer, fewer)
-    return np.where(held < layers, most, fewer), most
+    fewer, most = floor(layers / pp), ceil(layers / pp)
+    held = pick(pp > 1, (pp - 2) * most + 2 * fewer, fewer)
+    return pick(held < layers, most, fewer), most
 
 
 def layer_params(model: Model, m: Mapping) -> dict[str, Num]:
@@ -198,11 +198,11 @@ def layer_params(model: Model, m: Mapping) -> dict[str, Num]:
 
 def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:
     """(first, last): embedding with positions, and head with final norm; with one stage a tied table counts once."""
-    rows = np.ceil(model.vocab / m.tp)
+    rows = ceil(model.vocab / m.tp)
     table = rows * model.hidden
-    one = np.asarray(m.pp) == 1
+    one = m.pp == 1
     first = table + model.positions * model.hidden + extra_share(model, m)
-    last = table * np.where(one & model.tied, 0.0, 1.0) + model.head_bias * rows + norm_params(model)
+    last = table * pick(one & model.tied, 0.0, 1.0) + model.head_bias * rows + norm_params(model)
     return first, last
 
 
@@ -212,12 +212,12 @@ def expert_replicas(m: Mapping) -> Num:
     >>> float(expert_replicas(Mapping(tp=2, dp=32, ep=8)))
     8.0
     """
-    return np.maximum(m.tp * m.cp * m.dp / (m.ep * m.expert_tp), 1)
+    return larger(m.tp * m.cp * m.dp / (m.ep * m.expert_tp), 1)
 
 
 def shard_ranks(m: Mapping) -> Num:
     """Ranks that ZeRO shards over: the data and context ranks, or the given group of hybrid sharding."""
-    return np.where(np.asarray(m.fsdp_group) > 0, np.minimum(m.fsdp_group, m.dp * m.cp), m.dp * m.cp)
+    return pick(m.fsdp_group > 0, smaller(m.fsdp_group, m.dp * m.cp), m.dp * m.cp)
 
 
 class Stage(NamedTuple):
@@ -265,12 +265,12 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
     # under a pipeline that does not gather again, a stage keeps its weights whole, and its gradients until the end
-    kept = (np.asarray(m.zero) >= 3) & (np.asarray(m.pp) > 1) & (not c.regather)
-    g, ge = np.where(kept, grad, g), np.where(kept, grad, ge)
+    kept = (m.zero >= 3) & (m.pp > 1) & (not c.regather)
+    g, ge = pick(kept, grad, g), pick(kept, grad, ge)
     extra = c.grad_extra * (trained + experts * share)
     weights = dense * w + experts * we + layers * c.adapters * 2.0
     one = 2.0 * weight * (per["dense"] + per["plain"] + per["experts"])
-    gathered = np.where(kept, weight * (dense + experts), np.where(np.asarray(m.zero) >= 3, one, 0.0))
+    gathered = pick(kept, weight * (dense + experts), pick(m.zero >= 3, one, 0.0))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": trained * g + experts * share * ge + extra,
@@ -287,12 +287,12 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     tokens = m.micro_batch * c.seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
-    working = 0.0 if m.recompute in ("none", "selective", "ops") else np.maximum(layer.whole - layer.kept, 0.0)
+    working = 0.0 if m.recompute in ("none", "selective", "ops") else larger(layer.whole - layer.kept, 0.0)
     masks = first * flight * rows * model.hidden * c.options.dropout
     inputs = last * 2 * rows * model.hidden * b
     held = flight * layers * layer.kept + working + masks + inputs
     parts["activations"] = held * (1 - c.options.offload_activations)
-    columns = np.ceil(model.vocab / m.tp)
+    columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * tokens * columns * c.logit_bytes
     return Stage(parts)
 
@@ -302,14 +302,14 @@ def stages(c: Setup) -> list[Stage]:
     m, layers = c.mapping, c.model.layers
     ends, between = stage_layers(layers, m.pp)
     embedding, head = end_params(c.model, m)
-    one = np.where(np.asarray(m.pp) == 1, 1.0, 0.0)
+    one = pick(m.pp == 1, 1.0, 0.0)
     candidates = [
         stage(c, ends, embedding + one * head, 0, 1.0, one),
         stage(c, ends, head + one * embedding, m.pp - 1, one, 1.0),
     ]
     if not (isinstance(m.pp, int | float) and m.pp <= 2):
-        middle = np.where(np.asarray(m.pp) > 2, between, 0.0)
-        candidates.append(stage(c, middle, 0.0, np.minimum(1, m.pp - 1), 0.0, 0.0))
+        middle = pick(m.pp > 2, between, 0.0)
+        candidates.append(stage(c, middle, 0.0, smaller(1, m.pp - 1), 0.0, 0.0))
     return candidates
 
 
@@ -318,11 +318,11 @@ def fullest_stage(candidates: Sequence[Stage]) -> Stage:
     totals = [c.total for c in candidates]
     most = totals[0]
     for total in totals[1:]:
-        most = np.maximum(most, total)
+        most = larger(most, total)
     parts: dict[str, Num] = {}
     for name in candidates[0].parts:
         value: Num = candidates[0].parts[name]
         for other, total in zip(candidates[1:], totals[1:], strict=True):
-            value = np.where(total == most, other.parts[name], value)
+            value = pick(total == most, other.parts[name], value)
         parts[name] = value
     return Stage(parts)

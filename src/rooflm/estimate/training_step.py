@@ -22,7 +22,7 @@ from rooflm.graph.forward import Context, Pass, Prefill
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 Nodes = list[Op | Comm]
 Node = TypeVar("Node")
@@ -70,7 +70,7 @@ class StepGraph(Generic[Node]):
 def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
     """The graph of one optimiser step."""
     own = held(s, c)
-    sync = sync_nodes(s, own, np.ceil(c.model.layers / s.mapping.pp))
+    sync = sync_nodes(s, own, ceil(c.model.layers / s.mapping.pp))
     passes = pass_nodes(s, c, micro_batches(s))
     return StepGraph(passes, optimizer_nodes(s, own), send_nodes(c), sync.reduce, sync.gather, sync.tied)
 
@@ -89,7 +89,7 @@ def document(s: Scenario) -> Num:
     t, seq = s.training, s.workload.seq
     if not t.packed:
         return seq
-    return np.where(np.asarray(t.packed_square) > 0, t.packed_square / np.maximum(t.packed_mean, 1.0), seq)
+    return pick(t.packed_square > 0, t.packed_square / larger(t.packed_mean, 1.0), seq)
 
 
 def context(s: Scenario) -> Context:
@@ -120,7 +120,7 @@ def multi_token(s: Scenario) -> bool:
 
 def grad_bytes(s: Scenario) -> Num:
     """Bytes a gradient value: as asked, else as the engine accumulates them."""
-    return np.where(np.asarray(s.training.grad_bytes) > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
+    return pick(s.training.grad_bytes > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
 
 
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -165,9 +165,9 @@ def once_a_node(s: Scenario, c: Context, nodes: Nodes, f: MoE) -> Nodes:
     def shrunk(node: Op | Comm) -> Op | Comm:
         if not isinstance(node, Comm) or node.group != "ep":
             return node
-        places = np.maximum(node.ranks * node.stride / held, 1.0)
+        places = larger(node.ranks * node.stride / held, 1.0)
         share = reached_ranks(c, f, places) / reached_ranks(c, f, node.ranks)
-        return node._replace(bytes=node.bytes * np.where(places > 1, share, 1.0))
+        return node._replace(bytes=node.bytes * pick(places > 1, share, 1.0))
 
     return [shrunk(node) for node in nodes]
 
@@ -233,7 +233,7 @@ def recomputed_share(s: Scenario) -> Num:
     """Share of the layers that run again: all, or with "block" the given number of each stage."""
     if s.mapping.recompute != "block":
         return 1.0
-    return np.minimum(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
+    return smaller(s.mapping.recompute_layers * s.mapping.pp / s.model.layers, 1.0)
 
 
 class Held(NamedTuple):
@@ -247,9 +247,9 @@ def held(s: Scenario, c: Context) -> Held:
     """Trained parameters of the fullest device."""
     t, m, model = s.training, s.mapping, c.model
     per = tm.layer_params(model, m)
-    layers = np.ceil(model.layers / m.pp)
+    layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
-    ends = np.where(np.asarray(m.pp) > 1, np.maximum(first, last), first + last)
+    ends = pick(m.pp > 1, larger(first, last), first + last)
     if t.adapters:
         return Held(layers * adapter_params(s, c), 0.0)
     dense = layers * (per["dense"] + per["plain"]) * t.trainable_layers + ends * t.embeddings
@@ -276,11 +276,11 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     """
     t, m, g = s.training, s.mapping, grad_bytes(s)
     d, e = (
-        np.where(np.asarray(m.zero) >= 1, tm.shard_ranks(m), 1),
-        np.where(np.asarray(m.zero) >= 1, tm.expert_replicas(m), 1),
+        pick(m.zero >= 1, tm.shard_ranks(m), 1),
+        pick(m.zero >= 1, tm.expert_replicas(m), 1),
     )
     shard = own.dense / d + own.experts / e
-    full = own.dense / np.where(np.asarray(m.zero) >= 2, d, 1) + own.experts / np.where(np.asarray(m.zero) >= 2, e, 1)
+    full = own.dense / pick(m.zero >= 2, d, 1) + own.experts / pick(m.zero >= 2, e, 1)
     nodes: Nodes = []
     if t.loss_scaling:
         nodes.append(update("unscale", shard * 2 * g))
@@ -325,7 +325,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     def add(where: Nodes, name: str, op: str, size: Num, n: Num, step: Num, active: Any) -> None:
         if not np.any(active):
             return
-        count = np.where(active, layers, 0.0)
+        count = pick(active, layers, 0.0)
         where.append(Comm(name, "dp_comm", op, count, size / layers, n, step, "dp"))
 
     dense, experts = own.dense * g, own.experts * g
@@ -334,7 +334,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     hybrid = sharded & np.asarray(group < ranks)
     add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
     add(gather, "dp_all_gather", "all_gather", own.dense * 2.0, group, stride, sharded)
-    some = np.asarray(own.experts) > 0
+    some = own.experts > 0
     if np.any(some):
         add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, some & ~sharded)
         add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, some & sharded)
@@ -342,10 +342,8 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     tied: Nodes = []
     model = s.model
     if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
-        size = np.ceil(model.vocab / m.tp) * model.scaled().hidden * g
-        tied.append(
-            Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")
-        )
+        size = ceil(model.vocab / m.tp) * model.scaled().hidden * g
+        tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
     return SyncNodes(reduce, gather, tied)
 
 
@@ -356,10 +354,10 @@ def send_nodes(c: Context) -> Nodes:
     if absent_group(m.pp):
         return []
     size = c.tokens * c.model.hidden * c.quant.half_bytes
-    ranks = np.minimum(m.pp, 2)
+    ranks = smaller(m.pp, 2)
     nodes: Nodes = [Comm("pp_send", "pp_comm", "p2p", 1, size / m.tp, ranks, m.stride("pp"), "pp")]
     if not m.sp and not absent_group(m.tp):
-        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, np.where(ranks > 1, m.tp, 1), 1, "tp"))
+        nodes.append(Comm("pp_gather", "pp_comm", "all_gather", 1, size, pick(ranks > 1, m.tp, 1), 1, "tp"))
     return nodes
 
 

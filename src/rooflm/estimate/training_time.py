@@ -30,7 +30,7 @@ from rooflm.kernels import training_factors as factors
 from rooflm.kernels.rings import ring_waits
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
 class Section(NamedTuple):
@@ -91,9 +91,9 @@ def exposed(c: Section, s: Scenario) -> dict[str, Num]:
     left, beside = c.compute, c.core if bound else context_window(c.core, s.mapping.cp, e.kernels.ring)
     out: dict[str, Num] = {}
     for group, seconds in c.comm.items():
-        hidden = np.minimum(shares[group] * seconds, left)
+        hidden = smaller(shares[group] * seconds, left)
         if group.startswith("cp_"):
-            hidden = np.minimum(hidden, beside)
+            hidden = smaller(hidden, beside)
             beside = beside - hidden
         left = left - hidden
         name = group.replace("regather", "comm")
@@ -128,7 +128,7 @@ def experts_host(s: Scenario) -> Num:
     e, m = s.engine, s.mapping
     plans: Num = 0.0
     if not is_plain(e.overlaps.ep_overlap, 0):
-        plans = m.pp * m.vp * e.host.chunk_host * (np.asarray(e.overlaps.ep_overlap) > 0)
+        plans = m.pp * m.vp * e.host.chunk_host * (e.overlaps.ep_overlap > 0)
     return (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
 
 
@@ -142,11 +142,11 @@ def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num) -> Num:
     >>> float(balanced_last_stage(62, 16, 1.0, 1.5)), float(balanced_last_stage(62, 16, 1.0, 0.0))
     (4.0, 4.0)
     """
-    others = np.maximum(np.asarray(pp) - 1, 1)
+    others = larger(np.asarray(pp) - 1, 1)
     best: Num = np.inf
     for fewer in range(MOST_FEWER + 1):
-        last = np.maximum(np.ceil(layers / pp) - fewer, 0)
-        best = np.minimum(best, np.maximum(np.ceil((layers - last) / others) * layer, last * layer + loss))
+        last = larger(ceil(layers / pp) - fewer, 0)
+        best = smaller(best, larger(ceil((layers - last) / others) * layer, last * layer + loss))
     return best
 
 
@@ -172,8 +172,8 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
             issue = issue + experts_host(s) * ISSUED.get(phase, once)
-        gap = np.maximum(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
-        host = np.maximum(issue - total, 0.0) + part.kernels * gap
+        gap = larger(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
+        host = larger(issue - total, 0.0) + part.kernels * gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
             parts[key] = parts.get(key, 0.0) + value / pp
         seconds[place] = seconds[place] + total + host
@@ -182,12 +182,10 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
             layer[phase] = (total + host) / layers
     ends, between = tm.stage_layers(layers, pp)
     one = seconds["layers"] / layers
-    side = np.maximum(seconds["embedding"], seconds["head"])
+    side = larger(seconds["embedding"], seconds["head"])
     whole = sum(seconds.values())
-    fullest = (
-        balanced_last_stage(layers, pp, one, side) if multi_token(s) else np.maximum(between * one, ends * one + side)
-    )
-    slowest = np.where(np.asarray(pp) > 1, fullest, whole)
+    fullest = balanced_last_stage(layers, pp, one, side) if multi_token(s) else larger(between * one, ends * one + side)
+    slowest = pick(pp > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(
         parts, whole / pp, slowest, by_phase["forward"], by_phase["backward"] + by_phase["recompute"], wgrad,
@@ -217,16 +215,16 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     parameters for both passes of each (once a step with a pipeline, unless the engine gathers again).
     """
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
-    each = m if e.habits.regather else np.where(np.asarray(pp) > 1, 1.0, m)
-    reductions = np.where(zero >= 2, each, 1.0)
-    forward_gathers = np.where(zero >= 3, each, np.where(zero >= 1, 1.0, 0.0))
-    backward_gathers = np.where(zero >= 3, each, 0.0)
+    each = m if e.habits.regather else pick(pp > 1, 1.0, m)
+    reductions = pick(zero >= 2, each, 1.0)
+    forward_gathers = pick(zero >= 3, each, pick(zero >= 1, 1.0, 0.0))
+    backward_gathers = pick(zero >= 3, each, 0.0)
     reduce, gather, tied = seconds(timed.reduce), seconds(timed.gather), seconds(timed.tied)
     in_forward = forward_gathers * gather
     in_backward = backward_gathers * gather + reductions * reduce
     first, last = gather / stage_layers, reduce / stage_layers
-    left_f = np.maximum(in_forward - np.maximum(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
-    left_b = np.maximum(in_backward - reductions * micro.backward, last)
+    left_f = larger(in_forward - larger(forward_gathers, 1.0) * micro.forward, first * (forward_gathers > 0))
+    left_b = larger(in_backward - reductions * micro.backward, last)
     shown_f = left_f if e.overlaps.param_overlap else in_forward
     shown_b = left_b if e.overlaps.grad_overlap else in_backward
     total = in_forward + in_backward + tied
@@ -254,13 +252,13 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     if all(is_plain(x, 0) for x in shares):
         return 0.0
     own = held(s, c)
-    d = np.where(np.asarray(s.mapping.zero) >= 1, tm.shard_ranks(s.mapping), 1)
+    d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
     optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
     params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
     layer = tm.fullest_layer(c.model, s.mapping, c.kernels, s.quant, t, s.workload.seq, document(s))
-    kept = layer.kept * np.ceil(c.model.layers / s.mapping.pp)
+    kept = layer.kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0 / bandwidth
-    return optimizer + np.maximum(params + activations - compute, 0.0)
+    return optimizer + larger(params + activations - compute, 0.0)
 
 
 SHARDED_TAX = 0.1
@@ -273,8 +271,8 @@ def overlap_tax(s: Scenario) -> Num:
     and reductions run beside every micro-batch, at least SHARDED_TAX (their kernels take SMs and memory bandwidth)."""
     if s.efficiency.mode != "calibrated":
         return s.engine.overlaps.overlap_tax
-    least = np.where(np.asarray(s.mapping.zero) >= 2, SHARDED_TAX, 0.0)
-    return np.maximum(s.engine.overlaps.overlap_tax, least)
+    least = pick(s.mapping.zero >= 2, SHARDED_TAX, 0.0)
+    return larger(s.engine.overlaps.overlap_tax, least)
 
 
 @dataclass(frozen=True)
@@ -308,12 +306,12 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     nodes = step_graph(s, c)
     timed = nodes.like(in_training(time_nodes(list(nodes.nodes()), s), s))
     micro = micro_batch_time({key: section(group) for key, group in timed.passes.items()}, s, c.model.layers)
-    sync = sync_time(s, timed, micro, count, np.ceil(c.model.layers / m.pp))
-    dgrad = np.maximum(micro.backward - micro.wgrad, 0.0)
+    sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
+    dgrad = larger(micro.backward - micro.wgrad, 0.0)
     bubble = s.training.flushes * schedule.bubble_time(m.schedule, m.pp, m.vp, micro.forward, dgrad, micro.wgrad)
     chunks = schedule.chunks(m.schedule, m.vp)
-    crossings = np.where(np.asarray(m.pp) > 1, 2.0 * chunks, 0.0)
-    hides = np.where(np.asarray(chunks) > 1, 1.0 * (e.overlaps.pp_overlap and m.schedule != "gpipe"), 0.0)
+    crossings = pick(m.pp > 1, 2.0 * chunks, 0.0)
+    hides = pick(chunks > 1, 1.0 * (e.overlaps.pp_overlap and m.schedule != "gpipe"), 0.0)
     sends = 2.0 * (m.pp - 1) * s.training.flushes + (1.0 - hides) * count * crossings
     parts = {name: count * x for name, x in micro.parts.items()}
     parts |= {
@@ -321,7 +319,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
         "bubble": bubble,
         "pp_comm": sends * seconds(timed.send),
         "dp_comm": sync.exposed,
-        "overlap_tax": overlap_tax(s) * np.maximum(sync.total - sync.exposed, 0.0),
+        "overlap_tax": overlap_tax(s) * larger(sync.total - sync.exposed, 0.0),
         "optimizer": seconds(timed.update),
         "offload": offload_time(s, c, count, micro.mean * count),
         "host": parts["host"] + e.host.step,

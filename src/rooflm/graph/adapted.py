@@ -10,7 +10,7 @@ import numpy as np
 from rooflm.checkpoints.adapter import SEVERAL
 from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, stream
-from rooflm.units import Num
+from rooflm.units import Num, smaller
 
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
@@ -41,7 +41,7 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
     a = c.adapters
     if a is None or a.off:
         return []
-    some = np.minimum(np.asarray(a.held, dtype=float), 1.0)
+    some = smaller(np.asarray(a.held, dtype=float), 1.0)
     different, names = a.distinct(sequences_of(c)), chosen(a.modules)
     extra: list[Op | Comm] = []
     for op in nodes:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.graph.adapted import chosen
 from rooflm.graph.ops import Comm, Op, gemm, grouped, stream
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, smaller
 
 FLASH_BACKWARD = 2.5
 """Backward over forward work of flash attention: five products against two (FlashAttention-2, arXiv 2307.08691,
@@ -281,6 +279,6 @@ def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
             _m, n, k, *rest = op.shape
-            moved = n * k * (rest[0] if rest else 1) * (np.minimum(bits, 16) / 8 + 2.0)
+            moved = n * k * (rest[0] if rest else 1) * (smaller(bits, 16) / 8 + 2.0)
             extra.append(stream("dequantise", op.part, "cast", op.count, moved))
     return extra

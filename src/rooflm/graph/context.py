@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
-
-import numpy as np
 
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
@@ -12,7 +12,7 @@ from rooflm.catalogue.quant import Quant
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, smaller
 
 
 class Prefill(NamedTuple):
@@ -40,7 +40,8 @@ class Pass(NamedTuple):
     logits: Num
 
 
-class Context(NamedTuple):
+@dataclass(frozen=True)
+class Context:
     """What every builder needs: the model as scaled, the pass, the split, the widths and the engine's kernels.
 
     adapters: that are served beside the model; training: options of a training step, or None when serving. In training
@@ -52,7 +53,7 @@ class Context(NamedTuple):
     work: Pass
     mapping: Mapping
     quant: Quant
-    kernels: Kernels = Kernels()
+    kernels: Kernels = Kernels()  # noqa: RUF009  frozen, so one for all is right
     training: Training | None = None
     adapters: Adapters | None = None
 
@@ -72,24 +73,30 @@ class Context(NamedTuple):
         """A token's experts are neighbours."""
         return self.training is not None and self.training.consecutive
 
-    @property
+    @cached_property
     def tokens(self) -> Num:
         """New tokens that this rank works on: its share of the prefill under context parallelism, all that decode."""
         p, d = self.work.prefill, self.work.decode
         prefill = p.sequences * p.new / self.mapping.cp if p else 0
         return prefill + (d.sequences if d else 0)
 
-    @property
+    @cached_property
     def residual_tokens(self) -> Num:
         """Tokens of the residual stream that this rank works on: a share of them under sequence parallelism."""
         return self.tokens / self.mapping.tp if self.sequence_parallel else self.tokens
 
+    @cached_property
+    def _narrow(self) -> tuple[Num, Num, Num]:
+        """`widths` of the parts whose products are quantised."""
+        half = self.quant.half_bytes
+        return (self.quant.weight_bytes, smaller(self.quant.act_bytes, half), half)
+
     def widths(self, part: str) -> tuple[Num, Num, Num]:
         """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
+        if self.quant.narrows(part):
+            return self._narrow
         half = self.quant.half_bytes
-        if not self.quant.narrows(part):
-            return (self.quant.rest_bytes(half), half, half)
-        return (self.quant.weight_bytes, np.minimum(self.quant.act_bytes, half), half)
+        return (self.quant.rest_bytes(half), half, half)
 
     def rate(self, part: str) -> str:
         """Which compute rate the products of a part of a layer run at."""
@@ -102,7 +109,7 @@ def split(value: Num, ways: Num) -> Num:
     >>> float(split(8, 2)), float(split(8, 16))
     (4.0, 1.0)
     """
-    return np.ceil(value / ways)
+    return ceil(value / ways)
 
 
 def absent_group(degree: Num) -> bool:

@@ -7,13 +7,13 @@ import numpy as np
 from rooflm.catalogue.model import MLP, MoE
 from rooflm.graph.context import Context, absent_group
 from rooflm.graph.ops import Comm, Op, distinct_experts, distinct_ranks, gemm, grouped, popularity, stream
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, pick, smaller
 
 
 def mlp_ops(c: Context, count: Num, f: MLP, part: str = "mlp", name: str = "") -> list[Op | Comm]:
     """Up (and gate), activation, down, with columns split over the tensor group."""
     h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
-    width = np.ceil(f.width / c.mapping.tp)
+    width = ceil(f.width / c.mapping.tp)
     piece = "shared" if name else "mlp"
     widths, rate = c.widths(piece), c.rate(piece)
     nodes: list[Op | Comm] = []
@@ -43,12 +43,12 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     inner = f.inner(h)
     gathered = tokens * m.expert_dp
     local = f.experts / m.ep
-    width = np.ceil(f.width / m.expert_tp)
+    width = ceil(f.width / m.expert_tp)
     pairs = gathered * f.top_k / m.ep
     spread = popularity(f.experts, f.top_k, c.kernels.skew)
     touched = distinct_experts(f.experts, f.top_k, gathered, c.kernels.alike, spread) / m.ep
     mats = 3 if f.gated else 2
-    w, act = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, b)
+    w, act = c.quant.weight_bytes, smaller(c.quant.act_bytes, b)
     moved = pairs * (inner * (act + b) + width * ((mats - 1) * b + act))
     has_latent = not is_plain(f.latent, 0)
     nodes: list[Op | Comm] = [gemm("router", "moe", count, tokens, f.experts, h, (b, b, 4.0))]
@@ -85,7 +85,7 @@ def overlapping(c: Context, nodes: list[Op | Comm]) -> list[Op | Comm]:
     """
     if c.work.prefill is not None or is_plain(c.kernels.shared_aside, 0):
         return nodes
-    few: Num = np.where(c.tokens <= c.kernels.shared_aside, 1.0, 0.0)
+    few: Num = pick(c.tokens <= c.kernels.shared_aside, 1.0, 0.0)
     few = few if np.ndim(few) else float(few)
     return [node._replace(overlapped=few) if isinstance(node, Op) else node for node in nodes]
 
@@ -113,7 +113,7 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
     reads and writes the pairs once and the arrived tokens once. Sources: Megatron-Core, moe/README.md (alltoall and
     flex dispatchers); DeepEP's README; Transformer Engine, GroupedLinear (a loop of cuBLAS products).
     """
-    w, act, b = c.quant.weight_bytes, np.minimum(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
+    w, act, b = c.quant.weight_bytes, smaller(c.quant.act_bytes, c.quant.half_bytes), c.quant.half_bytes
     wide = width * (1 + f.gated)
     values = (3 if f.gated else 2) * pairs * width * b
     arrived = pairs * reached_ranks(c, f) / f.top_k
@@ -137,16 +137,18 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
 
     A token goes once to each rank that holds any of its experts, in the activation width, and comes back at 16 bits,
     both in the width of the experts (a latent one where tokens are projected first); the ranks of a tensor group share
-    their tokens out among them.
+    their tokens out among them. Engines that gather send every token to all ranks, and scatter the sums.
     """
     m = c.mapping
     if absent_group(m.ep):
         return []
-    each = reached_ranks(c, f) if c.kernels.dedup else f.top_k
-    ranks = np.where(m.expert_dp > 1, m.ep, 1)
+    gathers = c.kernels.exchange == "gather"
+    each = m.ep if gathers else reached_ranks(c, f) if c.kernels.dedup else f.top_k
+    ops = ("all_gather", "reduce_scatter") if gathers else ("all_to_all", "all_to_all")
+    ranks = pick(m.expert_dp > 1, m.ep, 1)
     rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
-    sent = np.minimum(c.quant.act_bytes, c.quant.half_bytes)
+    sent = smaller(c.quant.act_bytes, c.quant.half_bytes)
     return [
-        Comm("ep_dispatch", "ep_comm", "all_to_all", count, rows * sent, ranks, m.stride("ep"), "ep"),
-        Comm("ep_combine", "ep_comm", "all_to_all", count, rows * c.quant.half_bytes, ranks, m.stride("ep"), "ep"),
+        Comm("ep_dispatch", "ep_comm", ops[0], count, rows * sent, ranks, m.stride("ep"), "ep"),
+        Comm("ep_combine", "ep_comm", ops[1], count, rows * c.quant.half_bytes, ranks, m.stride("ep"), "ep"),
     ]

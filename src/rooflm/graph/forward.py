@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rooflm.catalogue.model import MLP, Block
 from rooflm.graph.adapted import served
 from rooflm.graph.context import Context, Decode, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import mixer_ops
 from rooflm.graph.ops import Comm, Op, equal, gemm, stream
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 __all__ = ["Context", "Decode", "Pass", "Prefill", "block_nodes", "build", "embedding_nodes", "head_nodes"]
 
@@ -132,15 +130,18 @@ def inside_reduce(c: Context, norms: Num) -> Num:
     most = c.kernels.reduce_norm
     if is_plain(most, 0.0) or absent_group(c.mapping.tp) or c.sequence_parallel:
         return 0.0
-    small = (c.tokens * c.model.hidden * c.quant.half_bytes <= most) & (np.asarray(c.mapping.tp) > 1)
-    return np.where(small, 1.0 / np.maximum(norms, 1.0), 0.0)
+    small = (c.tokens * c.model.hidden * c.quant.half_bytes <= most) & (c.mapping.tp > 1)
+    return pick(small, 1.0 / larger(norms, 1.0), 0.0)
 
 
 def head_nodes(c: Context) -> list[Op | Comm]:
-    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling."""
+    """Final norm, logits of the asked rows (vocabulary split over the tensor group), sampling; without a head, what
+    the pooling of a text reads is the norm's."""
     model, rows, b, m = c.model, c.work.logits, c.quant.half_bytes, c.mapping
-    columns = np.ceil(model.vocab / m.tp)
+    columns = ceil(model.vocab / m.tp)
     nodes = norm_ops(c, 1, 1.0)[:1]
+    if not model.head:
+        return nodes
     nodes.append(gemm("logits", "logits", 1, rows, columns, model.hidden, (c.quant.table_bytes(b), b, b)))
     if c.training:
         return nodes + loss_nodes(c, rows, columns)
@@ -181,4 +182,4 @@ def pipeline_nodes(c: Context) -> list[Op | Comm]:
     if absent_group(m.pp):
         return []
     size = c.tokens * c.model.hidden * c.quant.half_bytes
-    return [Comm("pp_send", "pp_comm", "p2p", m.pp - 1, size, np.minimum(m.pp, 2), m.stride("pp"), "pp")]
+    return [Comm("pp_send", "pp_comm", "p2p", m.pp - 1, size, smaller(m.pp, 2), m.stride("pp"), "pp")]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rooflm.catalogue.model import MLA, Attention, LinearAttention, Mixer
 from rooflm.graph.context import Context, Prefill, absent_group, split
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, smaller
 
 
 def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
@@ -35,7 +33,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
         if own:
             nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
-    kv_written = tokens * (k_width + v_width) * c.quant.kv_bytes
+    kv_written = a.causal * tokens * (k_width + v_width) * c.quant.kv_bytes
     if c.training:
         if a.rope or a.qk_norm:
             # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
@@ -84,12 +82,12 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
     nodes: list[Op | Comm] = []
     if c.work.prefill:
         p = c.work.prefill
-        keys = attended(p.new, p.past, reach)
+        keys = attended(p.new, p.past, reach) if a.causal else smaller(p.past + p.new, reach)
         rows = p.sequences * p.new / c.mapping.cp
         in_out = rows * heads * (a.head_dim + a.v_dim) * b
-        seen = np.minimum(p.past + p.new, a.window + p.new)
-        kv_read = p.sequences * (np.minimum(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
-        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach)
+        seen = smaller(p.past + p.new, a.window + p.new)
+        kv_read = p.sequences * (smaller(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
+        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach, *[0][: not a.causal])
         nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
         if c.training and not c.kernels.flash:
             nodes += score_ops(c, count, p, heads, a)
@@ -101,7 +99,7 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
         else:
             # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut
             # into chunks each has its own keys and the earlier ones only, on average half
-            full = rows * (p.past + p.new * (1.0 + np.minimum(p.sequences, 1.0)) / 2.0)
+            full = rows * (p.past + p.new * (1.0 + smaller(p.sequences, 1.0)) / 2.0)
             scores = full * heads
             nodes.append(
                 Op("attention", part, "attention", count, 2.0 * full * per_key, in_out + kv_read + 2 * scores * b,
@@ -110,7 +108,7 @@ def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[
             nodes.append(stream("softmax", part, "softmax", count, scores * (4 * b + 2 * b + 8.0), 4, 5.0 * scores))
     if c.work.decode:
         d = c.work.decode
-        keys = np.minimum(d.context, reach) / c.mapping.cp
+        keys = smaller(d.context, reach) / c.mapping.cp
         rows = d.sequences
         traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
         launches = 1 if c.kernels.decode_flash else 2
@@ -192,7 +190,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, latent)
         nodes += context_exchange(c, count, p, sent, heads * a.value_dim)
         keys = attended(p.new, p.past, float("inf"))
-        keys = np.minimum(keys, a.index_topk) if sparse else keys
+        keys = smaller(keys, a.index_topk) if sparse else keys
         nodes.append(gemm("kv_up", part, count, expanded, heads * (a.nope_dim + a.value_dim), a.kv_rank, widths, rate))
         flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
         traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
@@ -201,7 +199,7 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes.append(Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)))
     if c.work.decode:
         d = c.work.decode
-        keys = (np.minimum(d.context, a.index_topk) if sparse else d.context) / c.mapping.cp
+        keys = (smaller(d.context, a.index_topk) if sparse else d.context) / c.mapping.cp
         absorb = (b, b, b)
         nodes.append(_batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
         flops = 2.0 * d.sequences * keys * heads * (latent + a.kv_rank)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, expm1, is_plain, larger, log1p, pick, smaller, sqrt
 
 
 class Op(NamedTuple):
@@ -147,10 +147,10 @@ def attended(new: Num, past: Num, window: Num) -> Num:
     >>> float(attended(512, 0, float("inf"))), float(attended(1, 99, 64)), float(attended(4, 0, 2))
     (256.5, 64.0, 1.75)
     """
-    growing = np.minimum(np.maximum(window - past, 0.0), new)
+    growing = smaller(larger(window - past, 0.0), new)
     grow_sum = growing * past + growing * (growing + 1) / 2
     capped = new - growing
-    return (grow_sum + np.where(capped > 0, capped * np.minimum(window, past + new), 0.0)) / new
+    return (grow_sum + pick(capped > 0, capped * smaller(window, past + new), 0.0)) / new
 
 
 def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Num = 0.0, skew: Num = 0.0) -> Num:
@@ -168,10 +168,10 @@ def distinct_experts(experts: Num, top_k: Num, tokens: Num, repeated_prompts: Nu
     (163.3, 105.1)
     """
     free = tokens ** (1.0 - repeated_prompts)
-    mean = -free * np.log1p(-np.minimum(top_k / experts, 1.0 - 1e-12))
-    variance = np.maximum(np.square(skew), 1e-9)
-    found = experts * -np.expm1(-np.log1p(mean * variance) / variance)
-    return np.maximum(np.minimum(found, free * top_k), np.minimum(free, 1.0) * top_k)
+    mean = -free * log1p(-smaller(top_k / experts, 1.0 - 1e-12))
+    variance = larger(skew * skew, 1e-9)
+    found = experts * -expm1(-log1p(mean * variance) / variance)
+    return larger(smaller(found, free * top_k), smaller(free, 1.0) * top_k)
 
 
 def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
@@ -188,7 +188,7 @@ def popularity(experts: Num, top_k: Num, skew: Num) -> Num:
     """
     if is_plain(skew, 0):
         return 0.0
-    return np.sqrt(np.expm1(np.square(skew) * np.log(experts / np.minimum(top_k, experts))))
+    return sqrt(expm1(skew * skew * np.log(experts / smaller(top_k, experts))))
 
 
 def distinct_ranks(ranks: Num, top_k: Num, row: Num = 0) -> Num:
@@ -201,5 +201,5 @@ def distinct_ranks(ranks: Num, top_k: Num, row: Num = 0) -> Num:
     (1.0, 5.25, 1.5)
     """
     if not is_plain(row, 0):
-        return np.minimum(1.0 + (top_k - 1.0) * ranks / row, ranks)
-    return ranks * -np.expm1(top_k * np.log1p(-np.minimum(1.0 / ranks, 1 - 1e-12)))
+        return smaller(1.0 + (top_k - 1.0) * ranks / row, ranks)
+    return ranks * -expm1(top_k * log1p(-smaller(1.0 / ranks, 1 - 1e-12)))

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
+from rooflm.units import ceil, larger, pick, smaller
 
 Number = float | NDArray[np.float64]
 Truth = bool | NDArray[np.bool_]
 
 SPLITS = 2.0 ** np.arange(8)
 """Candidate cuts of a KV cache along its length."""
+FEW = 512
+"""Points up to which all splits are evaluated together: fewer calls, but arrays as many times as large."""
 WIDE_GROUP = 32
 """TensorRT-LLM's decode kernel takes 2 to 32 query heads a KV head; one, or more, go to kernels of their own."""
 TENSOR_GROUP = 4
@@ -145,15 +148,15 @@ def prefill_attention_time(
     137.473
     """
     w, tiles = _tile_rate(batch, new, past, heads, kv_heads, head_dim, peak, sms, c, causal, window)
-    mean = np.where(causal, attended(new, past, window) + (c.tile - 1) / 2, np.minimum(past + new, window))
+    mean = pick(causal, attended(new, past, window) + (c.tile - 1) / 2, smaller(past + new, window))
     busy = tiles / sms * (c.tile_s + mean * w)
-    slowest = c.tail * np.minimum(past + new, window) * w
+    slowest = c.tail * smaller(past + new, window) * w
     nbytes = prefill_bytes(batch, new, past, heads, kv_heads, head_dim, q_bytes=q_bytes, kv_bytes=kv_bytes)
     reached = c.eff_m * bandwidth
     passes = 2 * batch * new * head_dim * (c.qo_passes * heads * q_bytes + c.kv_passes * kv_heads * kv_bytes) / reached
     if c.lane_s:
-        passes = passes + c.lane_s * batch * new * np.minimum(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
-    swap = np.where((new <= c.pack_to) & (heads > kv_heads) & (np.minimum(batch, kv_heads) > 1), c.swap_s, 0.0)
+        passes = passes + c.lane_s * batch * new * smaller(kv_heads * head_dim, WRITE_THREADS) / (sms * SM_THREADS)
+    swap = pick((new <= c.pack_to) & (heads > kv_heads) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
     return swap + smooth_max(c.sharp, c.launch_s, busy, slowest, nbytes / reached) + passes
 
 
@@ -162,11 +165,11 @@ def _tile_rate(
     peak: Number, sms: Number, c: PrefillConstants, causal: Truth, window: Number,
 ) -> tuple[Number, Number]:  # fmt: skip
     """Seconds that a tile takes per KV token on its SM, throttled in long kernels; and the number of tiles."""
-    kv = np.where(causal, attended(new, past, window), np.minimum(past + new, window))
+    kv = pick(causal, attended(new, past, window), smaller(past + new, window))
     ideal = 4 * batch * heads * new * kv * head_dim / peak
     rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
-    packed = batch * kv_heads * np.ceil(new * (heads / kv_heads) / c.tile)
-    tiles = np.where(new <= c.pack_to, packed, batch * heads * np.ceil(new / c.tile))
+    packed = batch * kv_heads * ceil(new * (heads / kv_heads) / c.tile)
+    tiles = pick(new <= c.pack_to, packed, batch * heads * ceil(new / c.tile))
     return 4 * c.tile * (head_dim + c.softmax_dim) / rate, tiles
 
 
@@ -190,12 +193,12 @@ def decode_attention_time(
     group = heads / kv_heads
     read = 2 * batch * kv_heads * kv_len * head_dim * kv_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(
-        batch * kv_heads * np.ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes,
+        batch * kv_heads * ceil(group / c.group_tile), kv_len, 2 * head_dim * kv_bytes,
         4 * c.group_tile * head_dim, c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms,
-        np.where(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
+        pick(group >= c.min_group, c.max_splits, 1.0), c.block, c.cta_s, c.split_s,
     )  # fmt: skip
-    wrap = np.where((group > 1) & (np.minimum(batch, kv_heads) > 1), c.swap_s, 0.0)
-    wrap = wrap + np.where(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
+    wrap = pick((group > 1) & (smaller(batch, kv_heads) > 1), c.swap_s, 0.0)
+    wrap = wrap + pick(batch <= GRAPH_BATCH, c.seq_s * batch, 0.0)
     ramp = filling_soon(read, c.ramp_s)
     return c.launch_s + wrap + ramp + smooth_max(c.sharp, read, worked)
 
@@ -208,23 +211,26 @@ def split_kv_time(
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
     max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks. One split after another, so that what depends on few axes stays small.
+    up to whole blocks. Of many points one split after another, so that what depends on few axes stays small.
 
     >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
     22.0
     """
-    a_token = np.maximum(token_bytes / sm_bandwidth, token_flops / sm_flops)
+    a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
     shapes = (np.shape(x) for x in (units, kv_len, a_token, sms, max_splits))
-    best = np.full(np.broadcast_shapes(*shapes), np.inf)
-    time = np.empty_like(best)
-    for s in SPLITS:
-        allowed = np.where(np.less(max_splits, 0), s == -max_splits, s <= max_splits)
+    shape = np.broadcast_shapes(*shapes)
+    best = np.full(shape, np.inf)
+    splits = SPLITS.reshape(-1, *(1,) * len(shape))
+    step = len(SPLITS) if best.size <= FEW else 1
+    time = np.empty((step, *shape))
+    for s in (splits[first : first + step] for first in range(0, len(SPLITS), step)):
+        allowed = np.asarray(pick(max_splits < 0, s == -max_splits, s <= max_splits))
         if not allowed.any():
             continue
         block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
         np.multiply(np.ceil(units * s / sms), block_time, out=time)
         time += np.where(allowed, (split_s / 7) * np.log2(s), np.inf)
-        np.minimum(best, time, out=best)
+        np.minimum(best, time.min(axis=0), out=best)
     return best[()]
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-import numpy as np
-
-from rooflm.units import Num
+from rooflm.units import Num, expm1, larger, pick, smaller, sqrt
 
 FILL = 5e-6
 """s of transfer over which the pipeline of device memory fills: half of what filling it costs is paid then (63 % in the
@@ -19,9 +17,9 @@ def smooth_max(sharp: Num, *terms: Num) -> Num:
     >>> float(smooth_max(2.0, 3.0, 4.0))
     5.0
     """
-    top = np.maximum(reduce(np.maximum, terms), 1e-30)
+    top = larger(reduce(larger, terms), 1e-30)
     if len(terms) == 2:  # the larger of two is top itself: one power less, the same bits
-        total: Num = np.where(top > 1e-30, 1.0 + (np.minimum(*terms) / top) ** sharp, 0.0)
+        total: Num = pick(top > 1e-30, 1.0 + (smaller(*terms) / top) ** sharp, 0.0)
     else:
         total = sum((term / top) ** sharp for term in terms)
     return top * total ** (1.0 / sharp)
@@ -33,8 +31,8 @@ def smooth_min(sharp: Num, a: Num, b: Num) -> Num:
     >>> round(float(smooth_min(1.0, 1.0, 1.0)), 3), round(float(smooth_min(8.0, 1.0, 9.0)), 3)
     (0.5, 1.0)
     """
-    low = np.minimum(a, b)
-    ratio = low / np.maximum(np.maximum(a, b), 1e-300)
+    low = smaller(a, b)
+    ratio = low / larger(larger(a, b), 1e-300)
     result: Num = low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
     return result
 
@@ -46,7 +44,7 @@ def part_overlap(a: Num, b: Num, mix: Num) -> Num:
     (4.0, 7.0)
     """
     d = a - b
-    t: Num = 0.5 * (a + b + np.sqrt(d * d + (4.0 * mix) * a * b))
+    t: Num = 0.5 * (a + b + sqrt(d * d + (4.0 * mix) * a * b))
     return t
 
 
@@ -67,5 +65,5 @@ def filling_soon(transfer: Num, most: Num) -> Num:
     >>> round(float(filling_soon(5e-6, 1.0)), 2)
     0.63
     """
-    lost: Num = -most * np.expm1(-transfer / FILL)
+    lost: Num = -most * expm1(-transfer / FILL)
     return lost

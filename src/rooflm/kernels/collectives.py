@@ -19,7 +19,7 @@ import numpy as np
 
 from rooflm.kernels.blend import smooth_min
 from rooflm.kernels.constants import ANY, Match, lookup, measured_cards, typed
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick, smaller
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
 """The operations, by name."""
@@ -104,7 +104,7 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
 def _share(op: str, n: Num) -> Num:
     """Bytes one rank sends a byte of V: the factor of `volume`."""
     if op in ("broadcast", "p2p"):
-        return np.where(np.asarray(n) > 1, 1.0, 0.0)
+        return pick(n > 1, 1.0, 0.0)
     return (n - 1) / n * (2.0 if op == "all_reduce" else 1.0)
 
 
@@ -118,7 +118,7 @@ def _steps(op: str, n: Num) -> Num:
     """
     if op in ("all_to_all", "p2p"):
         return 1.0
-    return np.log2(np.maximum(n, 1.0)) * (2.0 if op == "all_reduce" else 1.0)
+    return np.log2(larger(n, 1.0)) * (2.0 if op == "all_reduce" else 1.0)
 
 
 ALGORITHMS = ("ring", "tree")
@@ -139,7 +139,7 @@ def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, l
     hops = _steps(op, n)
     if algorithm == "ring" and op not in ("all_to_all", "p2p"):
         hops = (n - 1.0) * (2.0 if op == "all_reduce" else 1.0)
-    return np.where(np.asarray(n) > 1, volume(op, bytes_, n) / bandwidth + hops * latency, 0.0)
+    return pick(n > 1, volume(op, bytes_, n) / bandwidth + hops * latency, 0.0)
 
 
 def ideal(
@@ -179,11 +179,11 @@ def ideal(
         return tree
     two_shot = volume(op, bytes_, n) / bandwidth + (3.0 if op == "all_reduce" else 1.0) * latency
     one_shot = (n - 1) * bytes_ / bandwidth + 2.0 * latency
-    shots = np.minimum(two_shot, one_shot) if op == "all_reduce" else two_shot
-    best = np.minimum(tree, np.where(np.asarray(direct, dtype=bool), shots, np.inf))
+    shots = smaller(two_shot, one_shot) if op == "all_reduce" else two_shot
+    best = smaller(tree, pick(direct, shots, np.inf))
     if op == "all_reduce":
-        best = np.minimum(best, np.where(np.asarray(in_switch, dtype=bool), bytes_ / bandwidth + 2.0 * latency, np.inf))
-    return np.where(np.asarray(n) > 1, best, 0.0)
+        best = smaller(best, pick(in_switch, bytes_ / bandwidth + 2.0 * latency, np.inf))
+    return pick(n > 1, best, 0.0)
 
 
 def time(op: str, bytes_: Num, n: Num, *, bandwidth: Num, latency: Num, c: CollectiveConstants) -> Num:
@@ -211,10 +211,10 @@ def _floor_and_body(
     op: str, bytes_: Num, n: Num, bandwidth: Num, latency: Num, c: CollectiveConstants
 ) -> tuple[Num, Num]:
     """`time` in two parts, its value for an empty message and the rest (s): tiers add the one and overlap the other."""
-    many = np.asarray(n) > 1
-    n = np.maximum(n, 1.0)  # a grid's illegal points have fractions of a rank
+    many = n > 1
+    n = larger(n, 1.0)  # a grid's illegal points have fractions of a rank
     hops = library_hops(n)
-    half = np.minimum(np.maximum(n, 2.0), MEASURED_RANKS) * 0.5
+    half = smaller(larger(n, 2.0), MEASURED_RANKS) * 0.5
     wire = bytes_ * _share(op, n) / bandwidth
     wait = c.start + c.step * hops
     opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
@@ -225,7 +225,7 @@ def _floor_and_body(
         wait * c.wait + wire / (c.eff_long * half**c.gain_long),
     )
     floor = empty + _steps(op, n) * (latency - c.latency)
-    return np.where(many, floor, 0.0), np.where(many, full - empty, 0.0)
+    return pick(many, floor, 0.0), pick(many, full - empty, 0.0)
 
 
 def library_hops(n: Num) -> Num:
@@ -238,8 +238,8 @@ def library_hops(n: Num) -> Num:
     >>> [float(library_hops(n)) for n in (1, 2, 4, 8, 64)]
     [0.0, 1.0, 3.0, 7.0, 13.0]
     """
-    some = np.maximum(n, 1.0)
-    return np.minimum(some - 1.0, 2.0 * np.log2(some) + 1.0)
+    some = larger(n, 1.0)
+    return smaller(some - 1.0, 2.0 * np.log2(some) + 1.0)
 
 
 def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, ...]:
@@ -252,7 +252,7 @@ def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, 
     >>> [float(g) for g in ranks_in_tiers(16, (8, 1024))], [float(g) for g in ranks_in_tiers(16, (8, 1024), stride=4)]
     ([8.0, 16.0], [2.0, 16.0])
     """
-    inner = tuple(np.minimum(np.maximum(size / stride, 1.0), n) for size in sizes[:-1])
+    inner = tuple(smaller(larger(size / stride, 1.0), n) for size in sizes[:-1])
     return (*inner, n * 1.0)
 
 
@@ -325,17 +325,17 @@ def _combine(op: str, floors: list[Num], bodies: list[Num], volumes: list[Num], 
     bound: Num = np.zeros(np.shape(totals[0]), dtype=int)
     slowest = totals[0]
     for index, total in enumerate(totals[1:], start=1):
-        bound = np.where(total > slowest, index, bound)
-        slowest = np.maximum(slowest, total)
+        bound = pick(total > slowest, index, bound)
+        slowest = larger(slowest, total)
     if op == "p2p":
-        parts = tuple(np.where(bound == index, total, 0.0) for index, total in enumerate(totals))
-        sent = [np.where(bound == index, item, 0.0) for index, item in enumerate(volumes)]
+        parts = tuple(pick(bound == index, total, 0.0) for index, total in enumerate(totals))
+        sent = [pick(bound == index, item, 0.0) for index, item in enumerate(volumes)]
         return Cost(slowest, sum(sent[1:], sent[0]), parts, tuple(sent), bound)
     longest = bodies[0]
     for body in bodies[1:]:
-        longest = np.maximum(longest, body)
+        longest = larger(longest, body)
     together = sum(bodies[1:], bodies[0])
-    kept = np.where(together > 0, (overlap * longest + (1.0 - overlap) * together) / np.maximum(together, 1e-300), 0.0)
+    kept = pick(together > 0, (overlap * longest + (1.0 - overlap) * together) / larger(together, 1e-300), 0.0)
     parts = tuple(floor + body * kept for floor, body in zip(floors, bodies, strict=True))
     return Cost(sum(parts[1:], parts[0]), sum(volumes[1:], volumes[0]), parts, tuple(volumes), bound)
 

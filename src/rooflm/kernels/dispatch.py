@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ from rooflm.kernels.products import brain_time, expert_vectors, products
 from rooflm.kernels.rates import Rates
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain, larger
+from rooflm.units import Num, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
@@ -82,7 +82,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         for index, at in zip(members, which, strict=True):
             narrow = reached.narrow if ops[index].rate == "quant" and w.quant != w.half else 1.0
             out[index] = times[at] * (1.0 - ops[index].overlapped) * narrow
-    return np.asarray(np.maximum(out, floor))
+    return np.asarray(larger(out, floor))
 
 
 def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
@@ -110,12 +110,12 @@ def chosen_by(flag: NDArray[Any], here: Any, elsewhere: Any) -> Any:
     >>> chosen_by(np.array([True, False]), C(t0=1.0), C(t0=2.0)).t0.tolist()
     [1.0, 2.0]
     """
-    if here is elsewhere or flag.all():
+    if here is elsewhere or np.all(flag):
         return here
-    if not flag.any():
+    if not np.any(flag):
         return elsewhere
     pairs = zip(here, elsewhere, strict=True)
-    return type(here)(*(a if is_plain(b, a) else np.where(flag, a, b) for a, b in pairs))
+    return type(here)(*(a if is_plain(b, a) else pick(flag, a, b) for a, b in pairs))
 
 
 FACTORS = {
@@ -138,7 +138,7 @@ def own_factor(kind: str, f: Factors) -> Num:
 def _unfused(op: Op, rate: str, s: Scenario, r: Rates, peak: Num | None = None) -> Num:
     """Plain batched products: a share of the roofline (FLOP/s `peak`, else that of the rate) and a floor a kernel."""
     top = r.peak[rate] if peak is None else peak
-    roof = np.maximum(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
+    roof = larger(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
     t: Num = roof + MIXED * op.launches
     return t
 
@@ -147,21 +147,21 @@ def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s
     """Prefill attention: one fused kernel, or plain products where the engine has none."""
     times: list[Num] = []
     for op in ops:
-        sequences, new, past, heads, kv, qk, v, window = op.shape
+        sequences, new, past, heads, kv, qk, v, window, *both_ways = op.shape
         if op.kind == "attention" and not s.engine.kernels.flash:
             times.append(_unfused(op, rate, s, r) * s.engine.factors.bmm_factor)
             continue
-        names = prefill_kernels(bool(np.max(op.widths[1]) <= 1), np.max(qk))
+        names = prefill_kernels(bool(highest(op.widths[1]) <= 1), highest(qk))
         c = first_of("attention", PrefillConstants, w, w.half, names)
         if s.engine.phase == "training":
             c = trained(c, op.role == "dgrad")
         call = partial(prefill_attention_time, sequences, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        q_bytes=op.widths[0], kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram,
-                       sms=s.cluster.device.sms)  # fmt: skip
+                       sms=s.cluster.device.sms, causal=not both_ways)  # fmt: skip
         time = call(new, past, c=c, window=window) / s.mapping.cp
         if s.engine.phase == "training" and not absent_group(s.mapping.cp):
             long = op.flops / r.peak["half"]
-            time = np.where(np.isfinite(window), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
+            time = pick((window < math.inf), time, chunked(call, new, s.mapping.cp, c, long, s.engine.kernels.ring))
         times.append(time)
     return times
 
@@ -172,7 +172,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
     """
     times: list[Num] = []
     c = first_of("mla", MlaPrefillConstants, w, w.half, ("mla-prefill",))
-    c = c._replace(floor_s=np.where(np.asarray(s.engine.host.issue_prefill) > GRAPHLESS, c.floor_s, 0.0))
+    c = c._replace(floor_s=pick(s.engine.host.issue_prefill > GRAPHLESS, c.floor_s, 0.0))
     for op in ops:
         sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
@@ -187,14 +187,14 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
             if not is_plain(picked, np.inf):
                 sparse = sparse_prefill_time(sequences, new, past, heads, picked, latent=latent, rope=rope,
                                              peak=r.peak["half"])  # fmt: skip
-                time = np.where(new + past > picked, sparse, time)
+                time = pick(new + past > picked, sparse, time)
             times.append(time / s.mapping.cp)
     return times
 
 
 def _cache_width(op: Op, w: Where, s: Scenario) -> str:
     """The data type by which the tables know a decode kernel: that of its cache, where the device knows it."""
-    return "fp8" if np.max(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
+    return "fp8" if highest(op.widths[1]) <= 1 and "fp8" in s.cluster.device.peak else w.half
 
 
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
@@ -204,12 +204,12 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
-        c = _decode_constants(group, np.max(qk), _cache_width(op, w, s), w)
+        c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        own = (group > s.engine.kernels.kv_shared) | ((group > 1) & np.isfinite(window))
+        own = (group > s.engine.kernels.kv_shared) | ((group > 1) & (window < math.inf))
         time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
-        if "fp8" not in s.cluster.device.peak and np.max(op.widths[1]) <= 1:
+        if "fp8" not in s.cluster.device.peak and highest(op.widths[1]) <= 1:
             time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
         times.append(time)
     return times
@@ -221,7 +221,7 @@ def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     found = [first_of("attention", DecodeConstants, w, width, decode_kernels(each, size)) for each in groups]
     chosen = found[0]
     for each, own in zip(groups[1:], found[1:], strict=True):
-        chosen = chosen_by(np.asarray(group == each), own, chosen)
+        chosen = chosen_by(group == each, own, chosen)
     return chosen
 
 
@@ -237,7 +237,7 @@ def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, 
         known = captured("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")
         call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
-        times.append(reduce(np.minimum, [call(c=c._replace(floor_s=0.0)) for c in known]))
+        times.append(reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in known]))
     return times
 
 
@@ -247,7 +247,7 @@ GRAPHLESS = 6e-6
 
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
-    spread_out = np.asarray(s.mapping.ep) > 1
+    spread_out = s.mapping.ep > 1
     family = s.engine.kernels.experts
     kernels = {
         bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), family) for x in np.unique(spread_out)
@@ -262,23 +262,23 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         alike = s.engine.kernels.alike
         if not is_plain(alike, 0.0):
             touched = distinct_experts(experts, top_k, tokens, alike, spread) / ep
-            fewer = np.where(np.asarray(alike) > 0, np.minimum(routing.experts, touched), routing.experts)
+            fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
             routing = routing._replace(experts=fewer)
         call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                        weight_bytes=op.widths[0])  # fmt: skip
         best = {
-            parallel: reduce(np.minimum, [
+            parallel: reduce(smaller, [
                 call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants, act_bytes=act)
                 for kernel in known
                 for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
             ])
             for parallel, known in kernels.items()
         }  # fmt: skip
-        time = np.where(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
+        time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
             alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
-            time = np.maximum(time, brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r))
-            time = np.minimum(time, alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r))
+            time = larger(time, brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r))
+            time = smaller(time, alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r))
         times.append(time)
     return times
 
@@ -290,19 +290,24 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     quarter of an SM's share on a row); engines that have since vectorised them stream as the sum of two tensors does.
     """
     times: list[Num] = []
-    plain = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", "add")
+    known = {kind: _stream_constants(kind, w, s.engine.kernels.vectorised) for kind in {op.kind for op in ops}}
     for op in ops:
-        c = constants("elementwise", ElementwiseConstants, w, "fp16", MEASURED_KERNEL.get(op.kind, "add"))
-        if s.engine.kernels.vectorised:
-            c = plain._replace(t0=c.t0)
-        if op.kind == "adapter":
-            c = c._replace(t0=np.maximum(c.t0, ADAPTER))
         traffic = op.bytes / larger(op.launches, 1)
         row = traffic / larger(op.shape[0], 1) if op.shape else 0.0
-        times.append(
-            elementwise_time(traffic, bandwidth=r.dram, c=c, row_bytes=row, sms=s.cluster.device.sms) * op.launches
-        )
+        one = elementwise_time(traffic, bandwidth=r.dram, c=known[op.kind], row_bytes=row, sms=s.cluster.device.sms)
+        times.append(one * op.launches)
     return times
+
+
+@lru_cache(maxsize=4096)
+def _stream_constants(kind: str, w: Where, vectorised: bool) -> ElementwiseConstants:
+    """Constants of a kind of streaming kernel."""
+    measured = MEASURED_KERNEL.get(kind, "add")
+    c: ElementwiseConstants = constants("elementwise", ElementwiseConstants, w, "fp16", measured)
+    if vectorised:
+        everywhere = w._replace(gpu=ANY, generation=ANY)
+        c = constants("elementwise", ElementwiseConstants, everywhere, "fp16", "add")._replace(t0=c.t0)
+    return c._replace(t0=larger(c.t0, ADAPTER)) if kind == "adapter" else c
 
 
 def _bmms(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
@@ -323,7 +328,7 @@ def batched_peak(op: Op, matrix: Num, vector: Num) -> Num:
     """
     _rows, n, k, _batch = op.shape
     whole = (np.asarray(n * op.widths[0]) % ALIGNED == 0) & (np.asarray(k * op.widths[1]) % ALIGNED == 0)
-    return np.where(whole, matrix, vector)
+    return pick(whole, matrix, vector)
 
 
 FAMILY = {

@@ -136,7 +136,7 @@ def _sm_time(
         area = bm * bn
         u = np.maximum(multiply * area ** (1.0 - c.pen), fetch * operand_bytes * (bm + bn))
         load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
-        s = np.clip(np.floor(1.0 / load), 1.0, MAX_SPLIT)
+        s = np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
         whole = (np.ceil(load) * u).min(axis=0) * (k + c.k0)
         filled = (np.ceil(load * s) * u * (k / s + c.k0) + s * reduce).min(axis=0)
         s = 4.0 * s

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rooflm.catalogue.hardware import Derating
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
@@ -14,6 +12,7 @@ from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, ty
 from rooflm.kernels.derating import derating
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.scenario import Scenario
+from rooflm.units import highest
 
 
 class Where(NamedTuple):
@@ -40,7 +39,7 @@ def weight_dtype(q: Quant, computed: str) -> str:
     >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
     ('int4_wo', 'fp8_block')
     """
-    bits, act = float(np.max(q.weight_bits)), float(np.max(q.act_bits))
+    bits, act = highest(q.weight_bits), highest(q.act_bits)
     if q.block:
         return "fp8_block" if computed == "fp8" else "int8_wo"
     if bits >= 16:
@@ -94,7 +93,7 @@ def standing_in(s: Scenario) -> str:
     """Whose measured kernels stand in for a device that has none of its own, in words ("" where its own were measured,
     or where one cannot say for a list of devices).
 
-    >>> from rooflm.scenario.build_inference import build_inference
+    >>> from rooflm.asked.build_inference import build_inference
     >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
     ['', 'constants of all measured cards: none of arc-b580 was measured']
     """

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.graph.ops import attended
 from rooflm.kernels.attention import THROTTLE_S, Number, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
+from rooflm.units import ceil, pick
 
 
 class MlaPrefillConstants(NamedTuple):
@@ -78,15 +77,15 @@ def mla_prefill_time(
     >>> round(float(t) * 1e6, 3)  # 2 x 320 x 16 x 4096 x 4097/2 FLOP at 1e15/s; us
     85.92
     """
-    dims = np.where(c.absorbed > 0, 2 * latent + rope, qk_head + v_head)
+    dims = pick(c.absorbed > 0, 2 * latent + rope, qk_head + v_head)
     mean, scores = attended(new, past, math.inf), 2 * dims * heads * batch * new
     ideal = scores * mean / peak
     rate = c.eff * peak / sms * (1 - c.throttle * ideal / (THROTTLE_S + ideal))
-    tiles = batch * np.where(c.absorbed > 0, np.ceil(new * heads / c.tile), heads * np.ceil(new / c.tile))
+    tiles = batch * pick(c.absorbed > 0, ceil(new * heads / c.tile), heads * ceil(new / c.tile))
     a_token = 2 * c.tile * dims / rate
     busy = tiles / sms * (c.tile_s + (mean + (c.tile - 1) / 2) * a_token)
     slowest = c.tail * (past + new) * a_token
-    values = batch * new * np.where(c.absorbed > 0, heads * dims + latent + rope, 2 * heads * dims)
+    values = batch * new * pick(c.absorbed > 0, heads * dims + latent + rope, 2 * heads * dims)
     move = values * q_bytes / (c.eff_m * bandwidth)
     project = up_projection * 2 * batch * (past + new) * latent * heads * (qk_head - rope + v_head) / (c.eff * peak)
     kernels = smooth_max(c.sharp, c.launch_s, busy, slowest, move) + c.passes * move + project
@@ -109,7 +108,7 @@ def sparse_prefill_time(
     >>> round(float(sparse_prefill_time(1, 8192, 0, 8, 2048, peak=989e12)) * 1e3, 2)  # ms a layer, as of 64 heads
     3.18
     """
-    scores = batch * new * attended(new, past, picked) * np.ceil(heads / SPARSE_HEADS) * SPARSE_HEADS
+    scores = batch * new * attended(new, past, picked) * ceil(heads / SPARSE_HEADS) * SPARSE_HEADS
     return 2.0 * scores * (2 * latent + rope) / (SPARSE_SHARE * peak)
 
 
@@ -131,7 +130,7 @@ def mla_decode_time(
     token_bytes = (latent + rope) * kv_bytes
     read = batch * kv_len * token_bytes / (c.eff_m * bandwidth)
     worked = split_kv_time(
-        batch * np.ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
+        batch * ceil(heads / c.group_tile), kv_len, token_bytes, 2 * c.group_tile * (2 * latent + rope),
         c.eff_c * peak / sms, c.sm_bw * bandwidth / sms, sms, c.max_splits, c.block, c.cta_s, c.split_s,
     )  # fmt: skip
     kernels = c.launch_s + filling_soon(read, c.ramp_s) + smooth_max(c.sharp, read, worked)

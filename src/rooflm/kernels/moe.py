@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup, typed
-from rooflm.units import Num
+from rooflm.units import Num, ceil, expm1, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
 TILE_N = np.array([64.0, 64.0, 64.0, 256.0, 256.0, 256.0])
@@ -65,17 +65,26 @@ class Routing(NamedTuple):
     spread: Num
 
 
+def largest_of(count: Num) -> Num:
+    """Expected maximum of `count` standard normals: 0.8 ln(n)^0.75, to 8 % for 2 to 256 (Harter 1961).
+
+    >>> float(largest_of(1)), round(float(largest_of(8)), 2)  # exactly: 0 and 1.42
+    (0.0, 1.39)
+    """
+    return 0.8 * np.log(larger(count, 1.0)) ** 0.75
+
+
 def imbalance(tokens: Num, top_k: Num, experts: Num, ep: Num, skew: Num = 0.0) -> Num:
     """Rows of the busiest of `ep` ranks over the mean: 1 + z(ep) sqrt(s² ep/E + ep/(T k)).
 
     The two terms are the scatter of popularity, averaged over the E/ep experts of a rank, and of the draws (Poisson).
-    z is the expected maximum of ep standard normals, 0.8 ln(ep)^0.75 to 8 % for 2 to 256 (Harter 1961); 1 for ep = 1.
+    z is the expected maximum of ep standard normals (`largest_of`); 1 for ep = 1.
 
     >>> float(imbalance(1024, 8, 128, 1, 1.5)), round(float(imbalance(1024, 8, 128, 8, 1.5)), 2)
     (1.0, 1.52)
     """
-    scatter = np.sqrt(np.square(skew) * ep / experts + ep / np.maximum(tokens * top_k, 1.0))
-    return 1.0 + 0.8 * np.log(np.maximum(ep, 1.0)) ** 0.75 * scatter
+    scatter = sqrt(skew * skew * ep / experts + ep / larger(tokens * top_k, 1.0))
+    return 1.0 + largest_of(ep) * scatter
 
 
 WITHIN = 0.76
@@ -95,10 +104,10 @@ def routed(tokens: Num, top_k: Num, experts: Num, ep: Num = 1, skew: Num = 0.0) 
     """
     local = experts / ep
     extra = imbalance(tokens, top_k, experts, ep, skew)
-    rows = np.minimum(tokens * top_k / ep * extra, tokens * np.minimum(top_k, local))
-    within = skew * np.where(np.asarray(ep) > 1, WITHIN, 1.0)
+    rows = smaller(tokens * top_k / ep * extra, tokens * smaller(top_k, local))
+    within = skew * pick(ep > 1, WITHIN, 1.0)
     touched = distinct_experts(experts, top_k, tokens * extra, skew=within) / ep
-    return Routing(rows, np.minimum(np.minimum(touched, local), rows), 1.0)
+    return Routing(rows, smaller(smaller(touched, local), rows), 1.0)
 
 
 def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
@@ -110,9 +119,9 @@ def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
     >>> float(tiles_per_expert(130, 64, 0)), round(float(tiles_per_expert(130, 64, 1)), 2)
     (3.0, 2.59)
     """
-    x = np.maximum(rows - 1.0, 0.0) / tile
-    mean = 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * np.expm1(-x)
-    return np.where(np.asarray(spread) > 0, mean, np.ceil(rows / tile))
+    x = larger(rows - 1.0, 0.0) / tile
+    mean = 1.0 + x + 0.5 * (1.0 - 1.0 / tile) * expm1(-x)
+    return pick(spread > 0, mean, ceil(rows / tile))
 
 
 def grouped_gemm_time(
@@ -139,11 +148,11 @@ def grouped_gemm_time(
     """
     rank = _rank((*routing, n, k, fetched, weight_bytes, act_bytes, *device, *c))
     bm, bn = (tile.reshape(-1, *(1,) * rank) for tile in (TILE_M, TILE_N))
-    each = routing.rows / np.maximum(routing.experts, 1e-12)
-    tiles = routing.experts * np.ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
+    each = routing.rows / larger(routing.experts, 1e-12)
+    tiles = routing.experts * ceil(n / bn) * tiles_per_expert(each, bm, routing.spread)
     compute = bm * bn * (2.0 * device.sms * k / (c.eff_c * device.peak))
     memory = (bm * act_bytes + bn * weight_bytes) * (k * device.sms / (c.c_sm * device.bandwidth))
-    on_sm = np.min(np.ceil(tiles / device.sms) * (np.maximum(compute, memory) + c.wave), axis=0)
+    on_sm = np.min(ceil(tiles / device.sms) * (larger(compute, memory) + c.wave), axis=0)
     moved = routing.experts * n * k * weight_bytes * fetched + routing.rows * (k * act_bytes + n * 2.0)
     dram = moved / (c.eff_m * device.bandwidth)
     dram = dram + filling_soon(dram, c.ramp)
@@ -206,10 +215,10 @@ def moe_time(
     gemms = grouped_gemm_time(
         routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
     ).sum(axis=0)
-    rows = routing.rows + c.stray * gathered * np.maximum(tokens * top_k - routing.rows, 0.0)
+    rows = routing.rows + c.stray * gathered * larger(tokens * top_k - routing.rows, 0.0)
     passes = rows * (2.0 * hidden + matrices * w) * 2.0 + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep
-    return np.where(np.asarray(tokens) > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
+    return pick(tokens > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
 
 
 def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False) -> Match:

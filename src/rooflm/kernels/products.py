@@ -16,7 +16,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
@@ -33,8 +33,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
-        time = np.maximum(time, brain_time(2.0 * m * n * k, s, r))
-        time = np.minimum(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
+        time = larger(time, brain_time(2.0 * m * n * k, s, r))
+        time = smaller(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
     reached = derating(s.cluster.device, w.engine)
     return np.asarray(few_rows_time(time, 2.0 * m * n * k / (peak / reached.compute), m, reached.few))
 
@@ -52,9 +52,9 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
 def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Rates) -> Num:
     """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
     share of the bandwidth as in a product, and the vector units do the arithmetic."""
-    stream = np.ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
-    ramp = np.minimum(c.ramp, VECTOR_RAMP)
-    t: Num = c.t0 + np.maximum(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
+    stream = ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
+    ramp = smaller(c.ramp, VECTOR_RAMP)
+    t: Num = c.t0 + larger(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
     return t
 
 
@@ -74,13 +74,13 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
     pairs = tokens * top_k * local / experts
     stream = pairs * 3.0 * hidden * width * op.widths[0] / (c.eff_m * r.dram)
     compute = pairs * 6.0 * hidden * width / r.peak["vector"]
-    t: Num = 3.0 * c.t0 + np.maximum(stream + filling(stream, np.minimum(c.ramp, VECTOR_RAMP)), compute)
+    t: Num = 3.0 * c.t0 + larger(stream + filling(stream, smaller(c.ramp, VECTOR_RAMP)), compute)
     return t
 
 
 def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
-    narrow = np.where(np.asarray(weight_bytes) < 2, 1.0, 0.0)
+    narrow = pick(weight_bytes < 2, 1.0, 0.0)
     t: Num = s.engine.kernels.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
     return t
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rooflm.catalogue.quant import compute_dtype
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import REAL, Num
 
 
 class Rates(NamedTuple):
@@ -27,8 +27,8 @@ def rates(s: Scenario) -> Rates:
     "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units.
     """
     d, e, q = s.cluster.device, s.efficiency, s.quant
-    wide = q.weight_bits if isinstance(q.weight_bits, int | float) else 16
-    act = q.act_bits if isinstance(q.act_bits, int | float) else 16
+    wide = q.weight_bits if isinstance(q.weight_bits, REAL) else 16
+    act = q.act_bits if isinstance(q.act_bits, REAL) else 16
     half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)
     quant, _ = compute_dtype(max(wide, act), q.kind if max(wide, act) < 16 else "any", d.peak)
     vector = "fp32" if "fp32" in d.peak else half

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import ranks_in_tiers
 from rooflm.kernels.training_factors import ring
-from rooflm.units import Num
+from rooflm.units import Num, larger, pick, smaller
 
 RING_OPS = ("all_gather", "reduce_scatter")
 """Operations for which NCCL has no tree across nodes: each runs a ring over all ranks."""
@@ -40,9 +38,9 @@ def ring_wait(comm: Comm, tiers: Sequence[Any]) -> Num:
         return 0.0
     within, across = ring()
     held = ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
-    nodes = comm.ranks / np.maximum(held, 1.0)
+    nodes = comm.ranks / larger(held, 1.0)
     hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across
-    return comm.count * np.where(nodes > 1, hops, 0.0)
+    return comm.count * pick(nodes > 1, hops, 0.0)
 
 
 WHOLE_TENSORS = 9.0
@@ -54,6 +52,6 @@ def ring_waits(comms: Sequence[Any], tiers: Sequence[Any], owners: bool = False)
     a layer but one a rank that owns tensors."""
     total: Num = 0.0
     for c in (c for c in comms if isinstance(c, Comm)):
-        once = c._replace(count=np.minimum(c.ranks, WHOLE_TENSORS * c.count)) if owners else c
+        once = c._replace(count=smaller(c.ranks, WHOLE_TENSORS * c.count)) if owners else c
         total = total + ring_wait(once, tiers)
     return total

@@ -21,7 +21,7 @@ from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.paths import arrays_in
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num
+from rooflm.units import Num, sqrt
 
 BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
 """What can bound a node; a label is an index into this tuple."""
@@ -63,8 +63,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
     all L1 for L2 traffic, the register file for L1 traffic. Other ops touch every level once.
     """
     out = np.empty((4, len(ops), *shape))
-    for index, op in enumerate(ops):
-        out[0, index] = op.flops / r.peak[op.rate]
+    out[0] = stacked([op.flops / r.peak[op.rate] for op in ops], shape)
     moved = stacked([op.bytes for op in ops], shape)
     bandwidths = (r.dram, r.l2, r.l1)
     products = [i for i, op in enumerate(ops) if op.kind == "gemm"]
@@ -77,14 +76,16 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
     a = m * k * stacked([op.widths[1] for op in ops], shape)
     b = k * n * stacked([op.widths[0] for op in ops], shape)
     rest = moved - a - b
-    tiles = (np.sqrt(r.l2_size / 2), np.sqrt(r.l1_size / 2), float(REGISTER_TILE))
+    tiles = (sqrt(r.l2_size / 2), sqrt(r.l1_size / 2), float(REGISTER_TILE))
     for row, bandwidth, tile in zip(out[1:], bandwidths, tiles, strict=True):
         np.divide(a * np.maximum(n / tile, 1) + b * np.maximum(m / tile, 1) + rest, bandwidth, out=row)
     return out
 
 
-def _shape(op: Op) -> tuple[int, ...]:
+def _shape(op: Op, plain: bool) -> tuple[int, ...]:
     """Broadcast shape of all that an op's time depends on."""
+    if not isinstance(op.bytes, np.ndarray) and plain:
+        return ()
     shapes = [x.shape for x in (op.flops, op.bytes, op.overlapped, op.launches, *op.shape) if isinstance(x, np.ndarray)]
     return np.broadcast_shapes(*shapes) if shapes else ()
 
@@ -95,7 +96,7 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
     device_shape = np.broadcast_shapes(*(x.shape for x in arrays_in((r, s.cluster.device, s.engine)))) if s.axes else ()
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, op in enumerate(ops):
-        groups.setdefault(_shape(op), []).append(index)
+        groups.setdefault(_shape(op, s.axes == 0), []).append(index)
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
@@ -105,14 +106,17 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
         times = np.maximum(roofs, np.maximum(levels[2], levels[3]))
         if s.efficiency.mode == "calibrated":
             times = efficiency.kernel_times(chosen, shape, times, s, r)
-        for row, index in enumerate(members):
-            timed[index] = Timed(ops[index], times[row], levels[:, row], times[row], roofs[row])
+        listed = (times.tolist(), roofs.tolist()) if shape == () else (times, roofs)
+        for index, time, level, roof in zip(members, listed[0], levels.swapaxes(0, 1), listed[1], strict=True):
+            timed[index] = Timed(ops[index], time, level, time, roof)
     return [t for t in timed if t is not None]
 
 
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once, and
     at a single point those that differ in bytes alone together."""
+    if not comms:
+        return []
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)

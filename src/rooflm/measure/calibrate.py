@@ -7,13 +7,15 @@ the measured times of part of the cases (and of the micro-benchmarks); the rest 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engine import Engine, ServerOptions
 from rooflm.catalogue.hardware import Cluster, Device, Link, Measured, Memory
 from rooflm.errors import RooflmError
 from rooflm.kernels.own_machine import attention_time, product_time
@@ -267,6 +269,17 @@ SWITCHES = ("fused", "merged", "flash", "decode_flash", "vocab_parallel", "pipel
 """How the engine builds its graph: what the file says of it."""
 
 
+def server_lines(options: ServerOptions) -> list[str]:
+    """Options of a server as lines of its table, without those that are as usual.
+
+    >>> server_lines(ServerOptions(budget=2048, prefix_caching=True))
+    ['', '[engine.server]', 'budget = 2048', 'prefix_caching = true']
+    """
+    usual, own = asdict(ServerOptions()), asdict(options)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in own.items() if value != usual[name]]
+    return ["", "[engine.server]", *lines] if lines else []
+
+
 def write(path: str, found: Calibration, environment: Mapping[str, Any], source: str) -> None:
     """The machine as a TOML file that --gpu (and --engine, --cluster) take, with uncertainties and errors in it."""
     import datetime
@@ -292,7 +305,7 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         f'tiers = [{{ name = "own", kind = "ethernet", size = {int(link.size)}, '
         f"bandwidth = {link.bandwidth:.4g}, latency = {link.latency:.4g} }}]",
         "", "[engine]", 'kernels = "torch"', *(f"{k} = {str(e.value(k)).lower()}" for k in SWITCHES),
-        f"step = {e.host.step:.4g}", f"context = {e.room.context:.0f}",
+        f"step = {e.host.step:.4g}", f"context = {e.room.context:.0f}", *server_lines(e.server),
         "", "[fit]", "# constant = [value, share by which it may be off (one standard deviation)]",
         *(f'"{k}" = [{c.value:.4g}, {c.sigma:.3g}]' for k, c in found.constants.items()),
     ]  # fmt: skip

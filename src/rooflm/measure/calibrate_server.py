@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.engine import ServerOptions
+from rooflm.catalogue.engines import RELEASE, load_engine
 from rooflm.catalogue.hardware import Measured
 from rooflm.errors import RooflmError
 from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
@@ -36,12 +39,23 @@ def served_cases(path: str, model: str | None, dtype: str, quant: str) -> list[R
     return found
 
 
-def serving(rows: Sequence[Row], base: Machine, apart: bool = False) -> Calibration:
+def options_of(path: str) -> ServerOptions:
+    """What the server of a file of runs does unless told otherwise: the options of the engine that the file names, or
+    the usual ones where it names none that is known."""
+    engines = (cells.get("engine", "").partition(RELEASE)[0] for cells in rows_of(path, {})[1])
+    known = next((e for e in engines if e in catalogue.names("engine")), "")
+    return load_engine(known).server if known else ServerOptions()
+
+
+def serving(
+    rows: Sequence[Row], base: Machine, apart: bool = False, options: ServerOptions | None = None
+) -> Calibration:
     """The machine as a server of another library uses it, from its own results at one level of load or more.
 
     Two constants of the data type in which it computes are fitted to its times: the rate of its products (TTFT) and the
     bandwidth at which it reads weights (TPOT). The rest is the base's: its link and memory, and what fp32 reaches in
-    attention and streams; kernels cost no launch. apart: as in `Measured`.
+    attention and streams; kernels cost no launch. apart: as in `Measured`. options: of the server
+    (default: the base's).
     """
     try:
         from scipy.optimize import least_squares
@@ -56,6 +70,7 @@ def serving(rows: Sequence[Row], base: Machine, apart: bool = False) -> Calibrat
     half = first.dtype if first.dtype in device.peak else next(iter(device.peak))
     wide = (device.measured or Measured()).of("fp32")._replace(launch=0.0, convert=0.0, apart=float(apart), own={})
     engine = base.engine.but(fused=True, merged=True, step=0.0, context=0.0)
+    engine = replace(engine, server=options or engine.server)
 
     def of(x: Array) -> Machine:
         rate, bandwidth = np.exp(x).tolist()

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
-from rooflm.scenario.checks import whole
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -20,6 +20,8 @@ QUANTS = ("none", "int8-wo", "int4-wo")
 ATTENTION = ("sdpa", "eager")
 SCHEMES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 """Data type of the weights -> the scheme by which predictions know it."""
+WEIGHTS = ("*.safetensors", "*.bin")
+"""Files of a folder that hold weights."""
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 MAKES = {
     "task": TASKS, "dtype": DTYPES, "quant": QUANTS, "attention": ATTENTION, "device": ("auto", "cpu", "cuda"),
@@ -144,6 +146,31 @@ def gguf_of(name: str) -> Path:
     if not files:
         raise RooflmError(f"model is {name!r}, but no installed package {package!r} holds a .gguf file")
     return files[0]
+
+
+def source(name: str) -> tuple[str, Path | None]:
+    """("gguf", file), ("folder", folder with weights), ("config", config.json) or ("catalogue", None)."""
+    if name.startswith("gguf:") or name.lower().endswith(".gguf"):
+        return "gguf", gguf_of(name)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise RooflmError(f"model is {name!r}, but the folder holds no config.json")
+        return ("folder", path) if any(list(path.glob(w)) for w in WEIGHTS) else ("config", path / "config.json")
+    if name.lower().endswith(".json"):
+        if not path.is_file():
+            raise RooflmError(f"model is {name!r}, but there is no such file")
+        return "config", path
+    return "catalogue", None
+
+
+def known(name: str) -> str:
+    """The name of a model that can be built, before anything is started; RooflmError of any other."""
+    if source(name)[0] == "catalogue":
+        from rooflm.checkpoints.load import load_model
+
+        load_model(name)
+    return name
 
 
 def grid(given: Mapping[str, Any]) -> list[Case]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.build_inference import find_cluster
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Cluster
@@ -26,7 +27,6 @@ from rooflm.kernels.rates import rates
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row
 from rooflm.measure.shape import parse
-from rooflm.scenario.build_inference import find_cluster
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.training import Training

@@ -19,9 +19,9 @@ from rooflm.catalogue.fields import LARGEST, shown
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case, check
 from rooflm.measure.shape import parse
+from rooflm.shown.version import __version__
 from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
 from rooflm.validation.columns import RUN
-from rooflm.version import __version__
 
 FORMATS = ("csv", "parquet")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from rooflm.asked.checks import whole
 from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
-from rooflm.scenario.checks import whole
 
 
 class Shape(NamedTuple):

@@ -57,7 +57,8 @@ def bars(
     ends = [_end(b, scale) for b in what]
     room = max(map(text_width, ends), default=0.0) + 10
     domain: list[float] = [0, 100] if scale.percent and top <= 100.5 else [0, top * WIDTH / (WIDTH - room)]
-    layers = [_parts(what, scale, colour, domain), *_limits(what), *_bands(what), *_ends(what, ends)]
+    layers = [_parts(what, scale, colour, domain), *_limits(what), *_bands(what),
+              *_ends(what, ends, WIDTH / domain[1])]  # fmt: skip
     told = list(notes)
     if limit and any(math.isfinite(b.limit) for b in what):
         told.append(f"black line: {limit}")
@@ -104,7 +105,8 @@ def _parts(what: Sequence[Bar], scale: Scale, colour: Mapping[str, str], domain:
         order=[i for *_, i in flat],
     )  # fmt: skip
     legend = {"title": None} if len(shown) > 1 else None
-    axis = {"tickCount": 6, "labelExpr": "format(datum.value, ',.4~r')"}
+    written = any(_end(b, scale) for b in what)  # numbers at the ends say more than lines that would cross them
+    axis = {"tickCount": 6, "labelExpr": "format(datum.value, ',.4~r')", "grid": not written}
     return {
         "data": {"values": values},
         "transform": _only("part"),
@@ -147,12 +149,19 @@ def _bands(what: Sequence[Bar]) -> list[Spec]:
     return [base | {"mark": halo}, {**base, "data": {"values": []}, "mark": line}]
 
 
-def _ends(what: Sequence[Bar], ends: Sequence[str]) -> list[Spec]:
-    """The words at the ends, right of all that is drawn."""
+def _after(bar: Bar, text: str, pixels: float) -> float:
+    """Where the word of a bar begins: at its end, or behind the line of its limit where that would cross the word."""
+    end = max(v for v in (bar.total, bar.high) if math.isfinite(v))
+    crossed = math.isfinite(bar.limit) and -3 <= (bar.limit - end) * pixels <= text_width(text) + 14
+    return bar.limit if crossed else end
+
+
+def _ends(what: Sequence[Bar], ends: Sequence[str], pixels: float) -> list[Spec]:
+    """The words at the ends. pixels: of a unit of the axis."""
     kept = [(b, text) for b, text in zip(what, ends, strict=True) if text]
     if not kept:
         return []
-    at = [max(v for v in (b.total, b.limit, b.high) if math.isfinite(v)) for b, _ in kept]
+    at = [_after(b, text, pixels) for b, text in kept]
     values = rows(kind=["end"] * len(kept), label=[b.label for b, _ in kept], group=[b.group for b, _ in kept],
                   at=at, text=[text for _, text in kept], bad=[bool(b.mark) for b, _ in kept])  # fmt: skip
     return [{

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.bounds import with_unit, written_unit
 from rooflm.errors import RooflmError
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.front import Cloud
@@ -23,7 +24,6 @@ from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
-from rooflm.scenario.bounds import with_unit, written_unit
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
 from rooflm.units import text
@@ -123,6 +123,8 @@ def words(axis: Axis, place: int) -> str:
 
     >>> words(Axis("model.width_prune", (0, 0.27), (Axis("model.depth_prune", (0, 0)),)), 1)
     'width prune 0.27'
+    >>> words(Axis("engine.fused", (False, True)), 0)
+    'not fused'
     """
     telling = [m for m in axis.members if m.name in NAMELESS and len(set(m.values)) == len(m.values)]
     if telling and len(axis.partners) >= MOST_PARTNERS:
@@ -135,8 +137,11 @@ def words(axis: Axis, place: int) -> str:
             continue
         short = short.replace("_", " ")
         plain = isinstance(value, str) and member.name in NAMELESS
-        told = value if isinstance(value, str | bool) else number(value)
-        if written_unit(member.name) and not isinstance(value, str | bool):
+        if isinstance(value, bool):
+            texts.append(short if value else f"not {short}")
+            continue
+        told = value if isinstance(value, str) else number(value)
+        if written_unit(member.name) and not isinstance(value, str):
             told = with_unit(member.name, value)
         texts.append(value if plain else f"{short} {told}")
     return ", ".join(texts) or "original"

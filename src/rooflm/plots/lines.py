@@ -40,7 +40,8 @@ class Curve:
     """One curve: y over x (not-a-number where there is none), with an error band (low, high) where there is one.
 
     x: its own values, else the picture's; dots: points of their own (measured ones) without a line; steps: held until
-    the next point; lost: True where a point does not fit in memory. Curves of one name share a colour.
+    the next point; lost: True where a point does not fit in memory; marked: with a marker at every point. Curves of one
+    name share a colour.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Curve:
     steps: bool = False
     lost: Array | None = None
     dash: bool = False
+    marked: bool = True
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,7 @@ def _layers(x: Side, curve: Curve, place: Spec, hue: Spec, names: list[str], hid
         line |= {"interpolate": "step-after"} if curve.steps else {}
         line |= {"strokeDash": [5, 4]} if curve.dash else {}
         out.append(_layer(line, values, place, hue))
-    if curve.dots or (len(xs) <= MOST_MARKED and not x.time):
+    if curve.dots or (curve.marked and len(xs) <= MOST_MARKED and not x.time):
         shown = [row for row in values if row["y"] is not None]
         mark: Spec = {"type": "point", "filled": not curve.dots, "size": 60 if curve.dots else 110 if hidden else 34}
         mark["opacity"] = 1

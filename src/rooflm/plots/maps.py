@@ -31,9 +31,10 @@ class Map:
 
 
 def heatmap(
-    title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", notes: Sequence[str] = ()
-) -> Picture:
-    """Maps over the same two axes and on one range of colours (0 to 100 for per cents).
+    title: str, x: Side, y: Side, scale: Scale, maps: Sequence[Map], subtitle: str = "", notes: Sequence[str] = (),
+    across: int = 0,
+) -> Picture:  # fmt: skip
+    """Maps over the same two axes and on one range of colours (0 to 100 for per cents), so many in a row.
 
     >>> m = Map("a100", np.array([[1.0, np.nan]]), np.array([["", "OOM"]]))
     >>> heatmap("Time", Side("output", (16, 32)), Side("batch", (1,)), Scale("time (ms)"), [m]).title
@@ -43,7 +44,7 @@ def heatmap(
     low, high = (0.0, 100.0) if scale.percent else (float(real.min(initial=np.inf)), float(real.max(initial=-np.inf)))
     if high <= low:
         low, high = (0.99 * low, high + 1e-12) if real.size else (0.0, 1.0)
-    across = across_of(len(maps))
+    across = across or across_of(len(maps))
     words = [_word(m, scale, r, c) for m in maps for r, c in np.ndindex(m.cells.shape)]
     written = len(x.values) * len(y.values) <= MOST_WRITTEN
     wide = max(max(map(text_width, words), default=0.0) + 6 if written else 9.0, 330 / across / max(len(x.values), 1))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.plots.picture import Picture, drawer
 from rooflm.shown.notebook import drawn
+from rooflm.shown.version import __version__
 from rooflm.sweep.files import check_target, write_whole
-from rooflm.version import __version__
 
 if TYPE_CHECKING:
     from rooflm.reporting.report import Report, Section

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rooflm import api
+from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.build_inference import find_model
+from rooflm.asked.files import arguments_of, read_table
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.estimate.results import timespan
@@ -19,9 +22,6 @@ from rooflm.plots.point import Estimate
 from rooflm.plots.scale import Scale
 from rooflm.reporting.alternatives import alternatives
 from rooflm.reporting.page import page, write
-from rooflm.scenario.arguments import arguments as table_of
-from rooflm.scenario.build_inference import find_model
-from rooflm.scenario.files import arguments_of, read_table
 from rooflm.scenario.scenario import Scenario
 from rooflm.search import said
 from rooflm.search.checkpoint import home_of

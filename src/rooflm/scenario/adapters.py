@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.catalogue.fields import count
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, expm1, is_plain, larger, log1p, smaller
 
 MODULES = ("qkv", "q", "kv", "out", "gate_up", "gate", "up", "down")
 """Products of a layer that may have adapters, by name (routed experts have none)."""
@@ -34,6 +34,6 @@ class Adapters:
         >>> float(Adapters(1).distinct(8)), round(float(Adapters(8).distinct(8)), 2)
         (1.0, 5.25)
         """
-        held = np.maximum(np.asarray(self.held, dtype=float), 1.0)
-        found: Num = -held * np.expm1(sequences * np.log1p(-np.minimum(1.0 / held, 1.0 - 1e-12)))
+        held = larger(np.asarray(self.held, dtype=float), 1.0)
+        found: Num = -held * expm1(sequences * log1p(-smaller(1.0 / held, 1.0 - 1e-12)))
         return found

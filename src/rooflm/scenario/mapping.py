@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rooflm.catalogue.fields import count, flag, word
-from rooflm.units import Num
+from rooflm.units import Num, is_plain, larger
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
 
@@ -74,21 +72,21 @@ class Mapping:
     def uneven(self) -> Num:
         """True where a degree is no whole number, because the others do not divide the GPUs.
 
-        >>> bool(Mapping(tp=3, dp=8 / 3).uneven), bool(Mapping(tp=4, dp=2).uneven)
+        >>> Mapping(tp=3, dp=8 / 3).uneven, Mapping(tp=4, dp=2).uneven
         (True, False)
         """
-        return np.asarray((np.asarray(self.dp) % 1 != 0) | (np.asarray(self.pp) % 1 != 0))
+        return (self.dp % 1 != 0) | (self.pp % 1 != 0)
 
     @property
     def misfit(self) -> Num:
         """True where the degrees make another number of GPUs than was asked for.
 
-        >>> bool(Mapping(tp=2, dp=2, gpus=8).misfit), bool(Mapping(tp=4, dp=2, gpus=8).misfit)
+        >>> Mapping(tp=2, dp=2, gpus=8).misfit, Mapping(tp=4, dp=2, gpus=8).misfit
         (True, False)
         """
-        return np.asarray(
-            (np.asarray(self.gpus) > 0) & (np.asarray(self.devices) != np.asarray(self.gpus)) & ~np.asarray(self.uneven)
-        )
+        if is_plain(self.gpus, 0):
+            return False
+        return (self.gpus > 0) & (self.devices != self.gpus) & (self.uneven == 0)
 
     def stride(self, group: str) -> Num:
         """Distance in device numbers between neighbouring ranks of a group: the product of the degrees inside it.
@@ -107,9 +105,9 @@ class Mapping:
     @property
     def expert_tp(self) -> Num:
         """Tensor-parallel degree inside an expert: tp / ep where the experts stay in the tensor group, else 1."""
-        return np.maximum(self.tp / self.ep, 1)
+        return larger(self.tp / self.ep, 1)
 
     @property
     def expert_dp(self) -> Num:
         """Data-parallel ranks whose tokens meet in one expert group: ep / tp, at least 1."""
-        return np.maximum(self.ep / self.tp, 1)
+        return larger(self.ep / self.tp, 1)

@@ -7,12 +7,11 @@ sentence of the first rule that it breaks; the same point inside a grid or a sea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engines import engines_of_adapters
@@ -20,7 +19,7 @@ from rooflm.catalogue.fields import shown
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import Num, any_of
+from rooflm.units import Num, any_of, is_array
 
 
 class Rule(NamedTuple):
@@ -180,7 +179,7 @@ def _short(s: Scenario) -> Num:
     if m.schedule != "interleaved":
         return False
     each = micro_batches(s) / s.training.flushes
-    return (np.asarray(m.vp) > 1) & (np.asarray(m.pp) > 1) & (np.asarray(each) % m.pp != 0)
+    return (m.vp > 1) & (m.pp > 1) & (each % m.pp != 0)
 
 
 def _mixers(s: Scenario, kind: type[Any]) -> list[Any]:
@@ -198,9 +197,13 @@ def _chosen(s: Scenario) -> str:
     return f"top_k is {shown(one.top_k)}, but there are only {shown(one.experts)} experts: use at most as many"
 
 
+PICKING = (Attention, MLA)
+"""Mixers that may pick tokens."""
+
+
 def _indexer(mixer: Any) -> Num:
     """Width of the indexer by which a mixer picks tokens (0: none of its own)."""
-    if not isinstance(mixer, Attention | MLA):
+    if not isinstance(mixer, PICKING):
         return 0
     return mixer.index_heads * mixer.index_dim * (mixer.q_rank if isinstance(mixer, MLA) else 1)
 
@@ -208,8 +211,8 @@ def _indexer(mixer: Any) -> Num:
 def _blind(s: Scenario) -> Num:
     """True where mixers pick tokens and none has an indexer (one layer's picks may serve those after it: GLM-5.2)."""
     mixers = [b.mixer for b in s.model.blocks]
-    picks = any_of([np.asarray(m.index_topk) > 0 for m in mixers if isinstance(m, Attention | MLA)])
-    return picks & ~any_of([np.asarray(_indexer(m)) > 0 for m in mixers])
+    picks = any_of([m.index_topk > 0 for m in mixers if isinstance(m, PICKING)])
+    return picks is not False and picks & (any_of([_indexer(m) > 0 for m in mixers]) == 0)
 
 
 def _scheme(s: Scenario) -> str:
@@ -305,7 +308,7 @@ INFERENCE = (
     *ENGINE,
     Rule(
         "the engine serves no adapters",
-        lambda s: (not s.engine.abilities.many_adapters) & (np.asarray(s.adapters.held) > 0),
+        lambda s: (not s.engine.abilities.many_adapters) & (s.adapters.held > 0),
         lambda s: (
             f"adapters is {shown(s.adapters.held)}, but engine {s.engine.name} serves no requests of several "
             f"adapters at once: use one that does, such as {' or '.join(engines_of_adapters())}"
@@ -327,12 +330,22 @@ INFERENCE = (
             f"{s.model.name} has {shown(s.model.layers)} layers, of which the device holds at least one"
         ),
     ),
+    Rule(
+        "the model embeds texts: no output follows",
+        lambda s: (not s.model.head) & ((np.asarray(s.workload.output) > 1) | (np.asarray(s.speculation.guesses) > 0)),
+        lambda s: (
+            f"output is {shown(s.workload.output)} and guesses {shown(s.speculation.guesses)}, but {s.model.name} has "
+            "no head: it embeds texts, and they must be 1 and 0"
+        ),
+    ),
     Rule("the engine keeps no such cache", _kept, _cache),
     Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch, _ranks),
     Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt, _cached),
 )
 """Rules of serving."""
 TRAINING = (
+    Rule("the model has no head to train", lambda s: not s.model.head,
+         lambda s: f"{s.model.name} has no head: it embeds texts, and only models that predict tokens train here"),
     *SPLIT,
     *expert_rules(("tp", "cp", "dp")),
     *ENGINE,
@@ -348,20 +361,20 @@ TRAINING = (
 """Rules of training. Embedding and head may take a place of a virtual stage each (Llama 3, arXiv 2407.21783)."""
 
 
-def flags(s: Scenario, rules: Iterable[Rule]) -> dict[str, NDArray[Any]]:
+def flags(s: Scenario, rules: Iterable[Rule]) -> dict[str, Num]:
     """Reason -> True where a point breaks that rule."""
-    return {rule.reason: np.asarray(rule.broken(s)) for rule in rules}
+    return {rule.reason: rule.broken(s) for rule in rules}
 
 
 def refuse(s: Scenario, rules: Iterable[Rule]) -> None:
     """RooflmError with the sentence of the first rule that a single point breaks (a grid's points are marked)."""
     for rule in rules:
         broken = rule.broken(s)
-        if np.ndim(broken) == 0 and broken:
+        if not is_array(broken) and broken:
             raise RooflmError(rule.told(s))
 
 
-def marking(s: Scenario, rules: Iterable[Rule]) -> AbstractContextManager[Any]:
-    """Where a grid's points that break a rule are evaluated beside the others: their numbers mean nothing, and NumPy
-    does not warn of them."""
-    return np.errstate(all="ignore") if any(np.any(flag) for flag in flags(s, rules).values()) else nullcontext()
+def marking(broken: Mapping[str, Num]) -> AbstractContextManager[Any]:
+    """Where a grid's points that break a rule (`flags`) are evaluated beside the others: their numbers mean nothing,
+    and NumPy does not warn of them."""
+    return np.errstate(all="ignore") if any(np.any(flag) for flag in broken.values()) else nullcontext()

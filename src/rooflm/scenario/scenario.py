@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import count, number, share, word
 from rooflm.catalogue.hardware import Cluster
@@ -17,7 +15,7 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
-from rooflm.units import Num, larger
+from rooflm.units import Num, ceil, larger
 
 
 @dataclass(frozen=True)
@@ -94,10 +92,17 @@ class Scenario:
     adapters: Adapters = Adapters()  # noqa: RUF009
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
 
+    @property
+    def asked(self) -> Num:
+        """Tokens of a batch that its cost and energy are told by: of the outputs, or where the model embeds texts, of
+        the prompts."""
+        w = self.workload
+        return w.batch * (w.output if self.model.head else w.prompt)
+
 
 def micro_batches(s: Scenario) -> Num:
     """Micro-batches of a training step on one data-parallel rank.
 
     A batch that does not divide leaves the last one partly empty.
     """
-    return np.maximum(np.ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
+    return larger(ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rooflm.catalogue.fields import count, number, share
 from rooflm.catalogue.model import Model
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, pick
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Speculation:
         right = 1.0 - (1.0 - np.asarray(self.acceptance, dtype=float)) ** self.branches
         places = np.asarray(self.guesses, dtype=float) + 1.0
         sure = right >= 1.0 - 1e-12
-        chain = np.where(sure, places, (1.0 - right**places) / np.where(sure, 1.0, 1.0 - right))
+        chain = pick(sure, places, (1.0 - right**places) / pick(sure, 1.0, 1.0 - right))
         given = np.asarray(self.accepted, dtype=float)
-        return np.where(given > 0, np.clip(given, 1.0, places), chain)
+        return pick(given > 0, np.clip(given, 1.0, places), chain)
 
 
 def guessing_model(model: Model, spec: Speculation) -> Model:

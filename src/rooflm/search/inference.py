@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rooflm.api import INFER, named
+from rooflm.asked.arguments import refuse_wrong
+from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import chosen, flatten
 from rooflm.scenario import paths
-from rooflm.scenario.arguments import refuse_wrong
-from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search.search import Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
     GOALS,
@@ -145,7 +145,7 @@ def search_infer(
     for name in SINGLE:
         if is_list(more.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
-    found = find_model(model)
+    found = generating(model, "search infer")
     first = next(iter(listed(gpu)), None)
     machine, _ = find_cluster(first, cluster)
     counts = totals(gpus, gpus_max, node_size(machine))

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.build_inference import build_inference, find_model, node_size
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import capacity, memory_use
-from rooflm.scenario.build_inference import build_inference, find_model, node_size
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.search import Grid

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rooflm.asked.arguments import defaults
+from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.checkpoints.load import load_model
-from rooflm.scenario.arguments import defaults
-from rooflm.scenario.build_inference import build_inference
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rooflm.asked.arguments import TRAIN, arguments
+from rooflm.asked.build_inference import node_size
+from rooflm.asked.build_training import DTYPES, build_training
 from rooflm.catalogue.model import Model
-from rooflm.scenario.arguments import TRAIN, arguments
-from rooflm.scenario.build_inference import node_size
-from rooflm.scenario.build_training import DTYPES, build_training
 from rooflm.scenario.scenario import Scenario
 from rooflm.scenario.training import Training
 from rooflm.search.checkpoint import home_of

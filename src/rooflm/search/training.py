@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import TRAIN, named
+from rooflm.asked.arguments import refuse_wrong
+from rooflm.asked.build_inference import find_model
+from rooflm.asked.build_training import assumed_trainer
+from rooflm.asked.checks import whole
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import refuse_wrong
-from rooflm.scenario.build_inference import find_model
-from rooflm.scenario.build_training import assumed_trainer
-from rooflm.scenario.checks import whole
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.api import named
+from rooflm.asked.arguments import refuse_wrong
+from rooflm.asked.build_inference import build_inference, find_cluster, find_model, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import capacity, memory_use
-from rooflm.scenario.arguments import refuse_wrong
-from rooflm.scenario.build_inference import build_inference, find_cluster, find_model, node_size
 from rooflm.search import pools as pooled
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
@@ -313,7 +313,7 @@ def search_serve(
     for name in SINGLE:
         if is_list(more.get(name)):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}")
-    found = find_model(model)
+    found = generating(model, "search")
     for name, length in (("prompt", prompt), ("output", output)):
         if is_list(length):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}")

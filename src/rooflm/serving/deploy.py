@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.arguments import REPLICAS
+from rooflm.asked.build_inference import Built, build_inference, generating
+from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
 from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Device
@@ -30,9 +33,6 @@ from rooflm.estimate.results import (
     timespan,
     whose_constants,
 )
-from rooflm.scenario.arguments import REPLICAS
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.checks import whole as whole_number
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rooflm.serving.steady import Steady
 
 LOAD = ("concurrency", "rate", "trace", "requests", "spread", "seed", "burstiness", "peak", "copies", "shared_prefix",
-        "limit")  # fmt: skip
+        "limit", "output_limit")  # fmt: skip
 """Arguments of `serve` that describe the load."""
 
 
@@ -137,7 +137,7 @@ def make_pool(
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(
-        StepTable(build),
+        StepTable(build, balanced=server.wait_steps > 0),
         limited,
         kv,
         replicas,
@@ -259,10 +259,11 @@ def make_requests(
     prompt: int = 512, output: int = 128, concurrency: int | None = None, rate: float | None = None,
     trace: str | Requests | None = None, requests: int | None = None, spread: tuple[float, float] = (1.0, 1.0),
     seed: int = 0, burstiness: float = 1.0, peak: float = 1.0, copies: int = 1, shared_prefix: int = 0,
-    limit: int | None = None,
+    limit: int | None = None, output_limit: int | None = None,
 ) -> Requests:  # fmt: skip
     """The load: a closed loop (concurrency), an open loop (rate), or a trace (a file or Requests; `rate` then plays it
-    at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2."""
+    at that mean rate and `copies` repeats each request). peak: highest rate of the day over the mean one, 1 to 2.
+    output_limit: most tokens of an output, where they end by themselves and `output` is their mean."""
     if concurrency is not None and (rate is not None or trace is not None):
         raise RooflmError("concurrency is a closed loop: give it, or a rate, or a trace, not two of them")
     if trace is not None:
@@ -281,6 +282,10 @@ def make_requests(
         found = workload.open_loop(rate, requests or 1000, prompt, output, spread, seed, burstiness, day)
     else:
         found = workload.closed_loop(16 if concurrency is None else concurrency, requests, prompt, output, spread, seed)
+    if output_limit is not None:
+        if trace is not None:
+            raise RooflmError("output_limit draws lengths of outputs, but a trace has its own: leave one of them out")
+        found = replace(found, output=workload.ending(output, output_limit, found.count, [seed, 2]))
     workload.lasting(found)
     return workload.shared_prefix(found, shared_prefix) if shared_prefix else found
 
@@ -390,6 +395,7 @@ def serve(
     longest_prompt = int(np.max(load.prompt))
     common: dict[str, Any] = {"model": model, "batch": int(arguments.get("dp") or 1), "prompt": longest_prompt}
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
+    generating(common["model"], "serve")
     built = build_inference(**common)
     own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep}
     first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.build_inference import Built, build_inference
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
 from rooflm.serving.simulate import Pool, Run, Transfer
@@ -82,13 +82,13 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
         budget = min(budget, max(budget // load.prompt, 1.0) * load.prompt)
     load, none = replace(load, budget=budget), np.zeros(())
     passes = max(float(np.ceil(load.prompt / budget)), 1.0)
-    whole = budget * pool.table.ranks / load.prompt
+    whole = budget * pool.table.slots / load.prompt
 
     def time(prompts: float) -> float:
         return float(pass_time(pool, load, np.asarray(budget), np.asarray(prompts), none, load.prompt))
 
     first = time(1.0 / passes) * passes
-    most = pool.table.ranks / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
+    most = pool.table.slots / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
     server = pool.server
     return Prompts(first, most, whole, server.front, server.request)
 

@@ -63,7 +63,7 @@ class Replica:
                  select: Continuous, role: str = "both") -> None:  # fmt: skip
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
         self.scheduler, self.growth = select, server.tokens_a_step
-        self.budget, self.most = server.budget * table.ranks, server.max_sequences * table.ranks
+        self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
         self.chunk = server.budget
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None

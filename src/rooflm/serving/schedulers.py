@@ -71,7 +71,8 @@ class PriorityQueue:
 class Instance(Protocol):
     """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number.
 
-    budget: new tokens of a pass over all attention ranks; chunk: of one prompt, which is on one rank.
+    budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of one prompt, which
+    is on one rank.
     """
 
     server: Server

@@ -59,7 +59,7 @@ def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Ar
     """Time of a pass with a (fractional) number of prompts, as far as a rank's room (tokens) goes, beside a
     (fractional) number of sequences."""
     low = np.floor(sequences)
-    tokens = np.minimum(prompts * load.prompt, room * pool.table.ranks)
+    tokens = np.minimum(prompts * load.prompt, room * pool.table.slots)
     whole = np.maximum(np.round(tokens / max(load.prompt, 1)), 1)
     each = np.maximum(np.floor(tokens / whole), 1)
     past = np.maximum(load.prompt - each, 0.0) / 2  # of a prompt's chunks, on average
@@ -134,18 +134,18 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
     server, context = pool.server, load.prompt + load.output / 2
     plain = decode_time(pool, running, context)
     if SCHEDULERS[server.scheduler].mixes:
-        room = np.maximum(load.budget - running / pool.table.ranks, 1.0)
+        room = np.maximum(load.budget - running / pool.table.slots, 1.0)
         passes = np.maximum(np.ceil(load.prompt / room), 1)
         each = x * tau * passes + queued  # passes with a part of a prompt that come up in a step
         share = np.minimum(each, 1.0)
         mixed = pass_time(pool, load, room, np.maximum(each, 1.0) / passes, running, context)
         step, first = (1 - share) * plain + share * mixed, mixed * passes
-        whole = room * pool.table.ranks / load.prompt
+        whole = room * pool.table.slots / load.prompt
         most = whole / pass_time(pool, load, room, whole, running, context)
         wait = ((1 - share) * plain**2 + share * mixed**2) / step / 2
     else:
         passes = np.maximum(np.ceil(load.prompt / load.budget), 1)
-        whole = load.budget * pool.table.ranks / load.prompt
+        whole = load.budget * pool.table.slots / load.prompt
         come = np.maximum(np.minimum(x * tau, MOST), 1e-9)  # prompts of a round: those that come with it share a pass
         with_any = np.where(passes > 1, come * passes, np.maximum(-np.expm1(-come), come / whole))
         together = np.where(passes > 1, 1.0 / passes, come / with_any)
@@ -251,7 +251,7 @@ def _open(pool: Pool, load: Load) -> Steady:
 
 def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
     """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
-    a_pass = np.minimum(np.maximum(load.budget * pool.table.ranks / load.prompt, 1e-9), here)
+    a_pass = np.minimum(np.maximum(load.budget * pool.table.slots / load.prompt, 1e-9), here)
     time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
     front = pool.server.front * here / 2
     wave = pool.server.front + front + time * (np.ceil(here / a_pass) + 1) / 2

@@ -11,6 +11,7 @@ which is exact because times add. What the host costs is `estimate.hosted`, as e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -22,11 +23,13 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import Engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
+from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
 from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
+from rooflm.kernels.moe import largest_of
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
@@ -40,6 +43,8 @@ RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
 
+HEAD = "head"
+"""Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOST = "host layers"
 """Part of a pass that the host's CPU works on, which no factor of the engine's kernels scales."""
 
@@ -107,6 +112,8 @@ def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tupl
     joule = float(device.tdp - device.idle)
     for t in timed:
         pairs = [(factor_name(t), np.asarray(t.total, float))]
+        if t.node.part == "logits":
+            pairs.append((HEAD, np.asarray(t.total, float)))
         if isinstance(t.node, Op):
             least = t.node.count * np.minimum(t.roof, t.time)
             pairs.append((f"{factor_name(t)} {ROOF}", np.asarray(least, float)))
@@ -164,7 +171,7 @@ def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, s
     never above their roof."""
     out = np.zeros(shape)
     for name, value in parts.items():
-        if name == "joules" or name.endswith(ROOF):
+        if name in ("joules", HEAD) or name.endswith(ROOF):
             continue
         factor = getattr(engine.factors, name) if fitted and name != HOST else 1.0
         if name == "collective_factor":
@@ -178,15 +185,28 @@ def least(parts: dict[str, Array], shape: tuple[int, ...]) -> Array:
     return sum((v for k, v in parts.items() if k.endswith(ROOF)), np.zeros(shape))
 
 
+def uneven(ranks: int) -> float:
+    """What the fullest of so many ranks has over the mean, as a share of it times the root of the prompts a rank.
+
+    A request goes to the rank that has just ended one, so that a pass's prompts fall on ranks by chance: of n on r
+    ranks the fullest has n / r + z sqrt(n / r (1 - 1 / r)), with z the expected maximum of r standard normals.
+
+    >>> uneven(1), round(1 + uneven(4), 2)
+    (0.0, 1.89)
+    """
+    return float(largest_of(ranks)) * math.sqrt(1 - 1 / ranks)
+
+
 class StepTable:
     """Step times of one engine instance, as plain lists for the simulator's loop. All times in s.
 
     `decode_row(d)` gives the decode-only steps of d sequences over context; `mixed(chunks, d, context)` the time of one
     pass with prefill chunks. ranks: attention data-parallel ranks, over which sequences and prompts spread;
-    flight: micro-batches in a pipeline, each with its share of the sequences.
+    balanced: prompts wait until every rank has as many. flight: micro-batches in a pipeline, each with its share of
+    both, so that a pass is that of all of them, one stage behind the other; slots: ranks x flight.
     """
 
-    def __init__(self, c: Components, engine: Engine | None = None) -> None:
+    def __init__(self, c: Components, engine: Engine | None = None, balanced: bool = False) -> None:
         s = c.scenario
         fitted = s.efficiency.mode == "calibrated"
         given = engine if engine is not None else s.engine
@@ -195,7 +215,10 @@ class StepTable:
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
         self.flight = int(np.max(most_in_flight(s)))
+        self.slots = self.ranks * self.flight
+        self._uneven = 0.0 if balanced else uneven(self.ranks) * math.sqrt(self.slots)
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
+        self._budget = self.size.tokens - self.size.sequences
         self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
         scale = (1.0 + c.draft) * speed
         shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
@@ -215,6 +238,8 @@ class StepTable:
         self._floor = float(attend[0, 0])
         self._prompt, self._captured = prompt, float(e.host.captured)
         self._decode, self._attention = decode, attention
+        self.stage = _fullest_stage(s)
+        self._head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.host.gap) for n in counts]
@@ -236,8 +261,17 @@ class StepTable:
 
     def local(self, sequences: int) -> int:
         """Decoding sequences of the fullest rank and micro-batch."""
-        shares = self.ranks * self.flight
-        return -(-sequences // shares)
+        return -(-sequences // self.slots)
+
+    def full(self, through: Any, head: Any, micro: Any) -> Any:
+        """Seconds of a pass of `micro` micro-batches that take `through` each for the way through all stages: as long
+        as the slowest stage, the one with most layers and the head, works on all of them.
+
+        Source: GPipe (arXiv 1811.06965): a pipeline goes at the pace of its slowest stage.
+        """
+        if self.flight == 1:
+            return through
+        return np.maximum(through, micro * ((through - head) * self.stage + head))
 
     def decode_row(self, sequences: int) -> tuple[list[float], list[float], list[float]]:
         """Decode-only steps of `sequences`: (time at each context point, half its slope, integral from context 0)."""
@@ -248,6 +282,7 @@ class StepTable:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
             device = self._spread(self._decode, here) + self._spread(self._attention, here) + self._gaps[1]
             device = np.maximum(device, self._spread(self._least, here))
+            device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
             times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
             cell = self._cell
             slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
@@ -292,10 +327,11 @@ class StepTable:
     def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float) -> float:
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        With attention data parallelism, chunks spread over the ranks and the fullest rank sets the time.
+        With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
+        fullest sets the time.
         """
         here = self.local(sequences) if sequences else 0
-        ranks = self.ranks
+        slots = self.slots
         new = 0
         attention = 0.0
         largest, longest = 0, 0.0
@@ -309,8 +345,11 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
-        if ranks > 1:
-            new, attention = max(-(-new // ranks), largest), max(attention / ranks, longest)
+        if slots > 1:
+            mean = max(new / slots, 1e-9)
+            more = min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            new = min(max(math.ceil(mean * more), largest), new)
+            attention = min(max(attention * more / slots, longest), attention)
         every = new + here
         if every > self.size.tokens:
             every = self.size.tokens
@@ -327,6 +366,9 @@ class StepTable:
             i = min(int(context / cell), CELLS - 1)
             device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
         device += self._gaps[kind] * (self._prompt if kind == 0 else 1.0)
+        if self.flight > 1:
+            rows = min(here + len(chunks), self.size.sequences)
+            device = float(self.full(device, self._spread(self._head, rows), min(sequences + len(chunks), self.flight)))
         fixed = self._step + self._sequence * (here + len(chunks))
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
@@ -346,12 +388,14 @@ class StepTable:
     def decode_times(self, sequences: Array, context: float) -> Array:
         """`decode_time` of many whole numbers of sequences at once."""
         points = self.components.sequences
-        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.size.sequences)
+        here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences)
         i, share = self._at(context)
         fixed = self._step + self._sequence * here
+        rest = np.interp(here, points, self._decode) + self._gaps[1]
+        head, micro = np.interp(here, points, self._head), np.minimum(sequences, self.flight)
         low, high = (
             hosted(
-                np.interp(here, points, self._decode) + np.interp(here, points, self._attention[:, j]) + self._gaps[1],
+                self.full(rest + np.interp(here, points, self._attention[:, j]), head, micro),
                 self._issued[1], fixed, self._overlap,
             )
             for j in (i, i + 1)
@@ -362,14 +406,18 @@ class StepTable:
         """`mixed` of many passes at once: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
         decoding ones (whole numbers but for the past)."""
         dense, attend, over = self.tables
-        here = np.minimum(np.ceil(sequences / (self.ranks * self.flight)), self.size.sequences).astype(int)
+        here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences).astype(int)
         chunk = np.minimum(each, self.size.tokens).astype(int)
         pasts = np.array(self._pasts)
         at = np.clip(np.searchsorted(pasts, past, side="right") - 1, 0, len(pasts) - 2)
         before = attend[at, chunk]
         one = before + (attend[at + 1, chunk] - before) * (past - pasts[at]) / (pasts[at + 1] - pasts[at]) - self._floor
-        new = np.where(self.ranks > 1, np.maximum(np.ceil(prompts * chunk / self.ranks), chunk), prompts * chunk)
-        attention = np.where(self.ranks > 1, np.maximum(prompts * one / self.ranks, one), prompts * one)
+        new, attention = prompts * chunk, prompts * one
+        if self.slots > 1:
+            mean = np.maximum(new / self.slots, 1e-9)
+            more = np.minimum(1.0 + self._uneven / np.sqrt(prompts), np.maximum(self._budget / mean, 1.0))
+            new = np.minimum(np.maximum(np.ceil(mean * more), chunk), new)
+            attention = np.minimum(np.maximum(attention * more / self.slots, one), attention)
         every = np.minimum(new + here, self.size.tokens).astype(int)
         before = np.where(here > 0, dense[here], 0.0)
         device = before + over[here] + (dense[every] - before + attention + self._floor) * self._prompt
@@ -377,10 +425,18 @@ class StepTable:
         decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
         device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)
         device = device + np.where(here > 0, self._gaps[2], self._gaps[0] * self._prompt)
+        head = np.interp(here + prompts, self.components.sequences, self._head)
+        device = self.full(device, head, np.minimum(sequences + prompts, self.flight))
         fixed = self._step + self._sequence * (here + prompts)
         eager = np.where(here > 0, self._issued[2], self._issued[0])
         issued = np.where(every > self._captured, eager, self._issued[1])
         return np.asarray(hosted(device, issued, fixed, self._overlap))
+
+
+def _fullest_stage(s: Scenario) -> float:
+    """Share of the layers that the fullest stage of a pipeline holds."""
+    pp = s.mapping.pp
+    return float(np.max(1.0 / pp if s.engine.stages.even_stages else stage_share(s.model.scaled(), pp)))
 
 
 def energy_fit(c: Components) -> tuple[Array, Array]:

@@ -72,6 +72,30 @@ def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what:
     return np.random.default_rng(seed).integers(first, last + 1, count, dtype=np.int64)
 
 
+def ending(mean: int, limit: int, count: int, seed: Any) -> Ints:
+    """`count` lengths of outputs that end by themselves at any token with one chance, at the limit at the latest, so
+    that their mean is `mean`: the geometric law cut at the limit, of all laws on 1 to limit with that mean the one of
+    most entropy. The mean of the draw itself is made right, so that a run's tokens are as many as were said.
+
+    >>> drawn = ending(100, 1000, 2000, 1); round(float(drawn.mean())), int(drawn.max()) <= 1000
+    (100, True)
+    """
+    if limit < mean:
+        raise RooflmError(f"output_limit is {limit}, but it must be at least the mean output, {mean}")
+    share = (np.random.default_rng(seed).permutation(count) + 0.5) / count
+
+    def drawn(rate: float) -> Array:
+        if abs(rate) * limit < 1e-9:
+            return np.ceil(share * limit)
+        return np.asarray(np.ceil(np.clip(-np.log1p(share * np.expm1(-rate * limit)) / rate, 1e-9, limit)))
+
+    low, high = -60.0 / limit, 60.0 / mean
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if drawn(middle).mean() > mean else (low, middle)
+    return drawn(high).astype(np.int64)
+
+
 def _both(prompt: int, output: int, spread: tuple[float, float], count: int, seed: int) -> tuple[Ints, Ints]:
     return lengths(prompt, spread, count, [seed, 1]), lengths(output, spread, count, [seed, 2], "output")
 

@@ -53,9 +53,12 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
     return all(issubclass(kind, int | float | np.number) and kind is not bool for kind in set(map(type, values)))
 
 
+LISTS = (list, tuple, range)
+
+
 def is_list(value: Any) -> bool:
     """True for what makes an axis: a list, tuple, range or one-dimensional array."""
-    return isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return isinstance(value, LISTS) or (isinstance(value, np.ndarray) and value.ndim == 1)
 
 
 def columns(value: Any) -> Any:

@@ -11,8 +11,8 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.results import Outputs, unflatten
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
+from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, Point, column_name
-from rooflm.version import __version__
 
 if TYPE_CHECKING:
     import xarray

@@ -26,10 +26,10 @@ from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
+from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole
 from rooflm.sweep.sweep import GridBlock, GridJob, Values, blocks, results
-from rooflm.version import __version__
 
 FORMATS = ("parquet", "nc", "csv")
 STREAM_BLOCK = 1 << 19

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.devices import load_cluster
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingEstimate, train_scenario
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.explore import Columns, Task, legal_splits, on_cluster
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import MLP, Attention
 from rooflm.errors import RooflmError
 from rooflm.graph.ops import Op, bmm, gemm
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, time_ops
-from rooflm.scenario.build_inference import build_inference
 from rooflm.technology.build import build
 from rooflm.technology.description import Shares, Technology
 from rooflm.technology.explore import CAUSES, Columns

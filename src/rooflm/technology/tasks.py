@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue.hardware import Cluster
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import bound_shares, infer_scenario
@@ -21,8 +23,6 @@ from rooflm.estimate.training_bounds import CAUSES, training_causes
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.roofline import BOUNDS
-from rooflm.scenario.build_inference import Built, build_inference
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device

@@ -80,6 +80,8 @@ LOAD = [
     Column("requests", "requests of the run", "whole", "1", (SERVE,)),
     Column("warmup", "first requests that the figures leave out", "whole", "1", (SERVE,)),
     Column("spread", "shortest and longest length over the mean, as 0.8,1 (blank: all alike)", "pair", "", (SERVE,)),
+    Column("output_limit", "most tokens of an output, where they end by themselves and `output` is their mean", "whole",
+           "tokens", (SERVE,)),
     Column("burstiness", "shape of the gaps between arrivals (1: Poisson)", "number", "", (SERVE,)),
     Column("shared_prefix", "tokens that all prompts begin with", "whole", "tokens", (SERVE,)),
     Column("replicas", "equal replicas (of decode pools where prefill has its own)", "whole", "1", (SERVE,)),

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.build_inference import build_inference
+from rooflm.asked.build_training import build_training
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import RELEASE, family_of, load_engine
 from rooflm.errors import RooflmError
@@ -22,8 +24,6 @@ from rooflm.estimate.bands import around, band
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.training import TrainingEstimate, train_scenario
 from rooflm.kernels.constants import measured_cards
-from rooflm.scenario.build_inference import build_inference
-from rooflm.scenario.build_training import build_training
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE

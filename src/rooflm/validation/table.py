@@ -42,7 +42,7 @@ OLDER = {"input_len", "output_len", "precision_weights", "global_batch", "zero_f
 """Columns of the format that `scripts/convert-published` reads."""
 DEFAULT_ENGINE = {INFER: "vllm", SERVE: "vllm", TRAIN: "megatron"}
 """The engine that each command takes where none is named."""
-LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests")
+LOADS = ("concurrency", "rate", "trace", "replicas", "prefill_replicas", "spread", "requests", "output_limit")
 ONLY_TRAINING = tuple(c.name for c in of_task(TRAIN) if c.read == (TRAIN,))
 
 
@@ -286,7 +286,7 @@ def nearest_by_date(plain: str, date: str) -> str:
     ('vllm-2024', 'vllm', 'vllm')
     """
     rows = [row for row in set(catalogue.aliases("engine").values()) if row == plain
-            or row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit()]
+            or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())]
 
     def months(text: str) -> int:
         year, _, month = text.partition("-")

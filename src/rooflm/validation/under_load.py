@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
-from rooflm.scenario.build_inference import build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve, whole
 from rooflm.validation.request import Request, as_run

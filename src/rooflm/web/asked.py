@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from rooflm.asked.arguments import arguments
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import arguments
 from rooflm.web.fields import BY_KEY, Field, value_of
 
 

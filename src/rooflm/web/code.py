@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from rooflm.asked.arguments import arguments
 from rooflm.catalogue.model import Model
-from rooflm.scenario.arguments import arguments
 
 
 def model_text(model: Any) -> str:

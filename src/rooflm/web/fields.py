@@ -1,4 +1,4 @@
-"""The fields of the page: each is an argument of a public call (`scenario.arguments`), with its label, what stands in
+"""The fields of the page: each is an argument of a public call (`asked.arguments`), with its label, what stands in
 it at first, and the stops of its slider. What a person types is read and checked as on the command line."""
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from rooflm.asked.arguments import Argument, arguments
+from rooflm.asked.written import READ, as_it_is
 from rooflm.catalogue.engines import load_engine, usual_engine
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, arguments
-from rooflm.scenario.written import READ, as_it_is
 from rooflm.web.dropped import dropped_model, is_dropped
 
 LONGEST = 6000

@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import plain
 from rooflm.shown.blocks import Fold
-from rooflm.version import __version__
+from rooflm.shown.version import __version__
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Figure
 from rooflm.web.dropped import dropped_model, is_dropped, shown_name

@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflm.api import infer, infer_grid
 from rooflm.plots.bars import Bar, bars
-from rooflm.plots.lines import Curve, Panel, panels
+from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
 from rooflm.works.study import FITTED, KEPT, Column, Study, Table, beside, compared, errors_of, published
@@ -166,16 +166,18 @@ def cards() -> Table:
 
 def rows_picture(table: Table) -> Picture:
     """Tokens a second over the batch, measured and predicted, for three and for four boxes."""
-    made, scale = [], Scale("output tokens per second")
+    made = []
     for boxes, output in ((3, 128), (4, 256), (4, 220)):
         mine = [r for r in table.rows if (r["boxes"], r["output"]) == (boxes, output)]
         x = tuple(int(r["batch"]) for r in mine)
-        curves = (Curve("predicted", np.array([r["ours"] for r in mine]), x),
-                  Curve("measured", np.array([r["published"] for r in mine]), x, dots=True))  # fmt: skip
-        made.append(Panel(f"{boxes} boxes, {output} tokens out", scale, curves))
-    batches = tuple(range(max(int(r["batch"]) for r in table.rows) + 1))
-    return panels("Llama-2 13B over boxes of one RTX 3060", Side("batch (sequences)", batches), made,
-                  "1 Gb/s Ethernet; only the rows of three boxes took part in a fit")  # fmt: skip
+        name = f"{boxes} boxes, {output} tokens out"
+        made += [Curve(name, np.array([r["ours"] for r in mine]), x, marked=False),
+                 Curve(name, np.array([r["published"] for r in mine]), x, dots=True)]  # fmt: skip
+    batches = (1, 2, 4, 8, 16, 32, 64, 96)
+    return lines("Llama-2 13B over boxes of one RTX 3060", Side("batch (sequences)", batches),
+                 Scale("output tokens per second", log=True), made,
+                 "1 Gb/s Ethernet; only the rows of three boxes took part in a fit",
+                 ("lines: predicted; points: measured",))  # fmt: skip
 
 
 def scaling_picture(table: Table) -> Picture:

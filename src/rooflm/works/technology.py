@@ -9,8 +9,9 @@ import numpy as np
 from rooflm.api import infer, infer_grid, train
 from rooflm.explore import Ladder
 from rooflm.plots.bars import Bar, bars
+from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
-from rooflm.plots.scale import Scale
+from rooflm.plots.scale import Scale, Side
 from rooflm.technology.generations import CHANGES, MODES, ends, rungs
 from rooflm.works import technology_hardware as hardware
 from rooflm.works.study import FITTED, Column, Study, Table, beside, compared, errors_of, published
@@ -161,9 +162,22 @@ def ladder_picture(model: str = "gpt3-175b") -> Picture:
                 "calibrated, tp 8, pp 8; the paper prints about 35 for the first bar")  # fmt: skip
 
 
+def times_picture(table: Table, model: str = "gpt3-175b") -> Picture:
+    """Times faster than the first rung, a line a way of reading the kernels' rates, and what the paper prints."""
+    mine = [r for r in table.rows if r["model"] == model]
+    made = [Curve(mode, np.array([float(r[mode]) for r in mine])) for mode in (*MODES, "one width")]
+    printed = [r for r in mine if r["printed"]]
+    made.append(Curve("the paper", np.array([float(r["printed"]) for r in printed]),
+                      tuple(r["system"] for r in printed), dots=True))  # fmt: skip
+    return lines(f"{model} training on 1024 GPUs: times faster than {ends()[0]}",
+                 Side("system", tuple(r["system"] for r in mine)), Scale("times faster a sequence", log=True), made,
+                 "rates of the kernels: calibrated, flat shares of the peak, or ideal; one width: all in the"
+                 " narrowest format")  # fmt: skip
+
+
 def study() -> Study:
     """All tables and pictures."""
-    steps, requests, held = training(), inference(), memory()
+    steps, requests, held, rungs_ = training(), inference(), memory(), ladder()
     series = hardware.bottleneck()
     error = {n: errors_of(t.rows) for n, t in (("steps", steps), ("requests", requests))}
     said = {n: f"{100 * e.mean:.1f} %, at most {100 * e.most:.1f} %" for n, e in error.items()}
@@ -175,12 +189,13 @@ def study() -> Study:
         " sweeps by its figures' captions, its tool is closed",
         ("Calibrated tables I and II are of runs that took part in the fit, except where the last column says no.",
          "Nodes, memories and networks: ideal rates, no software, so bounds that move as hardware moves."),
-        (steps, requests, held, ladder(), worth(), serving(), hardware.gemv(), hardware.gemms(),
+        (steps, requests, held, rungs_, worth(), serving(), hardware.gemv(), hardware.gemms(),
          hardware.dram(), hardware.network(), hardware.nodes(), series),
         (f"Steps are off by {said['steps']} (two rows in no fit: {100 * apart.mean:.1f} %; Optimus itself 4.6 and 9.3);"
          f" requests by {said['requests']} (Optimus 13 at most).",
          f"A100 to B200 is {whole:.1f} times, where the paper prints about 35: no reading with the formats of real"
          " training reaches it.",
          *hardware.told(series)),
-        {"ladder": ladder_picture, "memory": lambda: memory_picture(held), **hardware.PICTURES},
+        {"ladder": ladder_picture, "times": lambda: times_picture(rungs_), "memory": lambda: memory_picture(held),
+         **hardware.PICTURES},
     )  # fmt: skip

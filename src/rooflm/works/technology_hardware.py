@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.kernel import predict_gemm
 from rooflm.catalogue.devices import load_device
-from rooflm.estimate.kernel import predict_gemm
 from rooflm.explore import Columns, Space, gemm_bounds, grid, make_task, shares, stops_helping
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.lines import Curve, lines
@@ -242,6 +242,9 @@ def nodes_picture() -> Picture:
                  Scale("seconds a step", log=True), curves, "tp 8, pp 8; ideal rates")  # fmt: skip
 
 
+WAITS = "schedule: idle and uneven pipeline stages"
+
+
 def caused(table: Columns, i: int, factor: float) -> dict[str, float]:
     """Time of a point by what bounds it, times a factor."""
     found = {c: float(table[f"{c}_s"][i]) for c in (*SHOWN, "l2")}
@@ -259,6 +262,17 @@ def dram_picture() -> Picture:
                 "4-bit weights, one sequence, ideal rates; colours: what bounds")  # fmt: skip
 
 
+def wall_picture() -> Picture:
+    """Time a token over the memory's rate, scaled freely: where L2, then the links, take over."""
+    t = by_memory()
+    named = [(float(rate) / 1e12, str(name).upper()) for name, rate in zip(t["dram"], t["dram_bandwidth"], strict=True)]
+    curves = [Curve(f"{n} device{'s' * (n > 1)}", 1e3 * by_rate(n)["time_s"]) for n in (1, 2, 4, 8)]
+    rates = tuple(float(v) / 1e12 for v in by_rate(1)["dram_bandwidth"])
+    return lines("Where faster memory stops helping a token of Llama-2 13B",
+                 Side("memory bandwidth of a device (TB/s)", rates), Scale("time per token (ms)", log=True), curves,
+                 "H100's die in N5, one sequence, weights in 16 bits, ideal rates", marks=named)  # fmt: skip
+
+
 def bottleneck_picture() -> Picture:
     """Share of the step by cause along the first series."""
     way = ways()[0]
@@ -267,7 +281,7 @@ def bottleneck_picture() -> Picture:
     made = [Bar(n, caused(table, i, 100 / float(table["time_s"][i]))) for i, n in enumerate(names)]
     return bars("GPT-3 175B training: share of the step by cause, 14 to 1 nm",
                 Scale("share of the step (%)", percent=True), made,
-                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm")  # fmt: skip
+                "HBM2 and HDR, tp 8, pp 8; then HBM4, then faster links, at 1 nm", notes=(WAITS,))  # fmt: skip
 
 
 def network_picture() -> Picture:
@@ -275,9 +289,10 @@ def network_picture() -> Picture:
     made = [Bar(name, caused(by_network(node, False), i, 1.0), node) for node in ("n7", "n3")
             for i, name in enumerate(NETWORKS)]  # fmt: skip
     return bars("GPT-3 175B training on 1024 devices of A100's die, by network", Scale("seconds a step"), made,
-                "tp 8, pp 8, HBM3; links inside + between nodes")  # fmt: skip
+                "tp 8, pp 8, HBM3; links inside + between nodes", notes=(WAITS,))  # fmt: skip
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {
-    "nodes": nodes_picture, "dram": dram_picture, "network": network_picture, "bottleneck": bottleneck_picture,
+    "nodes": nodes_picture, "dram": dram_picture, "wall": wall_picture, "network": network_picture,
+    "bottleneck": bottleneck_picture,
 }  # fmt: skip

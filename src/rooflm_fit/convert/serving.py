@@ -13,6 +13,8 @@ from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origi
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 
+CAMPAIGN = "aic"
+"""Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
 WINDOWLESS = ("trtllm10", "trtllm17")
@@ -73,7 +75,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
     note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
     else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
-    is too low (Qwen3-235B). attn_dp > 1: attention is replicated that often, GPUs = tp x attn_dp.
+    is too low (Qwen3-235B). attn_dp > 1: attention is replicated on every GPU; a degree of n is filed as n or n^2 there
+    and as 1, n or n^2 in the others (the campaign's machines have eight GPUs, and dp-attn with tp n is n ranks).
     """
     note = text(row, "note")
     moe_tp, moe_ep = note_number(note, "moe_tp") or 1, note_number(note, "moe_ep") or 1
@@ -103,6 +106,11 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
         undone = True
     if tp < 1:
         raise Unusable("split over GPUs not stated")
+    told = note_number(note, "attn_dp") or 1
+    if told > 1:
+        both = note_number(note, "moe_ep") or 1
+        tp, attn_dp = 1, min(told, both) if both > 1 else told
+        moe_ep = attn_dp if both > 1 else 1
     pp = int(number(row, "pp") or 1)
     doubt = "" if undone or column <= 8 else "split over GPUs in doubt"
     return {"gpus": tp * pp * attn_dp, "tp": tp, "pp": pp, "dp": attn_dp, "ep": moe_ep}, doubt
@@ -165,12 +173,17 @@ def recipes() -> list[dict[str, Any]]:
 
 
 def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> bool:
-    """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds."""
+    """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds.
+    Recipes are of one campaign's rows unless they name their sources."""
+    if values.get("source", CAMPAIGN) not in recipe["when"].get("sources", [CAMPAIGN]):
+        return False
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
     numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), **facts}
     for name, allowed in recipe["when"].items():
+        if name == "sources":
+            continue
         kind, _, bound = name.partition("_")
         if bound in ("least", "most"):
             value = numbers.get(kind)
@@ -212,6 +225,19 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
     return found
 
 
+def clients_of(row: Row) -> float | None:
+    """Clients of a run: the batch, but where a note says that it is that of each rank of attention.
+
+    >>> note = "concurrency 32 differs from batch_size; moe_tp=1 moe_ep=16 attn_dp=4"
+    >>> clients_of({"batch": "8", "note": note}), clients_of({"batch": "56", "note": "concurrency 448 differs from"})
+    (32.0, 56.0)
+    """
+    note, batch = text(row, "note"), number(row, "batch")
+    told = note_number(note.replace("concurrency ", "concurrency="), "concurrency")
+    spread = (note_number(note, "attn_dp") or 1) > 1
+    return float(told) if told and spread else batch
+
+
 def load_of(row: Row, source: str) -> dict[str, Any]:
     """concurrency, rate, requests and spread of a row."""
     note = text(row, "note")
@@ -220,7 +246,7 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     requests = re.search(r"(?<![-\d])(\d+) requests", note)
     if requests:
         found["requests"] = int(requests[1])
-    clients = number(row, "batch")
+    clients = clients_of(row)
     if rate and rate[1] != "INF":
         found["rate"] = float(rate[1])
     elif clients and clients >= 1 and not rate:
@@ -229,6 +255,9 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
         found["concurrency"] = "max"
     if "drawn uniformly up to" in note:  # from 1 to the nominal length; the columns hold the means
         found["spread"] = (0.01, 1.99)
+    early = re.search(r"outputs may end early \(mean output \d+ of (\d+)\)", note)
+    if early:
+        found["output_limit"] = int(early[1])
     if source == "aic":
         found.pop("requests", None)
     return found
@@ -339,7 +368,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
             and "Qwen3-32B" in text(row, "model")
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
-        options = campaign_options(values, model, quant or "", facts)
+    options = campaign_options(values, model, quant or "", facts)
     cache = options.pop("cache", None)
     sets = {f"engine.{name}": options.pop(name) for name in ("captured", "experts") if name in options}
     release = options.pop("image", "")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from rooflm.errors import RooflmError
-from rooflm.measure.case import Case, gguf_of
+from rooflm.measure.case import Case, source
 from rooflm.measure.shape import Shape, of_model
 
 TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def device_of(case: Case, local: int = 0) -> torch.device:
@@ -28,22 +26,6 @@ def device_of(case: Case, local: int = 0) -> torch.device:
         raise RooflmError(f"the case needs {local + 1} GPUs, but there are {torch.cuda.device_count()}")
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
-
-
-def source(name: str) -> tuple[str, Path | None]:
-    """("gguf", file), ("folder", folder with weights), ("config", config.json) or ("catalogue", None)."""
-    if name.startswith("gguf:") or name.lower().endswith(".gguf"):
-        return "gguf", gguf_of(name)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise RooflmError(f"model is {name!r}, but the folder holds no config.json")
-        return ("folder", path) if any(list(path.glob(w)) for w in WEIGHTS) else ("config", path / "config.json")
-    if name.lower().endswith(".json"):
-        if not path.is_file():
-            raise RooflmError(f"model is {name!r}, but there is no such file")
-        return "config", path
-    return "catalogue", None
 
 
 def llama_config(shape: Shape) -> Any:
@@ -94,10 +76,12 @@ def pruned(config: Any, case: Case) -> Any:
 def load(case: Case, device: torch.device) -> Any:
     """The model on the device, in evaluation mode, with the asked attention."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, modeling_gguf_pytorch_utils
     from transformers.utils import logging as theirs
 
     theirs.disable_progress_bar()
+    # the reader of .gguf files asks nobody: its bar writes to standard error and leaves a semaphore behind
+    modeling_gguf_pytorch_utils.tqdm = lambda tensors, **_: tensors
 
     dtype = TORCH[case.dtype]
     kind, path = source(case.model)

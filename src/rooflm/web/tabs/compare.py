@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.asked.arguments import arguments
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import arguments
 from rooflm.shown.blocks import Table, folded
 from rooflm.units import count, gib, percent
 from rooflm.web.asked import Asked, FieldError

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import rooflm
+from rooflm.asked.arguments import arguments as table_of
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import arguments as table_of
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
 from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded

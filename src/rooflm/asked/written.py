@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from rooflm import units
+from rooflm.asked.arguments import TABLE, arguments
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import TABLE, arguments
 
 _NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
 _SIZE = rf"({_NUMBER}(?:e[+-]?\d+)?(?:\s?[A-Za-z/%]+)?)"
@@ -158,7 +158,7 @@ def at_path(piece: str, path: str) -> Any:
         return low == "true"
     if not re.match(r"[+-]?[\d.]", piece):
         return piece
-    from rooflm.scenario.bounds import CHOICES, unit_at
+    from rooflm.asked.bounds import CHOICES, unit_at
 
     if path in CHOICES:
         return piece  # a word may begin with a digit: 1f1b

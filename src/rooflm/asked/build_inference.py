@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.arguments import defaults, fields_at, filled
+from rooflm.asked.bounds import allowed, effective
+from rooflm.asked.checks import amount, whole
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
@@ -26,15 +29,12 @@ from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
-from rooflm.scenario.arguments import fields_at, filled
-from rooflm.scenario.bounds import allowed, effective
-from rooflm.scenario.checks import amount, whole
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.speculation import Speculation
-from rooflm.units import Num, is_array
+from rooflm.units import Num, highest, is_array
 
 
 class Built(NamedTuple):
@@ -93,6 +93,20 @@ def find_model(model: str | Model) -> Model:
     if not isinstance(model, str | os.PathLike):
         raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
     return load_model(str(model))
+
+
+def generating(model: str | Model, call: str) -> Model:
+    """The model, for a call that is of output tokens; RooflmError for one that embeds texts.
+
+    >>> generating("bge-m3", "serve")
+    Traceback (most recent call last):
+    ...
+    rooflm.errors.RooflmError: bge-m3 has no head: it embeds texts, and serve is of models that generate; infer it
+    """
+    found = find_model(model)
+    if not found.head:
+        raise RooflmError(f"{found.name} has no head: it embeds texts, and {call} is of models that generate; infer it")
+    return found
 
 
 def node_size(cluster: Cluster) -> int:
@@ -214,7 +228,7 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
 
 
 def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
-    """A Scenario for inference from the arguments of `infer` (see `scenario.arguments`). Numbers may be arrays.
+    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
     Raises RooflmError for bad input.
@@ -241,6 +255,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
+    if not (found.head or is_array(given["output"])) and given["output"] == defaults("infer")["output"]:
+        given["output"] = 1
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
@@ -251,13 +267,15 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                      adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     scenario = apply_sets(start, given["sets"] or {})
+    if not scenario.model.head:
+        assumed.append("it embeds texts: prompts alone, no output")
     if alone and given["draft"] and scenario.speculation.off:
         raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
-    longest = np.max(np.asarray(work.prompt) + np.asarray(work.output))
-    if np.any(longest > np.asarray(found.max_context)):
+    longest = highest(work.prompt + work.output)
+    if np.any(longest > found.max_context):
         warnings.append(
             f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
             f"that {found.name} was made for"

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rooflm.asked.arguments import Argument, refuse_unknown
+from rooflm.asked.written import READ, as_it_is, assignments
 from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import Argument, refuse_unknown
-from rooflm.scenario.written import READ, as_it_is, assignments
 
 ENDS = (".toml", ".yaml", ".yml", ".csv")
 ASIDE = ("question", "note", "task", "title")

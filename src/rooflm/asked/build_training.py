@@ -8,17 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import engines_instead, usual_engine
-from rooflm.catalogue.fields import one_of, shown
-from rooflm.catalogue.hardware import Cluster
-from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
-from rooflm.catalogue.rows import own_row
-from rooflm.errors import RooflmError
-from rooflm.scenario.arguments import fields_at, filled
-from rooflm.scenario.bounds import effective
-from rooflm.scenario.build_inference import (
+from rooflm.asked.arguments import fields_at, filled
+from rooflm.asked.bounds import effective
+from rooflm.asked.build_inference import (
     Built,
     apply_sets,
     efficiency_of,
@@ -29,12 +21,20 @@ from rooflm.scenario.build_inference import (
     priced,
     split_degrees,
 )
-from rooflm.scenario.checks import whole
+from rooflm.asked.checks import whole
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.engines import engines_instead, usual_engine
+from rooflm.catalogue.fields import one_of, shown
+from rooflm.catalogue.hardware import Cluster
+from rooflm.catalogue.model import Model
+from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
+from rooflm.catalogue.rows import own_row
+from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING, refuse
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
-from rooflm.units import is_array
+from rooflm.units import highest, is_array
 
 DTYPES: dict[str, Quant] = {
     "bf16": PRESETS["bf16"],
@@ -160,7 +160,7 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
 def build_training(
     model: str | Model, *, options: Training | None = None, alone: bool = True, **arguments: Any
 ) -> Built:
-    """A Scenario for training from the arguments of `train` (see `scenario.arguments`). Numbers may be arrays.
+    """A Scenario for training from the arguments of `train` (see `asked.arguments`). Numbers may be arrays.
 
     options: `Training` ready made, which its own arguments then leave as it is; alone: as in `build_inference`. Raises
     RooflmError for bad input.
@@ -199,7 +199,7 @@ def build_training(
     effective(scenario, given["sets"] or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
-    if np.any(np.max(work.seq) > np.asarray(found.max_context)):
+    if np.any(highest(work.seq) > found.max_context):
         limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
         warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
     return Built(scenario, tuple(assumed), tuple(warnings))

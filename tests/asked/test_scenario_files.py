@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.files import read_table
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
-from rooflm.scenario.files import read_table
 
 TOML = """
 question = "How fast on which card?"

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.checks import amount, choices, whole
 from rooflm.catalogue.fields import LARGEST, one_of
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.adapters import MODULES as ADAPTED
-from rooflm.scenario.checks import amount, choices, whole
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
 
@@ -231,6 +231,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
       "1,1).", (SERVE,)),
+    A("output_limit", "count", "Most tokens of an output: outputs end by themselves, `output` is their mean.", (SERVE,),
+      unit="tokens", least=1),
     A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
       least=0),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output.", (LOAD,), (0.8, 1.2)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.build_inference import Built, build_inference
 from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
@@ -15,7 +16,6 @@ from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.kernels.collectives import ALGORITHMS, OPS, by_algorithm, ranks_in_tiers, volume
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
-from rooflm.scenario.build_inference import Built, build_inference
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 

@@ -132,7 +132,7 @@ FACTORS = ("efficiency.compute", "efficiency.memory", "efficiency.network")
 def effective(s: Scenario, sets: Iterable[str], training: bool) -> None:
     """RooflmError for a path that was set and that this prediction does not read.
 
-    >>> from rooflm.scenario.build_inference import build_inference
+    >>> from rooflm.asked.build_inference import build_inference
     >>> build_inference(model="llama-7b", gpu="a100", sets={"training.mtp": 1})
     Traceback (most recent call last):
     rooflm.errors.RooflmError: training.mtp is of training: it has no effect on inference
