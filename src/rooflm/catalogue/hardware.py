@@ -124,8 +124,9 @@ class Device:
     """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
     desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
     attention_share: Num = share(
-        0.0, "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they work "
-        "on another (0: as the fitted kernels)"
+        0.0,
+        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they "
+        "work on another (0: as the fitted kernels)",
     )
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
