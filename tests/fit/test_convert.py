@@ -164,6 +164,8 @@ def test_a_files_size_and_the_backend_that_ran_it_are_conditions() -> None:
     assert made["sets"].startswith("quant.weight_bits=9.12")
     plain = infer_row(**row | {"precision_weights": "BF16"}, note="trust=A; backend rocm-7_2_3, file 57.2 GiB")
     assert (plain["engine"], plain["quant"]) == ("llama.cpp", "bf16")
+    mlx = infer_row(precision_weights="q4", precision_activations="", precision_kv="", engine="mlx-lm 0.28.2")
+    assert "quant.table_bits=4.5" in mlx["sets"]
     assert infer_row(engine="ollama")["engine"] == "ollama" and infer_row(engine="mlx-lm 0.28.2")["engine"] == "mlx"
 
 
