@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked import paths
 from rooflm.asked.arguments import defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
+from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
@@ -23,11 +25,9 @@ from rooflm.catalogue.engines import build_for, engines_instead, load_engine, ot
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
-from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload

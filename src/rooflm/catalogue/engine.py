@@ -350,7 +350,7 @@ class Engine:
     """One's own measurements over the predictions, from the engine's own file."""
 
     places: ClassVar[Mapping[str, str]] = {}
-    """Constant by its own name -> where it stands: `scenario.paths` takes either."""
+    """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
     @property
     def runs(self) -> str:

@@ -13,7 +13,7 @@ from rooflm.cli.examples import exemplified
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.units import count, text
+from rooflm.shown.numbers import count, text
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
@@ -105,7 +105,7 @@ def _space(asked: Mapping[str, Any]) -> Space:
 
 def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
     """Write, then print."""
-    from rooflm.estimate.results import plain
+    from rooflm.shown.answer import plain
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 

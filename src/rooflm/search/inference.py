@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rooflm.api import INFER, named
+from rooflm.asked import paths
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import chosen, flatten
-from rooflm.scenario import paths
+from rooflm.estimate.results import chosen
 from rooflm.search.search import Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
     GOALS,
@@ -33,6 +33,7 @@ from rooflm.search.splits import (
     to_buy,
     totals,
 )  # fmt: skip
+from rooflm.shown.answer import flatten
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
