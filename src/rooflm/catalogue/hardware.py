@@ -132,8 +132,8 @@ class Device:
     """What its price is: its kind and date in words."""
     attention_share: Num = share(
         0.0,
-        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they work "
-        "on another (0: as the fitted kernels)",
+        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they "
+        "work on another (0: as the fitted kernels)",
     )
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
