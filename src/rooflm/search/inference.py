@@ -176,5 +176,5 @@ def search_infer(
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     several = len(listed(gpu)) > 1
-    found = search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
-    return replace(found, prices=searched_prices(listed(gpu), cluster, more))
+    done = search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
+    return replace(done, prices=searched_prices(listed(gpu), cluster, more))
