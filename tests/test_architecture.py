@@ -95,7 +95,9 @@ def test_no_function_is_long() -> None:
     assert not [f"{place}: {lines} lines" for place, lines in bodies() if lines > LONGEST]
 
 
-@pytest.mark.xfail(reason="12,400 lines: catalogue, training, abilities, remedies, speculation, host layers", strict=True)
+@pytest.mark.xfail(
+    reason="12,400 lines: catalogue, training, abilities, remedies, speculation, host layers", strict=True
+)
 def test_the_core_is_small() -> None:
     own = [p for p in FILES if box(p) in CORE_BOXES]
     lines = dict.fromkeys(CORE_BOXES, 0)

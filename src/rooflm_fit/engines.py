@@ -130,8 +130,8 @@ def shared_experts(e: Engine) -> float:
     run on the kernels of other products, it over gemm_factor; else 1, and their own factor is put on them.
 
     >>> from rooflm.catalogue.engines import load_engine
-    >>> shared_experts(load_engine("vllm")), shared_experts(load_engine("llama.cpp").but(moe_factor=2.0, gemm_factor=1.0))
-    (1.0, 2.0)
+    >>> [shared_experts(load_engine(e).but(moe_factor=2.0, gemm_factor=1.0)) for e in ("vllm", "llama.cpp")]
+    [1.0, 2.0]
     """
     return float(e.factors.moe_factor / e.factors.gemm_factor) if e.kernels.gemv else 1.0
 

@@ -150,6 +150,25 @@ def test_llama_bench_lengths_and_layer_split() -> None:
     assert (held["prompt"], held["cached"]) == ("34816", "32768")
 
 
+def test_a_files_size_and_the_backend_that_ran_it_are_conditions() -> None:
+    row = {"id": "strix-1", "model": "gemma-4-31B-it-UD-Q8_K_XL", "params_b": "30.7", "engine": "llama.cpp b9187"}
+    row |= {
+        "precision_weights": "Q8_K_XL",
+        "precision_activations": "f16",
+        "precision_kv": "f16",
+        "gpus": "1",
+        "tp": "1",
+    }
+    made = infer_row(**row, note="trust=A; backend vulkan_radv, flash attention True, file 32.6 GiB")
+    assert (made["model"], made["engine"], made["quant"]) == ("gemma-4-31b", "llama.cpp-vulkan", "q8_0")
+    assert made["sets"].startswith("quant.weight_bits=9.12")
+    plain = infer_row(**row | {"precision_weights": "BF16"}, note="trust=A; backend rocm-7_2_3, file 57.2 GiB")
+    assert (plain["engine"], plain["quant"]) == ("llama.cpp", "bf16")
+    mlx = infer_row(precision_weights="q4", precision_activations="", precision_kv="", engine="mlx-lm 0.28.2")
+    assert "quant.table_bits=4.5" in mlx["sets"]
+    assert infer_row(engine="ollama")["engine"] == "ollama" and infer_row(engine="mlx-lm 0.28.2")["engine"] == "mlx"
+
+
 def test_what_is_missing_stays_blank_and_what_is_unclear_is_a_doubt() -> None:
     assert infer_row(model="nobody-7b")["params"] == "7000000000"
     assert infer_row(model="nobody-30B-A3B")["active"] == "3000000000"

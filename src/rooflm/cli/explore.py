@@ -190,8 +190,9 @@ def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str
         group = ", ".join(_word(a, table[a][i]) for a in outer)
         mark = "" if table["fits"][i] else "no fit"
         made.append(Bar(", ".join(told), {c: own * v for c, v in parts.items()}, group, mark=mark))
-    waits = any("schedule" in bar.parts for bar in made)
-    notes = ("schedule: idle and uneven pipeline stages",) if waits else ()
+    causes = dict.fromkeys(c for bar in made for c in bar.parts)
+    notes = ["schedule: idle and uneven pipeline stages"] if "schedule" in causes else []
+    notes += [f"all bound by {c}" for c in causes if len(causes) == 1]
     bars(title, scale, made, about, notes=notes).save(path)
 
 

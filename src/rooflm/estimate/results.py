@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.bands import around, band
+from rooflm.estimate.bands import around, band, own_band
 from rooflm.kernels.lookup import standing_in
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import Answer, broadcast, flatten, frame, plain, same, shown
@@ -46,6 +46,11 @@ class Output(NamedTuple):
     phase: str = ""
 
 
+PRICE = (
+    Output("price_usd_per_hour", "price of an hour of one GPU", "USD", lambda e: e.scenario.cluster.device.price),
+    Output("price_basis", "what that price is: kind and date", "", lambda e: e.scenario.cluster.device.priced),
+)
+"""What costs rest on."""
 Outputs = Mapping[str, Output]
 """The table of outputs, by key."""
 
@@ -75,8 +80,10 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value) in asked.items():
-        found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
-        if found:
+        own = own_band(phase, s.cluster.device.measured.off) if s.cluster.device.measured else None
+        found = own or band(phase, s.engine.runs, s.cluster.device.architecture)
+        found = found if s.efficiency.mode == "calibrated" else None
+        if found and found is not own:
             unseen = np.asarray(s.offload.layers + s.offload.experts + s.adapters.held + (not s.model.head)) > 0
             usual = s.offload.off and s.adapters.off and s.model.head
             doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rooflm.api import INFER, named
@@ -29,6 +30,7 @@ from rooflm.search.splits import (
     money,
     refuse_none,
     runnable,
+    searched_prices,
     split_axes,
     to_buy,
     totals,
@@ -174,4 +176,5 @@ def search_infer(
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     several = len(listed(gpu)) > 1
-    return search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
+    done = search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
+    return replace(done, prices=searched_prices(listed(gpu), cluster, more))

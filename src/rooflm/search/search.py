@@ -76,7 +76,7 @@ class SearchResult(Shown):
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
     blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
     options without effect on the best points, which count once, in words; beside: the answer of the first kind of
-    points alone, where there are two (of deployments, those without pools)."""
+    points alone, where there are two (of deployments, those without pools); prices: what costs rest on."""
 
     goal: Goal
     points: int
@@ -89,6 +89,7 @@ class SearchResult(Shown):
     assumed: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     beside: SearchResult | None = None
+    prices: str = ""
 
     @property
     def best(self) -> Candidate | None:
@@ -116,7 +117,8 @@ class SearchResult(Shown):
         """The best points and the trade-off, in plain Python values."""
         top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
         told: dict[str, Any] = plain({"objective": self.goal.name, "points": self.points, "feasible": self.feasible,
-                                      "top": top, "front": front, "assumed": self.assumed})  # fmt: skip
+                                      "top": top, "front": front, "prices": self.prices,
+                                      "assumed": self.assumed})  # fmt: skip
         return told
 
     def to_pandas(self) -> pandas.DataFrame:

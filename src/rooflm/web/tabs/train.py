@@ -7,6 +7,7 @@ from typing import Any
 
 import rooflm
 from rooflm.asked.arguments import arguments as table_of
+from rooflm.catalogue.prices import told as told_prices
 from rooflm.errors import RooflmError
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
@@ -97,7 +98,7 @@ def facts(e: Any, run: bool) -> list[Fact]:
         shown += [
             Fact("Days", count(e.days), f"{count(e.steps)} steps, undisturbed"),
             Fact("Card hours", count(e.gpu_hours), "all cards together"),
-            Fact("Cost", dollars(e.cost), "at the catalogue's rough hourly price"),
+            Fact("Cost", dollars(e.cost), f"at {told_prices([e.scenario.cluster.device])}"),
         ]
     return shown
 
