@@ -11,6 +11,7 @@ MODEL = "llama-3.2-1b"
 COSTING = (
     ("infer", MODEL, "--gpu", "l4"),
     ("infer", MODEL, "--gpu", "l4,rtx-4090", "--outputs", "cost,tpot"),
+    ("infer", MODEL, "--gpu", "l4", "--outputs", "cost"),
     ("train", MODEL, "--gpu", "l4", "--batch", "8", "--seq", "256", "--tokens", "1G"),
     ("serve", MODEL, "--gpu", "l4", "--concurrency", "2", "--prompt", "64", "--output", "8"),
     ("search", "infer", MODEL, "--gpu", "l4,rtx-4090", "--batch", "1", "--gpus", "1"),
