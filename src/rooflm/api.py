@@ -23,10 +23,11 @@ from rooflm.asked.written import read
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
+from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import flatten
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid

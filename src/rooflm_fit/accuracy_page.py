@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
-from rooflm.validation.table import published_tables, read_rows
+from rooflm.validation.table import published_tables, read_rows, source_names
 from rooflm_fit.runs import DISTRUSTED, read
 
 SOURCES = {
@@ -104,6 +104,8 @@ ASIDE = {"": "in sample", "model": "model left out", "card": "card", "release": 
 """What is left out whole, as `rooflm_fit.serving` names it -> as the page does."""
 LABELS = {"model": "model", "card": "gpu", "release": "release"}
 """The same -> the column of its rows that says which one."""
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+"""Row of an engine -> its name on the page."""
 TIMES = ("tpot", "ttft")
 Run = Mapping[str, str]
 
@@ -136,8 +138,9 @@ def left_out(runs: Sequence[Run]) -> str:
         for aside in ASIDE:
             some = [r for r in own_runs if r["aside"] == aside]
             cells += [", ".join(pair(some, time) for time in TIMES)]
-        rows.append((name, str(sum(r["aside"] == "" for r in own_runs)), *cells))
-    return markdown(("TPOT mean/median, TTFT mean/median", "runs", *ASIDE.values()), rows)
+        rows.append((ENGINES.get(name, name), str(sum(r["aside"] == "" for r in own_runs)), *cells))
+    head = ("under load, TPOT mean / median and TTFT mean / median", "runs", *ASIDE.values())
+    return markdown(head, rows)
 
 
 def each_left_out(runs: Sequence[Run], aside: str) -> str:
@@ -185,7 +188,7 @@ def own(scored: Sequence[Scored]) -> str:
     rows = []
     for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
         mean, median, p90 = figures([x.predicted for x in items], [x.request.measured for x in items])
-        rows.append((SOURCES.get(name, name), str(len(items)), mean, median, p90))
+        rows.append((SOURCES.get(name) or source_names().get(name, name), str(len(items)), mean, median, p90))
     return markdown(("source", "rows", "mean", "median", "p90"), rows)
 
 
@@ -242,7 +245,7 @@ def load_tables(load: Sequence[Path], aside: Sequence[Path]) -> dict[str, str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the tables into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--page", type=Path, required=True)
+    parser.add_argument("--page", type=Path, nargs="+", required=True)
     parser.add_argument("--rows", type=Path, help="rows of rooflm_fit.engines")
     parser.add_argument("--data", type=Path, help="the table that --rows was made from")
     parser.add_argument("--transfer", type=Path, nargs="*", default=[], help="rows of rooflm_fit.transfer")
@@ -250,7 +253,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables that nothing was fitted to")
     args = parser.parse_args(argv)
     tables = {**static_tables(args), **load_tables(args.load, args.aside)}
-    args.page.write_text(put(args.page.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    for page in args.page:
+        page.write_text(put(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

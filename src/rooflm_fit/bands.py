@@ -3,7 +3,7 @@
 ROWS.csv comes from `rooflm_fit.engines --rows`: each row with its prediction by a fit that never saw its group.
 Training comes from --tables (predicted by the shipped constants, so these bands are in sample and widened a little),
 runs under load from --load: by constants that are one set an engine, eleven for hundreds of runs. Each phase is widened
-until its bands hold 80 % (85 % under load) of the rows of models that were left out whole, every model counting alike
+until its bands hold 80 % (86 % under load) of the rows of models that were left out whole, every model counting alike
 (split conformal prediction, Vovk et al. 2005, with models for exchangeable units). What no option names stays as the
 file has it.
 """
@@ -34,9 +34,9 @@ IN_SAMPLE = 1.4
 """Power by which the band of rows is widened that had a part in the fit."""
 GOAL = 0.8
 """Share of rows kept aside that a phase's bands are to hold: percentiles of some groups hold fewer of others."""
-LOAD_GOAL = 0.85
+LOAD_GOAL = 0.86
 """The same under load, where a new source brings more than a new model does (its client, its options): bands that hold
-0.80 of models left out hold 0.73 of the rows of sources that nothing was fitted to."""
+0.80 of models left out hold 0.70 of the rows of sources that nothing was fitted to, those of 0.86 hold 0.79."""
 LOADED = "under load"
 """How the phases of runs under load end (`validation.score.band_phase`)."""
 FOLDS = 5
@@ -167,7 +167,7 @@ HEADER = """# Error bands: 10th and 90th percentile of measured over predicted t
 # (rooflm.estimate.bands), by python -m rooflm_fit.bands. engine "x*" is every release of x, "*" every engine.
 # Inference: of predictions by fits that never saw the row's model on that machine; training and memory: in sample,
 # widened by a power of 1.4. All are widened, phase by phase, until they hold 80 % of rows of models left out whole
-# (under load 85 %, and so 75 to 80 % of sources that nothing was fitted to)."""
+# (under load 86 %, and so 75 to 80 % of sources that nothing was fitted to)."""
 
 
 def rows_of(ratios: Sequence[Ratio]) -> list[BandRow]:

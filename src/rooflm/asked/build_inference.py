@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked import paths
 from rooflm.asked.arguments import defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
+from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import engines_instead, load_engine, other_releases, usual_engine
+from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.prices import GIVEN, OWN
 from rooflm.catalogue.prices import told as told_prices
-from rooflm.catalogue.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
-from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -172,10 +172,12 @@ def tensor_degree(model: Model, rest: Num, node: int) -> Num:
 
 
 def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
-    """An engine by the name of its row, on the card of a cluster where one is given, or as it is."""
+    """An engine by the name of its row, in the build for the card of a cluster where one is given, or as it is."""
     if isinstance(engine, Engine):
         return engine
-    return load_engine(engine, "" if cluster is None else cluster.device.name)
+    if cluster is None:
+        return load_engine(engine)
+    return load_engine(build_for(engine, cluster.device.software), cluster.device.name)
 
 
 def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:

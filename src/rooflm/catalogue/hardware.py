@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from rooflm.catalogue.fields import KEY, About, number, share, si
-from rooflm.units import Num, gib, several
+from rooflm.shown.numbers import gib, several
+from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
@@ -42,6 +43,9 @@ class Measured(NamedTuple):
     In a training step: backward: time of the products of the backward pass over that of equal ones forward; chain: the
     same of streaming kernels over their bytes (eager frameworks run chains of them); update: bytes that the optimiser
     moves over those of one fused kernel. own: data type -> constants that differ there.
+
+    off: phase of an error band -> |predicted / measured - 1| that nine of ten of its runs kept aside stay below; under
+    `cases` their number.
     """
 
     launch: Num = 0.0
@@ -58,6 +62,7 @@ class Measured(NamedTuple):
     chain: Num = 1.0
     update: Num = 1.0
     own: Mapping[str, Mapping[str, Num]] = {}
+    off: Mapping[str, float] = {}
 
     def of(self, dtype: str) -> Measured:
         """The constants for a data type.
@@ -127,8 +132,8 @@ class Device:
     """What its price is: its kind and date in words."""
     attention_share: Num = share(
         0.0,
-        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they work "
-        "on another (0: as the fitted kernels)",
+        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they "
+        "work on another (0: as the fitted kernels)",
     )
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""

@@ -7,8 +7,8 @@ from typing import Any
 import typer
 
 from rooflm.cli.console import Voice, dumps, show
-from rooflm.estimate.results import assumptions
 from rooflm.search.said import blocks
+from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import Say
 
 NOTHING = 1

@@ -15,8 +15,8 @@ from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.numbers import count, gib, percent, text
 from rooflm.shown.terminal import lines
-from rooflm.units import count, gib, percent, text
 
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingEstimate

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm serve` does with its arguments."""
     from rooflm.api import serve as simulate
-    from rooflm.estimate.results import assumptions
     from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.said import blocks
+    from rooflm.shown.answer import assumptions
 
     arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
     find, slo = shown["find"], asked.get("slo", "")

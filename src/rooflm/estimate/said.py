@@ -10,7 +10,7 @@ from rooflm.catalogue.prices import told
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.results import Memory, headline
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.units import between, count, gib, percent, text
+from rooflm.shown.numbers import between, count, gib, percent, text
 
 if TYPE_CHECKING:
     from rooflm.estimate.inference import InferenceEstimate

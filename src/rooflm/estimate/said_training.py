@@ -8,7 +8,7 @@ from rooflm.catalogue.prices import told
 from rooflm.estimate.results import headline
 from rooflm.estimate.said import LIKELY, banded, in_use, noted, remembered, sure, would_fit
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.units import count, gib, percent, said, text, watt_hours
+from rooflm.shown.numbers import count, gib, percent, said, text, watt_hours
 
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingEstimate

@@ -17,11 +17,12 @@ from rooflm.asked.build_inference import build_inference, find_model, node_size
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import capacity, memory_use
+from rooflm.estimate.capacity import memory_use
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.search import Grid
 from rooflm.search.splits import degrees, runnable, to_buy
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
 from rooflm.serving.pools import Decoding, Prompts, apart, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
 from rooflm.serving.simulate import Pool

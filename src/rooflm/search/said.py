@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
-from rooflm.units import count, gib, percent, text, watt_hours
+from rooflm.shown.numbers import count, gib, percent, text, watt_hours
 
 Column = tuple[str, str, Callable[[Any], str]]
 """Key of an output, heading, how it is written."""

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import Answer as Shown
-from rooflm.estimate.results import frame, pictures, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
+from rooflm.shown.answer import Answer as Shown
+from rooflm.shown.answer import frame, pictures, plain, shown
 from rooflm.shown.blocks import Block
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, grids, size_of

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.build_inference import prices_told
+from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.purchase import affordable, purchase
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
 from rooflm.scenario.scenario import Scenario

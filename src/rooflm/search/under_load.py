@@ -22,7 +22,7 @@ from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference, find_cluster, find_model, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import capacity, memory_use
+from rooflm.estimate.capacity import memory_use
 from rooflm.search import pools as pooled
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
@@ -48,6 +48,7 @@ from rooflm.search.splits import (
     totals,
 )
 from rooflm.serving import metrics, workload
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server

@@ -19,22 +19,12 @@ from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
-from rooflm.estimate.results import (
-    Answer,
-    bands_around,
-    frame,
-    headline,
-    pictures,
-    plain,
-    shown,
-    timespan,
-    whose_constants,
-)
+from rooflm.estimate.results import bands_around, headline, whose_constants
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
+from rooflm.serving.capacity import capacity
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
@@ -42,6 +32,7 @@ from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+from rooflm.shown.answer import Answer, frame, pictures, plain, shown, timespan
 from rooflm.shown.blocks import Block
 
 if TYPE_CHECKING:

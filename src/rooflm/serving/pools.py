@@ -192,7 +192,7 @@ def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: i
     if not replicas:
         raise RooflmError(f"prefill_{next(iter(own))} is of separate prefill replicas: give --prefill-replicas too")
     rest = {k: v for k, v in common.items() if not (k == "gpus" and {"tp", "pp"} & own.keys())}
-    return build_inference(**apart(rest, own), **{"batch": int(own.get("dp") or common["batch"])})
+    return build_inference(**{**apart(rest, own), "batch": int(own.get("dp") or common["batch"])})
 
 
 def apart(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

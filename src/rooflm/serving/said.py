@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rooflm.estimate.results import headline
 from rooflm.estimate.said import banded, dollars
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
-from rooflm.units import count, percent, text
+from rooflm.shown.numbers import count, percent, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.outside import placed
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import flatten, plain
+from rooflm.shown.answer import flatten, plain
 from rooflm.sweep.axes import column_name
 from rooflm.sweep.grid import spelled_out
 

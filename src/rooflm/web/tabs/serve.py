@@ -8,7 +8,7 @@ from typing import Any
 
 import rooflm
 from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
-from rooflm.units import count, percent
+from rooflm.shown.numbers import count, percent
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rooflm
 from rooflm.catalogue.prices import told
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
-from rooflm.units import count, percent, watt_hours
+from rooflm.shown.numbers import count, percent, watt_hours
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python

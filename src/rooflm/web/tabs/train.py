@@ -12,7 +12,7 @@ from rooflm.errors import RooflmError
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
 from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded
-from rooflm.units import count, gib, percent
+from rooflm.shown.numbers import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python

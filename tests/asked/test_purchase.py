@@ -7,8 +7,8 @@ import json
 import pytest
 
 import rooflm
+from rooflm.asked.purchase import affordable, purchase, purchases
 from rooflm.catalogue.devices import load_device, names
-from rooflm.catalogue.purchase import affordable, purchase, purchases
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 
