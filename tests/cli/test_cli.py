@@ -200,7 +200,7 @@ def test_every_output_that_was_asked_for_is_printed_in_that_order(capsys):
     assert shown == ["comm_bytes.prefill", "comm_bytes.decode", "memory", "latency", "max_batch", "fits",
                      "cost_usd_per_million_tokens", "TPOT"]  # fmt: skip
     assert main(words) == 0
-    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()]
     assert rows == ["comm_bytes.prefill", "comm_bytes.decode", *asked[1:]]
     assert main([*words, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == asked

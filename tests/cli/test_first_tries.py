@@ -14,6 +14,7 @@ TRIES = {
     "a mac by its chip": ("infer llama-3.1-8b --gpu m4", 0, "on 1 x apple-m4-10core-16gb, llama.cpp"),
     "a card of a laptop": ("infer llama-3.1-8b --gpu 'RTX 3080 laptop'", 0, "on 1 x rtx-3080-laptop-8gb"),
     "two cards at home": ("infer llama-3.1-70b --gpu rtx-3090 --gpus 2 --engine llama.cpp --quant q4_k_m", 0, "(pp 2)"),
+    "a table that is not there": ("infer scen.csv", 2, "'scen.csv': there is no such file"),
     "cost": ("infer llama-3.1-8b --gpu h100 --outputs cost", 0, "cost_usd_per_million_tokens"),
     "a draft alone": ("infer llama-3.1-70b --gpu h100 --tp 4 --draft llama-3.1-8b", 2, "give guesses, such as 3"),
     "a scheme": ("show quant fp8", 0, "weights 8 bits"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import rooflm
@@ -11,6 +13,7 @@ MODEL = "llama-3.2-1b"
 COSTING = (
     ("infer", MODEL, "--gpu", "l4"),
     ("infer", MODEL, "--gpu", "l4,rtx-4090", "--outputs", "cost,tpot"),
+    ("infer", MODEL, "--gpu", "l4", "--outputs", "cost"),
     ("train", MODEL, "--gpu", "l4", "--batch", "8", "--seq", "256", "--tokens", "1G"),
     ("serve", MODEL, "--gpu", "l4", "--concurrency", "2", "--prompt", "64", "--output", "8"),
     ("search", "infer", MODEL, "--gpu", "l4,rtx-4090", "--batch", "1", "--gpus", "1"),
@@ -44,8 +47,15 @@ def test_prices_are_columns_of_a_grid() -> None:
 
 def test_two_cards_have_two_prices(capsys: pytest.CaptureFixture[str]) -> None:
     """What is given for a card is no price of the card that prefills; `prefill_price` is."""
-    ask = {"gpu": "h100", "concurrency": 2, "prompt": 64, "output": 8, "prefill_replicas": 1, "prefill_gpu": "l4"}
-    plain, given, both = (rooflm.serve(MODEL, **ask, **more) for more in  # type: ignore[arg-type]
+    ask: dict[str, Any] = {
+        "gpu": "h100",
+        "concurrency": 2,
+        "prompt": 64,
+        "output": 8,
+        "prefill_replicas": 1,
+        "prefill_gpu": "l4",
+    }
+    plain, given, both = (rooflm.serve(MODEL, **ask, **more) for more in
                           ({}, {"price": 2.0}, {"price": 2.0, "prefill_price": 0.5}))  # fmt: skip
     hours = [v.values()["price_usd_per_hour"] for v in (plain, given, both)]
     assert hours == pytest.approx([(2.95 + 0.7) / 2, (2.0 + 0.7) / 2, (2.0 + 0.5) / 2])

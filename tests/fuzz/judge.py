@@ -102,7 +102,9 @@ def wrong_answer(text: str, as_json: bool) -> str:
         return f"no JSON: {error!r}"
     if not isinstance(answer, dict):
         return "no JSON object"
-    empty = [k for k in ("ttft_s", "tpot_s", "step_time_s") if k in answer and answer[k] is None]
+    embeds = answer.get("decode_parts_s") == {}  # a model that embeds texts has no time per output token
+    told = ("ttft_s", "step_time_s", *([] if embeds else ["tpot_s"]))
+    empty = [k for k in told if k in answer and answer[k] is None]
     if empty and not answer.get("reason") and answer.get("fits", False):
         return f"{empty[0]} is not there, without a reason"
     return negative(answer)

@@ -83,11 +83,13 @@ def test_every_flag_of_a_trainer_is_one_of_its_parsers(program: str) -> None:
     assert len(seen) > 7 and seen <= PARSERS[program], seen - PARSERS[program]
 
 
-def test_a_draft_of_llama_cpp_is_switched_on() -> None:
-    """Its newest parser removed --draft-max, and guesses nothing without a kind of speculation."""
-    chosen = {"batch": 1, "guesses": 3, "draft": "d.gguf"}
-    begun = start("llama-3.1-8b", load_model("llama-3.1-8b"), load_engine("llama.cpp"), PRESETS["q4_k_m"], chosen, 640)
-    assert begun and "--spec-type draft-simple --model-draft d.gguf --spec-draft-n-max 3" in begun.text
+def test_a_draft_of_llama_cpp_is_switched_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its newest parser removed --draft-max, guesses nothing without a kind of speculation, and reads files."""
+    out = searched(capsys, "infer", "llama-3.1-8b", "--gpu", "rtx-3090", "--gpus", "1", "--batch", "1", "--quant",
+                   "q4_k_m", "--guesses", "3", "--draft", "llama-3.2-1b")  # fmt: skip
+    assert "--spec-type draft-simple --model-draft Llama-3.2-1B-Q4_K_M.gguf --spec-draft-n-max 3" in " ".join(
+        out.split()
+    )
 
 
 WEIGHTS: tuple[tuple[str, str, str, tuple[str, bool, str]], ...] = (

@@ -23,6 +23,8 @@ from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
 
 ENDS = (".toml", ".yaml", ".yml", ".csv")
+ALONE = (".csv", ".yaml", ".yml")
+"""Ends of scenario files that no model or card has."""
 ASIDE = ("question", "note", "task", "title")
 """Keys of a file that say something of the scenario and are no argument of it."""
 
@@ -34,6 +36,8 @@ def read_table(path: str) -> dict[str, Any] | None:
     Raises RooflmError where it cannot be read.
     """
     suffix = Path(path).suffix.lower()
+    if suffix in ALONE and not outside.placed(path, "scenario").exists():
+        raise RooflmError(f"cannot read the scenarios of {path!r}: there is no such file")
     if suffix not in ENDS or not outside.placed(path, "scenario").is_file():
         return None
     found = PARSERS[suffix](outside.text(path, "scenario", "toml"), path)

@@ -9,7 +9,7 @@ from rooflm.cli.console import Voice, working
 from rooflm.cli.deliver import check_files, deliver_grid, deliver_point, deliver_sensitivity
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
-from rooflm.shown.blocks import BLANK, Block, Table
+from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.sweep.axes import size_of
 from rooflm.sweep.grid import spelled_out
 
@@ -89,6 +89,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
 
 def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[Block]]:
     """The outputs that were asked for: as values, and as a table of their keys, values and units."""
+    from rooflm.catalogue.prices import told
     from rooflm.cli.render import written
     from rooflm.estimate.results import chosen
     from rooflm.shown.answer import flatten, unflatten
@@ -96,7 +97,8 @@ def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[
     flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
     found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}
     rows = [(k, written(v, estimate.OUTPUTS[k.split(".")[0]].unit)) for k, v in found.items()]
-    return unflatten(found), [Table(rows, "lr", indent=0)]
+    price = told([estimate.scenario.cluster.device]) if any(k.startswith("cost_usd") for k in found) else ""
+    return unflatten(found), [Table(rows, "lr", indent=0), *([BLANK, Say(price, "faint", "price")] if price else [])]
 
 
 infer_command = command(

@@ -86,8 +86,12 @@ def _words(begun: Start) -> list[str]:
 
 def _model(begun: Start) -> str:
     """The path of weights that are on this machine, "" where they come from the hub."""
-    local = [w for w in begun.words if w.startswith(("./", "/", "~")) or w.lower().endswith(".gguf")]
-    return local[0] if local else ""
+    return next(filter(_local, begun.words), "")
+
+
+def _local(word: str) -> bool:
+    """Whether a word of a command is a path of weights."""
+    return (word.startswith(("./", "/", "~")) and word != f"/{OPTIONS}") or word.lower().endswith(".gguf")
 
 
 def _name(begun: Start) -> str:
@@ -108,7 +112,7 @@ def compose_document(begun: Start, vendor: str) -> dict[str, Any]:
         local = _model(start)
         service: dict[str, Any] = {
             "image": c.image,
-            "entrypoint": [f"/weights/{Path(w).name}" if local and w == local else w for w in _words(start)],
+            "entrypoint": [f"/weights/{Path(w).name}" if _local(w) else w for w in _words(start)],
             **({} if begun.before else {"ports": [f"{c.port + i}:{c.port}"]}),
             "ipc": "host",
             "volumes": [f"{Path(local).parent}:/weights" if local else f"~/.cache/huggingface:{CACHE}"],
@@ -175,7 +179,7 @@ def _variable(text: str) -> dict[str, Any]:
 def _manifest(name: str, begun: Start, vendor: str, replicas: int) -> list[dict[str, Any]]:
     """Equal servers: a Deployment, its Service, and a ConfigMap where the engine takes options by a file."""
     c, local = begun.engine.command, _model(begun)
-    words = [f"/weights/{Path(w).name}" if local and w == local else w for w in _words(begun)]
+    words = [f"/weights/{Path(w).name}" if _local(w) else w for w in _words(begun)]
     token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
     mounts = [{"name": "shm", "mountPath": "/dev/shm"},
               {"name": "weights", "mountPath": "/weights" if local else CACHE}]  # fmt: skip

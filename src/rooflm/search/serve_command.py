@@ -99,7 +99,9 @@ def start_of(model: str | Model, found: Any, given: Mapping[str, Any], named: st
     beside = ("guesses", "draft", "adapters", "adapter_rank", "cpu_layers", "cpu_experts")
     chosen = {**{k: given[k] for k in beside if not isinstance(given.get(k), list | None)}, **chosen}
     if chosen.get("draft"):
-        chosen["draft"] = home_of(chosen["draft"], load_model(chosen["draft"])) or chosen["draft"]
+        named_so, guesses = chosen["draft"], load_model(chosen["draft"])
+        own = s.engine.command.weights and weights_for(named_so, guesses, s.quant, s.engine).name
+        chosen["draft"] = own or home_of(named_so, guesses) or named_so
     longest = given["prompt"] + given["output"]
     if under_load:
         longest = math.floor(longest * given["spread"][1])
