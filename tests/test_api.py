@@ -47,8 +47,8 @@ def test_every_public_name_explains_itself(name: str) -> None:
 
 
 def test_a_call_stays_a_call_when_the_folder_of_its_name_is_imported() -> None:
+    import rooflm.asked.paths
     import rooflm.measure.plan
-    import rooflm.scenario.paths
 
     assert not isinstance(rooflm.measure, ModuleType) and not isinstance(rooflm.scenario, ModuleType)
 
@@ -266,7 +266,7 @@ def test_numbers_are_plain(results):
 
 
 def table_of(e):
-    from rooflm.estimate.results import flatten
+    from rooflm.shown.answer import flatten
 
     return flatten(e.values())
 

@@ -23,10 +23,11 @@ from rooflm.asked.written import read
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceEstimate, infer_scenario
 from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, flatten, whose_constants
+from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, whose_constants
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import flatten
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
@@ -524,8 +525,8 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
     server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
     horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
@@ -544,8 +545,8 @@ def serve(
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
     server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
     horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
@@ -565,8 +566,8 @@ def serve(
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_tp: int | None = None, prefill_pp: int | None = None, prefill_dp: int | None = None,
-    prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
+    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
     server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
     horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
@@ -619,6 +620,7 @@ def serve(
       router: round-robin, least-loaded or prefix-aware.
       prefill_replicas: Separate prefill replicas (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
+      prefill_price: USD an hour of one of those (default: the card's row).
       prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
       prefill_pp: Pipeline parallel degree of the prefill replicas.
       prefill_dp: Data parallel degree of the prefill replicas.

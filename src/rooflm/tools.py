@@ -130,12 +130,15 @@ def measure(
     repeats, warmup, threads, device, size, text, tokens, context), of which a list is an axis.
     """
     from rooflm.asked.checks import amount
-    from rooflm.measure.plan import plan
+    from rooflm.measure.case import known
+    from rooflm.measure.plan import listed, plan
     from rooflm.measure.runs import runner
 
     amount("timeout", timeout, above=True)
     asked = [[v] if isinstance(v, str) else list(v) for v in (strategy, optimise)]
     made = plan({"task": task, "model": model, **case}, *asked)
+    for name in filter(None, listed(model)):
+        known(name)
     if left_out:
         for label, why in made.left_out:
             left_out(label, why)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rooflm.validation.score import Scored, counted, is_rate, queues, requests_of, score, verdicts
-from rooflm.validation.table import published_tables, read_rows
+from rooflm.validation.table import published_tables, read_rows, source_names
 from rooflm_fit.runs import DISTRUSTED, read
 
 SOURCES = {
@@ -188,7 +188,7 @@ def own(scored: Sequence[Scored]) -> str:
     rows = []
     for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
         mean, median, p90 = figures([x.predicted for x in items], [x.request.measured for x in items])
-        rows.append((SOURCES.get(name, name), str(len(items)), mean, median, p90))
+        rows.append((SOURCES.get(name) or source_names().get(name, name), str(len(items)), mean, median, p90))
     return markdown(("source", "rows", "mean", "median", "p90"), rows)
 
 

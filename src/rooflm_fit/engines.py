@@ -130,8 +130,8 @@ def shared_experts(e: Engine) -> float:
     run on the kernels of other products, it over gemm_factor; else 1, and their own factor is put on them.
 
     >>> from rooflm.catalogue.engines import load_engine
-    >>> shared_experts(load_engine("vllm")), shared_experts(load_engine("llama.cpp").but(moe_factor=2.0, gemm_factor=1.0))
-    (1.0, 2.0)
+    >>> [shared_experts(load_engine(e).but(moe_factor=2.0, gemm_factor=1.0)) for e in ("vllm", "llama.cpp")]
+    [1.0, 2.0]
     """
     return float(e.factors.moe_factor / e.factors.gemm_factor) if e.kernels.gemv else 1.0
 
@@ -301,7 +301,19 @@ def table(found: Fitted, label: str) -> list[str]:
 FP32_SUMS = 0.5
 """Power of a GeForce's compute factor in llama.cpp that carries over to other engines: llama.cpp sums in fp16, at twice
 the rate of fp32 sums (RTX 4090: 1.89, of which this leaves 1.37; TensorRT-LLM's five rows there want 1.33)."""
-GENERAL = ("~geforce", "~apple", "~radeon", "rtx-3", "rtx-4070", "rtx-4080", "rtx-4090", "apple", "mi2", "mi3", "jetson")
+GENERAL = (
+    "~geforce",
+    "~apple",
+    "~radeon",
+    "rtx-3",
+    "rtx-4070",
+    "rtx-4080",
+    "rtx-4090",
+    "apple",
+    "mi2",
+    "mi3",
+    "jetson",
+)
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""
 
 

@@ -50,11 +50,11 @@ collectives and vector kernels: below 1, since engines fuse what was measured ap
 run hotter than kernels measured alone. eager: Python issues a pass that no graph holds, and a kernel of ours stands for
 several launches of its."""
 GAP = {"sglang": 0.0}
-"""s between two kernels in a CUDA graph, where it is not OVERLAP: 0 where none of them is launched before the one before
-has ended (models left out whole, TPOT: SGLang 10.5/9.5 % with OVERLAP; the other two get worse without)."""
+"""s between two kernels in a CUDA graph where it is not OVERLAP: 0 where none is launched before the one before has
+ended (SGLang's models left out whole: TPOT 10.5/9.5 % with OVERLAP, 8.3/6.9 with 0; the other engines get worse)."""
 OVERLAP = -0.5e-6
-"""s between two kernels: below 0, since kernels measured alone carry launch time that a CUDA graph hides, and newer ones
-start before the one before has ended (programmatic dependent launch)."""
+"""s between two kernels: below 0, since kernels measured alone carry launch time that a CUDA graph hides, and newer
+ones start before the one before has ended (programmatic dependent launch)."""
 LACKS = {"trtllm": ("eager",)}
 """Constants that an engine's runs do not ask for: Llama's prompts in TensorRT-LLM leave no room for eager launches."""
 

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from rooflm.asked import paths
 from rooflm.catalogue.model import MoE
 from rooflm.estimate.training import train_scenario
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.training_factors import table
-from rooflm.scenario import paths
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request

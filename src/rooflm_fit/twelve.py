@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from rooflm.units import count, gib, percent
+from rooflm.shown.numbers import count, gib, percent
 from rooflm.web.asked import Asked, read_query
 from rooflm.web.blocks import Answer
 from rooflm.web.tabs.speed import BOUND, per_million

@@ -3,9 +3,9 @@
 import pytest
 
 import rooflm
+from rooflm.asked import paths
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
-from rooflm.scenario import paths
 
 POINT = {"model": "llama-7b", "gpu": "h100"}
 

@@ -8,6 +8,7 @@ import pytest
 
 import rooflm
 from rooflm import units
+from rooflm.asked import quantities
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 
@@ -38,7 +39,7 @@ def test_days_hours_bits_and_shares() -> None:
         ("5M", "h", 5e6),
         ("$1,000", "USD", 1e3),
     ):
-        assert units.amount(text, unit) == value
+        assert quantities.amount(text, unit) == value
 
 
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,15 @@ from rooflm.errors import UnknownNameError
 
 DEVICES = catalogue.names("gpu")
 
-PRINTED = {  # as nvidia-smi, rocm-smi, /proc/cpuinfo, sysctl and xpu-smi print them
+PASCAL = {
+    "NVIDIA GeForce GTX 1060 6GB": "gtx-1060-6gb",
+    "NVIDIA GeForce GTX 1070": "gtx-1070",
+    "NVIDIA GeForce GTX 1080": "gtx-1080",
+    "GeForce GTX 1080 Ti": "gtx-1080-ti",
+    "Tesla P40": "p40",
+    "Tesla P100-PCIE-16GB": "p100-pcie-16gb",
+}
+PRINTED = PASCAL | {  # as nvidia-smi, rocm-smi, /proc/cpuinfo, sysctl and xpu-smi print them
     "NVIDIA GeForce RTX 2060": "rtx-2060",
     "GeForce RTX 2080 Ti": "rtx-2080-ti",
     "NVIDIA GeForce RTX 2080 Super with Max-Q Design": "rtx-2080-super-laptop",
@@ -297,3 +305,21 @@ def test_the_command_answers(capsys: pytest.CaptureFixture[str], name: str) -> N
 def test_the_command_takes_a_printed_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["infer", "llama-3.1-8b", "--gpu", "NVIDIA GeForce RTX 4090 Laptop GPU"]) == 0
     assert "rtx-4090-laptop" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PASCAL.values())
+def test_cards_before_tensor_cores_run_what_is_built_for_them(name: str) -> None:
+    """vLLM asks for compute capability 7 (docs.vllm.ai, "GPU"); 16-bit products run in fp32 there."""
+    e = infer("llama-3.2-1b", gpu=name)
+    assert e.scenario.engine.name == "llama.cpp" and "engine llama.cpp" in e.assumed
+    peak = catalogue.load_device(name).peak
+    assert peak["fp16"] / peak["fp32"] == pytest.approx(2 if name.startswith("p100") else 1, rel=1e-3)
+
+
+def test_a_p40_is_as_measured() -> None:
+    """llama.cpp's pull request 4766 (2024-01): Llama 7B Q4_0, 912 to 935 prompt and 56.3 to 56.8 output tokens/s."""
+    prompts = infer("llama-2-7b", gpu="p40", engine="llama.cpp", quant="q4_0", prompt=512, output=128)
+    assert 512 / float(prompts.ttft) == pytest.approx(924, rel=0.15)
+    assert 1 / float(prompts.tpot) == pytest.approx(56.5, rel=0.2)
+    band = prompts.error_band["tpot_s"]
+    assert band["low"] < 1 / 56.5 < band["high"]

@@ -142,7 +142,7 @@ def test_device_is_sensible(name: str) -> None:
     assert device.dram.bandwidth < device.l2.bandwidth <= device.l1.bandwidth
     assert device.l1.size < device.dram.size and device.l2.size < device.dram.size
     assert device.idle < device.tdp <= 1500
-    assert 2017 <= device.year <= 2026
+    assert 2016 <= device.year <= 2026
     assert 0.3e9 < device.clock < 4e9
     assert catalogue.default_cluster(name) in CLUSTERS
 

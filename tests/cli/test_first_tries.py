@@ -18,7 +18,7 @@ TRIES = {
     "a draft alone": ("infer llama-3.1-70b --gpu h100 --tp 4 --draft llama-3.1-8b", 2, "give guesses, such as 3"),
     "a scheme": ("show quant fp8", 0, "weights 8 bits"),
     "releases of engines": ("list engines", 0, "tgi 3.0 to 3.3 inference"),
-    "a spreadsheet": ("infer llama-3.1-8b --gpu h100 --batch 1,2 --out x.xlsx", 2, "must end in .csv, .parquet"),
+    "a spreadsheet": ("infer llama-3.1-8b --gpu h100 --batch 1,2 --out x.xls", 2, ".parquet, .xlsx, .md"),
     "a batch is no load": ("search infer llama-2-7b --gpu a100 --gpus 1", 0, "(--under-load: users who come and go)"),
     "GPUs are counted": ("search infer llama-2-7b --gpu a100 --gpus 1,2 --batch 8", 0, "USD/M GPUs"),
     "adapters are searched": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -49,6 +50,36 @@ def test_the_menu_names_every_page() -> None:
     docs = ROOT / "docs"
     pages_of = [p.relative_to(docs) for p in docs.rglob("*.md") if "decisions" not in p.parts]
     assert sorted(named(SITE["nav"])) == sorted(map(str, pages_of))
+
+
+CODE = re.compile(r"`([a-z_]\w*(?:[.:]\w+)+)`")
+OTHER = re.compile(r"(est|rooflm|set|run|gguf|torch|pydoc_data)[.:]|.*\.(json|toml|txt|csv|py)$")
+"""Names that are files, arguments, columns or other people's code; public names have tests of their own."""
+
+
+def of_source() -> set[str]:
+    """module.name of whatever the source defines, class.name of what a class does, and the modules themselves."""
+    found: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        found.add(".".join(parts[-2:]))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            inside = getattr(node, "body", []) if isinstance(node, ast.Module | ast.ClassDef) else []
+            owner = node.name if isinstance(node, ast.ClassDef) else parts[-1]
+            for each in inside:
+                names = [each.target] if isinstance(each, ast.AnnAssign) else getattr(each, "targets", [])
+                own = [n.id for n in names if isinstance(n, ast.Name)] + [getattr(each, "name", "")]
+                found |= {f"{word}.{name}" for name in own if name for word in (owner, owner.lower())}
+    return found
+
+
+def test_every_formula_that_a_page_names_is_in_the_source() -> None:
+    known = of_source()
+    pages_ = [p for p in (ROOT / "docs").glob("*.md") if p.name != "nomenclature.md"]
+    found = [(p.name, name) for p in pages_ for name in CODE.findall(p.read_text(encoding="utf-8"))]
+    named = [(page, name.replace(":", ".")) for page, name in found if not OTHER.match(name)]
+    assert len(named) > 40
+    assert not [(page, name) for page, name in named if ".".join(name.split(".")[-2:]) not in known]
 
 
 def test_every_picture_is_there() -> None:

@@ -22,6 +22,18 @@ def test_attention_of_few_big_cores_reaches_what_gpus_reach() -> None:
     assert 0.3 < float(core.roof / core.time) <= 1
 
 
+def test_how_attention_runs_on_big_cores_is_the_cards_to_say() -> None:
+    def core(**sets: float) -> float:
+        found = step(gpu="tpu-v5e", gpus=256, batch=256, engine="pax", zero=3, sets=sets)
+        return float(
+            next(t for t in found.timed.passes["forward", "layers"] if getattr(t.node, "kind", "") == "attention").time
+        )
+
+    assert core(**{"cluster.device.attention_share": 0.0}) > 1.1 * core()
+    few = {"cluster.device.sms": 8.0}
+    assert step(gpu="h100", sets=few).step_time > step(gpu="h100").step_time
+
+
 def test_a_gate_of_its_own_kernel_is_kept_beside_its_input() -> None:
     fused, apart = (
         step(gpu="h100-sxm-80gb", recompute="none", sets={"engine.fused": flag}).memory.parts["activations"]

@@ -237,3 +237,10 @@ def test_the_largest_micro_batch_fits_on_every_stage(pp, recompute):
     most = int(rooflm.train("gemma-2-2b", **point).max_micro_batch)
     fits = max(d for d in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if d <= most)
     assert rooflm.train("gemma-2-2b", **point, micro_batch=fits).fits
+
+
+def test_stages_hold_every_layer() -> None:
+    layers, pp = np.meshgrid(np.arange(2.0, 130.0), np.arange(2.0, 33.0))
+    ends, between = stage_layers(layers, pp)
+    assert np.all((2 * ends + (pp - 2) * between >= layers) | (pp > layers))
+    assert np.all(between - ends <= 1)

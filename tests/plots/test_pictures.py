@@ -319,3 +319,22 @@ def test_panels_share_one_axis():
         Panel(f"output {k}", Scale("time (ms)"), (Curve("a100", k * np.ones(3)),)) for k in (1, 5)
     ])  # fmt: skip
     assert len({json.dumps(p["layer"][0]["encoding"]["y"]["scale"]) for p in picture.spec["concat"]}) == 1
+
+
+def test_a_total_stands_beside_its_bar_or_behind_the_line_that_would_cross_it():
+    """P4: numbers belong to their bars; no grid crosses them."""
+    made = [Bar("far", {"a": 20.0, "b": 9.0}, limit=80.0), Bar("near", {"a": 70.0, "b": 6.0}, limit=80.0),
+            Bar("over", {"a": 70.0, "b": 40.0}, limit=80.0)]  # fmt: skip
+    spec = bars("Memory", Scale("memory (GiB)"), made, limit="usable").spec
+    at = {row["label"]: row["at"] for row in spec["data"]["values"] if row["kind"] == "end"}
+    assert at == {"far": 29.0, "near": 80.0, "over": 110.0}
+    assert not spec["layer"][0]["encoding"]["x"]["axis"]["grid"]
+
+
+def test_a_curve_beneath_another_is_seen():
+    """P9: two lines that coincide (bytes of fused and unfused kernels) are a wide one and a narrow one on it."""
+    spec = lines("Bytes", Side("batch", (1, 2, 4)), Scale("MiB"), [
+        Curve(name, np.arange(1.0, 4.0)) for name in ("not fused", "fused")
+    ]).spec  # fmt: skip
+    widths = [layer["mark"]["strokeWidth"] for layer in spec["layer"] if layer["mark"]["type"] == "line"]
+    assert widths[0] > 2 * widths[1]

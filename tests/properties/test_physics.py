@@ -69,8 +69,8 @@ def test_parts_sum_to_the_total(model: str, point: dict[str, object], mode: str)
 def test_more_bandwidth_is_never_slower(
     model: str, point: dict[str, object], mode: str, path: str, factor: float
 ) -> None:
+    from rooflm.asked import paths
     from rooflm.asked.build_inference import build_inference
-    from rooflm.scenario import paths
 
     legal = _legal(model, point)
     old = paths.get(build_inference(model=model, **legal).scenario, path)

@@ -3,8 +3,12 @@ the model's shape, adapters; and files that deploy it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import subprocess
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,56 +22,72 @@ from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.cli.app import main
+from rooflm.errors import RooflmError
 from rooflm.search.checkpoint import weights_for
+from rooflm.search.deploy_file import deployment_text
 from rooflm.search.serve_command import start
-from rooflm.search.train_command import train_command
+from rooflm.search.train_command import PROGRAMS, train_command
 
-PARSERS = {
-    # vllm/engine/arg_utils.py of 0.14, read there but for speculative-config and kv-transfer-config (its documentation
-    # and public launch scripts), and vllm/entrypoints/openai/cli_args.py
-    "vllm": "tensor-parallel-size pipeline-parallel-size data-parallel-size enable-expert-parallel max-num-seqs "
-    "max-model-len no-enable-chunked-prefill max-num-batched-tokens gpu-memory-utilization quantization kv-cache-dtype "
-    "speculative-config kv-transfer-config enable-lora max-loras max-lora-rank host port",
-    # sglang/srt/server_args.py (0.5), from its documentation, some read in the parser
-    "sglang": "model-path tp-size pp-size dp-size ep-size enable-dp-attention max-running-requests context-length "
-    "chunked-prefill-size mem-fraction-static quantization kv-cache-dtype speculative-algorithm "
-    "speculative-draft-model-path speculative-num-steps speculative-eagle-topk speculative-num-draft-tokens "
-    "enable-lora lora-target-modules max-loras-per-batch max-lora-rank disaggregation-mode "
-    "disaggregation-transfer-backend host port "
-    "pd-disaggregation prefill decode",  # the last three of sglang_router.launch_router
-    # tensorrt_llm/commands/serve.py, each read there at commit 00209af (1.2) but config_file of
-    # "disaggregated" (its documentation)
-    "trtllm": "backend tp_size pp_size ep_size max_batch_size max_seq_len max_num_tokens enable_chunked_prefill "
-    "kv_cache_free_gpu_memory_fraction extra_llm_api_options config_file host port",
-    # llama.cpp, as tools/server/README.md lists what common/arg.cpp parses
-    "llama.cpp": "model n-gpu-layers n-cpu-moe split-mode parallel ctx-size ubatch-size flash-attn cache-type-k "
-    "cache-type-v model-draft draft-max host port",
-    # mlx_lm/server.py
-    "mlx": "model decode-concurrency prefill-step-size draft-model num-draft-tokens host port",
-    # TabbyAPI, common/config_models.py, whose fields are its arguments
-    "exllamav3": "model-name tensor-parallel max-batch-size max-seq-len chunk-size cache-mode draft-model-name "
-    "host port",
-    # text-generation-inference, launcher/src/main.rs (3.3)
-    "tgi": "model-id num-shard max-concurrent-requests max-total-tokens max-batch-prefill-tokens "
-    "cuda-memory-fraction quantize kv-cache-dtype hostname port",
-    # lmdeploy/cli/serve.py and cli/utils.py (0.9)
-    "lmdeploy": "tp dp ep max-batch-size session-len max-prefill-token-num cache-max-entry-count model-format "
-    "quant-policy server-name server-port",
-}
+TABLE = tomllib.loads((Path(__file__).parent / "flags.toml").read_text(encoding="utf-8"))["parser"]
+PARSERS: dict[str, set[str]] = {}
+for _parser in TABLE:
+    PARSERS.setdefault(_parser["of"], set()).update(_parser["flags"].split())
 
 
-@pytest.mark.parametrize("engine", sorted(PARSERS))
+def test_every_parser_is_cited() -> None:
+    assert all(set(p) == {"of", "release", "file", "flags"} and p["release"] and p["file"] for p in TABLE)
+
+
+def parser_of(engine: str) -> str:
+    """Whose parser reads an engine's flags: its own, or that of the engine of which it is a build."""
+    return engine if engine in PARSERS else engine.rpartition("-")[0]
+
+
+SERVERS = sorted(n for n in engine_names() if load_engine(n).command.start and not load_engine(n).family)
+
+
+@pytest.mark.parametrize("engine", [n for n in SERVERS if n != "ollama"])  # told by its environment alone
 def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
     command = load_engine(engine).command
     texts = [getattr(command, name) for name, about in abouts(Command).items() if about.kind == "word"]
     flags = {flag for text in texts for flag in re.findall(r"(?<!\S)--([\w-]+)", text)}
-    assert flags and flags <= set(PARSERS[engine].split())
+    assert flags and flags <= PARSERS[parser_of(engine)]
+    assert listed(load_engine(engine).abilities.schemes)
 
 
-def test_every_engine_with_a_command_is_checked() -> None:
-    own = {n for n in engine_names() if load_engine(n).command.start and not load_engine(n).family}
-    assert own - set(PARSERS) == {"ollama"}  # told by its environment alone
-    assert all(listed(load_engine(n).abilities.schemes) for n in own)
+SPLITS: tuple[dict[str, Any], ...] = (
+    {"tp": 1, "pp": 1, "micro_batch": 1, "zero": 0, "dp": 8},
+    {"tp": 8, "pp": 4, "vp": 2, "cp": 2, "ep": 2, "micro_batch": 2, "zero": 1, "dp": 2, "recompute": "full"},
+    {"tp": 2, "pp": 3, "zero": 3, "ep": 8, "dp": 16, "micro_batch": 1, "recompute": "selective"},
+    {"tp": 1, "pp": 1, "dp": 8, "zero": 2, "micro_batch": 1},
+    {"tp": 4, "pp": 5, "dp": 1, "zero": 1, "micro_batch": 1, "schedule": "interleaved", "vp": 2},
+)
+TRAINED: tuple[dict[str, Any], ...] = (
+    {}, {"lora_rank": 8, "base_bits": 4, "lora_modules": "qkv,out"}, {"lora_rank": 8, "base_bits": 8},
+    {"dtype": "fp8", "optimizer": "adam-bf16"}, {"dtype": "fp16", "optimizer": "sgd"}, {"dtype": "mxfp8"},
+    {"dtype": "nvfp4"}, {"dtype": "fp8-block", "optimizer": "muon"}, {"dtype": "fp8-rowwise", "optimizer": "adam8bit"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_flag_of_a_trainer_is_one_of_its_parsers(program: str) -> None:
+    seen: set[str] = set()
+    for engine in (e for n in engine_names() if (e := load_engine(n)).command.train == program):
+        for model, split, more in itertools.product(("llama-3.1-8b", "deepseek-v3", "gpt3-175b", "qwen3-32b"), SPLITS,
+                                                    TRAINED):  # fmt: skip
+            fixed = {"batch": 64, "seq": 4096, "gpus": 64, "node": 8, "tokens": 1e9, "home": "X/Y", **more}
+            made = train_command(load_model(model), engine, split, fixed)
+            seen |= set(re.findall(r"(?<!\S)--([A-Za-z][\w.-]*)", made))
+            if program == "axolotl":
+                seen |= set(re.findall(r"(?:'|\\n)([a-z_0-9]+):", made))
+    assert len(seen) > 7 and seen <= PARSERS[program], seen - PARSERS[program]
+
+
+def test_a_draft_of_llama_cpp_is_switched_on() -> None:
+    """Its newest parser removed --draft-max, and guesses nothing without a kind of speculation."""
+    chosen = {"batch": 1, "guesses": 3, "draft": "d.gguf"}
+    begun = start("llama-3.1-8b", load_model("llama-3.1-8b"), load_engine("llama.cpp"), PRESETS["q4_k_m"], chosen, 640)
+    assert begun and "--spec-type draft-simple --model-draft d.gguf --spec-draft-n-max 3" in begun.text
 
 
 WEIGHTS: tuple[tuple[str, str, str, tuple[str, bool, str]], ...] = (
@@ -192,3 +212,69 @@ def test_what_cannot_be_deployed_says_why(tmp_path: Path, capsys: pytest.Capture
     ):
         assert main(["search", "infer", *words, "--deploy", str(tmp_path / "k.yaml")]) == 2
         assert why in capsys.readouterr().err and not (tmp_path / "k.yaml").exists()
+
+
+@pytest.mark.parametrize(("engine", "front", "roles"), [
+    ("sglang", "--prefill http://{0}:30000 8998", "--disaggregation-mode"),
+    ("vllm", "--prefiller-hosts {0}", "--kv-transfer-config"),
+    ("trtllm", "context_servers:\\n  num_instances: {1}\\n  urls: [\"{0}:8000\"", "--extra_llm_api_options"),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["compose.yaml", "pools.yaml"])
+def test_pools_are_deployed_with_their_router(engine: str, front: str, roles: str, name: str) -> None:
+    """Every server has GPUs of its own and a name by which the router reaches it."""
+    m, e = load_model("llama-3.1-8b"), load_engine(engine)
+    one, two = (start("llama-3.1-8b", m, e, PRESETS["bf16"], {"tp": tp, "batch": 8, "role": role}, 640)
+                for tp, role in ((1, "prefill"), (2, "decode")))  # fmt: skip
+    assert one and two
+    begun = replace(two, replicas=2, before=replace(one, replicas=3))
+    documents = list(yaml.safe_load_all(deployment_text(name, begun, "nvidia", 8)))
+    names = ["prefill-0", "prefill-1", "prefill-2", "decode-0", "decode-1"]
+    if name.startswith("compose"):
+        services = documents[0]["services"]
+        taken = [services[n]["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for n in names]
+        assert taken == [["0"], ["1"], ["2"], ["3", "4"], ["5", "6"]]
+        router = services["router"]["entrypoint"][2]
+        assert services["router"]["ports"] == ["9000:9000"] and all("ports" not in services[n] for n in names)
+        lines = [services[n]["entrypoint"] for n in names]
+        own = [services[n]["environment"] for n in names]
+        assert engine != "vllm" or all(f"VLLM_NIXL_SIDE_CHANNEL_HOST={n}" in o for n, o in zip(names, own, strict=True))
+        files = {n: services[n].get("configs", [{}])[0].get("source") for n in names}
+        assert engine != "trtllm" or (files["prefill-0"], files["decode-1"]) == ("prefill-options", "decode-options")
+    else:
+        pods = {d["metadata"]["name"]: d["spec"]["template"]["spec"]["containers"][0]
+                for d in documents if d["kind"] == "Deployment"}  # fmt: skip
+        assert {d["metadata"]["name"] for d in documents if d["kind"] == "Service"} == {*names, "router"}
+        assert [pods[n]["resources"]["limits"]["nvidia.com/gpu"] for n in names] == [1, 1, 1, 2, 2]
+        router, lines = pods["router"]["command"][2], [pods[n]["command"] for n in names]
+        address = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        assert (address in pods["decode-0"]["env"]) == (engine == "vllm")
+    assert front.format("prefill-0", 3) in router and all(n in router for n in names)
+    assert all(any(w == roles for w in line) for line in lines)
+    with pytest.raises(RooflmError, match="one kind of card"):
+        deployment_text(name, begun, "nvidia", 8, apart=True)
+    if name.startswith("compose"):
+        with pytest.raises(RooflmError, match=r"takes 7 GPUs.*or a Kubernetes file"):
+            deployment_text(name, begun, "nvidia", 4)
+
+
+def test_the_router_of_trtllm_reads_its_file(tmp_path: Path) -> None:
+    """What the shell writes is the YAML that `trtllm-serve disaggregated` reads."""
+    e = load_engine("trtllm")
+    begun = start("llama-3.1-8b", load_model("llama-3.1-8b"), e, PRESETS["bf16"], {"batch": 8, "role": "decode"}, 640)
+    assert begun
+    subprocess.run(["sh", "-c", begun.router(["a", "b"], ["c"]).partition(" && ")[0]], cwd=tmp_path, check=True)
+    found = yaml.safe_load((tmp_path / "disagg_config.yaml").read_text(encoding="utf-8"))
+    assert found["context_servers"] == {"num_instances": 2, "urls": ["a:8000", "b:8000"]}
+    assert found["generation_servers"] == {"num_instances": 1, "urls": ["c:8000"]} and found["port"] == 9000
+
+
+def test_equal_replicas_of_a_machine_have_gpus_of_their_own() -> None:
+    m, e = load_model("llama-3.1-8b"), load_engine("vllm")
+    begun = start("llama-3.1-8b", m, e, PRESETS["bf16"], {"tp": 2, "batch": 8}, 640)
+    assert begun
+    services = yaml.safe_load(deployment_text("compose.yaml", replace(begun, replicas=2), "nvidia", 8))["services"]
+    taken = [s["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for s in services.values()]
+    assert taken == [["0", "1"], ["2", "3"]] and [s["ports"] for s in services.values()] == [
+        ["8000:8000"],
+        ["8001:8000"],
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflm.estimate.capacity import Capacity
+from rooflm.serving.capacity import Capacity
 from rooflm.serving.kv import Kv, PrefixCache, whole_blocks
 
 COMMON, OWN = (0, 64), 64

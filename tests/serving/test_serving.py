@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
-from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario, kernel_factor
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import time_nodes
 from rooflm.serving import metrics
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import serve
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS

@@ -9,8 +9,8 @@ import rooflm
 from rooflm.shown import progress
 from rooflm.shown.blocks import BLANK, Beside, Code, Fact, Facts, Parts, Say, Table, folded
 from rooflm.shown.notebook import drawn, html
+from rooflm.shown.numbers import between, said, text, watt_hours
 from rooflm.shown.terminal import lines
-from rooflm.units import between, said, text, watt_hours
 
 LONG = Table([("name", *(f"column {i}" for i in range(9))), ("a", *map(str, range(9)))], "l" + "r" * 9, head=True)
 

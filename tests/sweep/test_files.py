@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +99,39 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(RooflmError, match="cannot be written"):
         check_target(str(tmp_path / "a.csv"))
+
+
+def test_tables_for_people(tmp_path: Path) -> None:
+    """A sheet and a Markdown table hold the rows of csv; of one answer, Markdown has a row an output."""
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("tabulate")
+    grid = INFER.grid({"model": "llama-7b", "gpu": ["l4", "a100"], "batch": [1, 2], "outputs": ["tpot", "fits"]})
+    for name in ("g.csv", "g.xlsx", "g.md"):
+        write_grid(str(tmp_path / name), grid)
+    rows = list(csv.reader((tmp_path / "g.csv").read_text().splitlines()))
+    book = openpyxl.load_workbook(tmp_path / "g.xlsx")
+    sheet = [list(r) for r in book.active.iter_rows(values_only=True)]
+    book.close()
+    assert [str(v) for v in sheet[0]] == rows[0] and len(sheet) == len(rows) == 5
+    for mine, theirs in zip(sheet[1:], rows[1:], strict=True):
+        assert [str(v) for v in mine if not isinstance(v, float)] == [v for v, m in zip(theirs, mine, strict=True)
+                                                                      if not isinstance(m, float)]  # fmt: skip
+        assert [v for v in mine if isinstance(v, float)] == pytest.approx(
+            [float(v) for v, m in zip(theirs, mine, strict=True) if isinstance(m, float)], rel=1e-14
+        )
+    lines = (tmp_path / "g.md").read_text().splitlines()
+    assert [c.strip() for c in lines[0].strip("|").split("|")] == rows[0] and len(lines) == 6
+    write_values(str(tmp_path / "v.md"), {"a": 1.5, "b": {"c": "x|y"}})
+    assert (tmp_path / "v.md").read_text().splitlines()[3].split() == ["|", "b.c", "|", "x\\|y", "|"]
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(("name", "library"), [("a.xlsx", "openpyxl"), ("a.md", "tabulate"), ("a.parquet", "pyarrow"),
+                                               ("a.nc", "h5netcdf")])  # fmt: skip
+def test_a_missing_library_is_told_before_any_work(
+    name: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(RooflmError, match=rf"{library}: pip install 'rooflm\["):
+        check_target(str(tmp_path / name))
+    assert not list(tmp_path.iterdir())

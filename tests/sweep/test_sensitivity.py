@@ -26,7 +26,7 @@ def test_each_is_what_a_second_evaluation_says(efficiency, label, path):
     if path is None:
         label, path = f"{s.cluster.tiers[0].name} latency", "cluster.tiers.0.latency"
     found = sensitivity(rooflm.infer("llama-3.1-70b", efficiency=efficiency, engine="vllm", **CASE))
-    from rooflm.scenario import paths
+    from rooflm.asked import paths
 
     value = float(paths.get(s, path))
     for key, attribute in (("ttft_s", "ttft"), ("tpot_s", "tpot"), ("output_tokens_per_s", "output_tokens_per_s")):

@@ -13,10 +13,12 @@ import pytest
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.cli.app import main
+from rooflm.cli.validate import picture
 from rooflm.estimate.bands import Band, around, band
 from rooflm.estimate.inference import infer_scenario
 from rooflm.validation import Request, published_tables, read_rows
 from rooflm.validation.score import BORDER, Scored, report, requests_of, score, verdicts, why
+from rooflm.validation.table import read_tables
 
 KWARGS = {
     "model": "llama-2-7b", "gpu": "a100-sxm-80gb", "gpus": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "batch": 4,
@@ -190,3 +192,10 @@ def test_every_row_says_where_its_numbers_come_from() -> None:
         engine = load_engine(name)
         assert engine.date
         assert engine.version
+
+
+def test_a_picture_has_sources_by_name_and_a_title() -> None:
+    found = picture(score(requests_of(read_tables(sources=["cluster-perf"]))))
+    drawn = json.dumps(found.spec)
+    assert '"llm-cluster-perf"' in drawn and '"cluster-perf"' not in drawn
+    assert found.title == "Predictions over published measurements"

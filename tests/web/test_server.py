@@ -19,7 +19,7 @@ import pytest
 import rooflm
 from rooflm.cli.app import main
 from rooflm.shown.blocks import Code
-from rooflm.units import count
+from rooflm.shown.numbers import count
 from rooflm.web import page
 from rooflm.web.asked import read_query
 from rooflm.web.blocks import Choices

@@ -264,3 +264,21 @@ def test_memory_grows_to_a_threshold_and_fusion_saves_time(made: dict[str, Study
         assert all(a < b for a, b in itertools.pairwise(memory))
         assert own["unfused", 1]["fits"] and not own["unfused", 1024]["fits"]
         assert all(own["unfused", b]["latency_s"] > own["fused", b]["latency_s"] for b in (8, 64, 512))
+
+
+# Pictures
+
+
+def test_nodes_and_memories_have_their_names(made: dict[str, Study]) -> None:
+    """P5, P6: no axis of TFLOP/s or of rates alone where the question is of a node or a memory."""
+    pictures = made["technology"].pictures
+    nodes, wall, memories = (json.dumps(pictures[n]().spec) for n in ("nodes", "wall", "dram"))
+    assert '"14 nm"' in nodes and '"1 nm"' in nodes
+    assert '"HBM3"' in wall and '"GDDR7"' in wall and "HBM4, 6.2 TB/s" in memories
+
+
+def test_the_cluster_draws_points_beside_lines_on_one_pair_of_axes(made: dict[str, Study]) -> None:
+    spec = made["cluster"].pictures["rows"]().spec
+    kinds = [layer["mark"]["type"] for layer in spec["layer"]]
+    assert kinds == ["line", "point"] * 3
+    assert {spec["layer"][0]["encoding"][side]["scale"]["type"] for side in "xy"} == {"log"}

@@ -7,20 +7,22 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+from rooflm.asked import paths
+from rooflm.asked.quantities import READ
 from rooflm.catalogue.engine import ABOUT, PLACES, Kernels
 from rooflm.catalogue.engines import known_kernels
 from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
 from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
-from rooflm.units import READ, WRITTEN, exactly
+from rooflm.shown.numbers import exactly
+from rooflm.units import WRITTEN
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
              "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
@@ -68,7 +70,7 @@ def about_at(path: str) -> About | None:
 
 
 def unit_at(path: str) -> str | None:
-    """The unit in which the field at a path counts, as `units.amount` takes it; None where its field does not say.
+    """The unit in which the field at a path counts, as `quantities.amount` takes it; None where its field does not say.
 
     >>> unit_at("training.mtbf"), unit_at("engine.step"), unit_at("mapping.tp"), unit_at("cluster.device.tdp")
     ('s', 's', '', 'W')

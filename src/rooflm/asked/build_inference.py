@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked import paths
 from rooflm.asked.arguments import defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
+from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import engines_instead, load_engine, other_releases, usual_engine
+from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.purchase import DUTY, YEARS, owned_hour, purchase
+from rooflm.catalogue.prices import GIVEN, OWN
+from rooflm.catalogue.prices import told as told_prices
 from rooflm.catalogue.quant import Quant, native, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
-from rooflm.scenario import paths
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -75,7 +78,17 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
             known.usd if usd is None and known else amount("purchase", usd, above=True), device.tdp, each
         )
         assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
-    return machine if price is None else replace(machine, device=replace(device, price=amount("price", price)))
+    if price is None:
+        return machine
+    return replace(machine, device=replace(device, price=amount("price", price), priced=OWN if own else GIVEN))
+
+
+def prices_told(gpus: Iterable[str | Device | None], cluster: Any, given: Dict[str, Any]) -> str:
+    """What costs on these GPUs rest on, where the arguments of money are one each."""
+    money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
+    asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
+    asked["price"] = (given.get("sets") or {}).get("cluster.device.price", asked["price"])
+    return told_prices(priced(find_cluster(g, cluster)[0], asked, []).device for g in gpus)
 
 
 def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
@@ -159,13 +172,15 @@ def tensor_degree(model: Model, rest: Num, node: int) -> Num:
 
 
 def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
-    """An engine by the name of its row, on the card of a cluster where one is given, or as it is."""
+    """An engine by the name of its row, in the build for the card of a cluster where one is given, or as it is."""
     if isinstance(engine, Engine):
         return engine
-    return load_engine(engine, "" if cluster is None else cluster.device.name)
+    if cluster is None:
+        return load_engine(engine)
+    return load_engine(build_for(engine, cluster.device.software), cluster.device.name)
 
 
-def assumed_engine(own: str | None, quant: Quant, family: str = "") -> str:
+def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
     it does not run the scheme or is not built for the card's product family, one that does and is.
 
@@ -176,7 +191,7 @@ def assumed_engine(own: str | None, quant: Quant, family: str = "") -> str:
 
     def able(name: str) -> bool:
         abilities = load_engine(name).abilities
-        return abilities.runs(quant) and family not in listed(abilities.elsewhere)
+        return abilities.runs(quant) and not set(kinds) & set(listed(abilities.elsewhere))
 
     usual = own or usual_engine("inference")
     others = () if own or able(usual) else engines_instead("inference")
@@ -224,6 +239,8 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
             if isinstance(error, RooflmError):
                 raise
             raise RooflmError(f"{path}: {error}") from error
+    if "cluster.device.price" in sets:
+        return paths.put(scenario, "cluster.device.priced", GIVEN)
     return scenario
 
 
@@ -246,7 +263,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     engine = given["engine"]
     if engine is None:
         own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
-        engine = assumed_engine(own, scheme, machine.device.product_family) if mode.mode == "calibrated" else "ideal"
+        kinds = (machine.device.product_family, machine.device.architecture)
+        engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from rooflm import units
+from rooflm.asked import quantities
 from rooflm.asked.arguments import TABLE, arguments
 from rooflm.errors import RooflmError
 
@@ -41,7 +41,7 @@ def single(text: str, field: str) -> int | float:
     (8192, 8000, 2.0)
     """
     unit = unit_of(field)
-    return units.amount(text, unit, field)
+    return quantities.amount(text, unit, field)
 
 
 def expand_range(text: str, field: str) -> list[int | float]:
@@ -96,7 +96,7 @@ def amounts(text: str | None, field: str) -> Any:
     """
     if text is None:
         return None
-    values = [units.amount(piece, RUN_UNITS.get(field, ""), field) for piece in text.split(",")]
+    values = [quantities.amount(piece, RUN_UNITS.get(field, ""), field) for piece in text.split(",")]
     return values if len(values) > 1 else values[0]
 
 
@@ -118,7 +118,7 @@ def seconds(text: str, field: str) -> int | float:
     >>> seconds("500ms", "interval"), seconds("2", "ttft")
     (0.5, 2)
     """
-    return units.amount(text, "s", field)
+    return quantities.amount(text, "s", field)
 
 
 def count(text: str, field: str) -> int:
@@ -165,10 +165,10 @@ def at_path(piece: str, path: str) -> Any:
     unit = unit_of(path) or unit_at(path)
     if unit is None:
         try:
-            return units.amount(piece, "", path)
+            return quantities.amount(piece, "", path)
         except RooflmError:
-            return units.quantity_of_any_unit(piece, path)
-    return units.amount(piece, unit, path)
+            return quantities.quantity_of_any_unit(piece, path)
+    return quantities.amount(piece, unit, path)
 
 
 def assignments(pairs: list[str] | None) -> dict[str, Any]:

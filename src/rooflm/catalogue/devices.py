@@ -13,6 +13,7 @@ import msgspec
 from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, LinkKind, Measured, Memory
 from rooflm.catalogue.own_card import completed
+from rooflm.catalogue.prices import basis
 from rooflm.catalogue.rows import (
     DATA,
     FOLDERS,
@@ -109,7 +110,7 @@ class _DeviceRow(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "
     aliases: list[str] = []
     note: str = ""
     origin: dict[str, str | SourceRow] = {}
-    measured: dict[str, float | dict[str, dict[str, float]]] | None = None
+    measured: dict[str, float | dict[str, float | dict[str, float]]] | None = None
     derating: _DeratingRow | None = None
 
 
@@ -169,24 +170,37 @@ def _device(name: str) -> Device:
         kernels_of=row.kernels_of,
         software=row.software,
         inferred=inferred,
+        priced=_price_basis(row, name),
         system_memory=quantity(row.system_memory, "bytes", f"{label}: system_memory", zero=True),
         attention_share=held(f"{label}: attention_share", row.attention_share, abouts(Device)["attention_share"]),
     )
 
 
+def _price_basis(row: _DeviceRow, name: str) -> str:
+    """What a row's price rests on: its source, "" for a file of one's own without one."""
+    source = row.origin.get("price", row.origin.get("default"))
+    if isinstance(source, SourceRow):
+        return basis(Provenance(source.source, source.date, source.kind))
+    return basis(sources("gpu").get(source) if source else None)
+
+
 def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:
-    """The constants of a calibrated machine, and under `own` those of a data type."""
+    """The constants of a calibrated machine, under `own` those of a data type, under `off` how far it is off."""
     if given is None:
         return None
-    own = given.get("own", {})
-    if not isinstance(own, dict):
+    own, off = given.get("own", {}), given.get("off", {})
+    if not isinstance(own, dict) or not all(isinstance(table, dict) for table in own.values()):
         raise RooflmError(f"{label}: measured.own is {own!r}, but it must be a table of data types")
-    for title, table in (("measured", {k: v for k, v in given.items() if k != "own"}), *own.items()):
+    if not isinstance(off, dict):
+        raise RooflmError(f"{label}: measured.off is {off!r}, but it must be a table of phases")
+    plain = [name for name in Measured._fields if name not in ("own", "off")]
+    for title, table in (("measured", {k: v for k, v in given.items() if k not in ("own", "off")}), *own.items()):
         for name, value in table.items():
-            if name not in Measured._fields or name == "own":
-                known = ", ".join(f for f in Measured._fields if f != "own")
-                raise RooflmError(f"{label}: {title} has the unknown field {name!r}: it knows {known}")
+            if name not in plain:
+                raise RooflmError(f"{label}: {title} has the unknown field {name!r}: it knows {', '.join(plain)}")
             quantity(value, "s", f"{label}: {title}.{name}", zero=True)
+    for name, value in off.items():
+        quantity(value, "s", f"{label}: measured.off.{name}", zero=True)
     return Measured(**given)
 
 

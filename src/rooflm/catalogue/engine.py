@@ -107,6 +107,9 @@ class Kernels:
     epilogue: bool = flag(
         False, "rotary embedding and activation happen inside the products and cost no traffic of their own"
     )
+    adapter_by_token: bool = flag(
+        False, "decoding, each token reads its adapter anew (BGMV), not a pass each adapter once"
+    )
     rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
     ready_scales: bool = flag(
         False,
@@ -123,7 +126,8 @@ class Kernels:
     )
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     brain_share: Num = share(
-        0.0, "share of the vector units' rate that products of bf16 weights reach where they use no matrix units (0: they do)"
+        0.0,
+        "share of the vector units' rate that products of bf16 weights reach without matrix units (0: they use them)",
     )
     latent_prompts: bool = flag(
         False, "attention over a prompt reads latents (MLA) as decoding does, without expanding them to keys and values"
@@ -349,7 +353,7 @@ class Engine:
     """One's own measurements over the predictions, from the engine's own file."""
 
     places: ClassVar[Mapping[str, str]] = {}
-    """Constant by its own name -> where it stands: `scenario.paths` takes either."""
+    """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
     @property
     def runs(self) -> str:

@@ -57,6 +57,19 @@ def load_engine(name: str, gpu: str = "") -> Engine:
     return _loaded(name, gpu)
 
 
+def build_for(name: str, software: str) -> str:
+    """The row of an engine's build for a device's software, where the catalogue has one; else the name as it is.
+
+    >>> build_for("llama.cpp", "rocm"), build_for("vllm", "rocm"), build_for("llama.cpp", "")
+    ('llama.cpp-rocm', 'vllm', 'llama.cpp')
+    """
+    if not software or catalogue.is_path(name):
+        return name
+    known = catalogue.aliases("engine")
+    plain = known.get(catalogue.normalise(name), name)
+    return known.get(f"{plain}-{software}", name)
+
+
 @lru_cache(maxsize=4096)
 def _loaded(name: str, gpu: str) -> Engine:
     """`load_engine` of a row of the catalogue."""

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from rooflm.catalogue.fields import KEY, About, number, share, si
-from rooflm.units import Num, gib, several
+from rooflm.shown.numbers import gib, several
+from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
@@ -42,6 +43,9 @@ class Measured(NamedTuple):
     In a training step: backward: time of the products of the backward pass over that of equal ones forward; chain: the
     same of streaming kernels over their bytes (eager frameworks run chains of them); update: bytes that the optimiser
     moves over those of one fused kernel. own: data type -> constants that differ there.
+
+    off: phase of an error band -> |predicted / measured - 1| that nine of ten of its runs kept aside stay below; under
+    `cases` their number.
     """
 
     launch: Num = 0.0
@@ -58,6 +62,7 @@ class Measured(NamedTuple):
     chain: Num = 1.0
     update: Num = 1.0
     own: Mapping[str, Mapping[str, Num]] = {}
+    off: Mapping[str, float] = {}
 
     def of(self, dtype: str) -> Measured:
         """The constants for a data type.
@@ -123,9 +128,12 @@ class Device:
     system_memory: Num = 0.0
     """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
     desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    priced: str = ""
+    """What its price is: its kind and date in words."""
     attention_share: Num = share(
-        0.0, "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they work "
-        "on another (0: as the fitted kernels)"
+        0.0,
+        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they "
+        "work on another (0: as the fitted kernels)",
     )
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""

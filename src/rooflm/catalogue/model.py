@@ -14,7 +14,8 @@ import numpy as np
 
 from rooflm.catalogue.fields import LARGEST, About, abouts, bounded, count, flag, number, size, word
 from rooflm.errors import RooflmError
-from rooflm.units import Num, is_plain, several
+from rooflm.shown.numbers import several
+from rooflm.units import Num, is_plain
 
 INF = float("inf")
 WIDEST = 1e6

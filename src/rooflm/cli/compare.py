@@ -13,7 +13,7 @@ from rooflm.cli.options import command, files
 from rooflm.cli.serve import server_options
 from rooflm.cli.validate import percent, signed
 from rooflm.shown.blocks import BLANK, Block, Say, Table, listed
-from rooflm.units import text as quantity
+from rooflm.shown.numbers import text as quantity
 
 if TYPE_CHECKING:
     from rooflm.measure.gap import Comparison, Point

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rooflm.estimate.results import plain
+from rooflm.shown.answer import plain
 from rooflm.shown.blocks import Block
 from rooflm.shown.terminal import lines
 

@@ -13,7 +13,7 @@ from rooflm.cli.examples import exemplified
 from rooflm.cli.options import command, group
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.units import count, text
+from rooflm.shown.numbers import count, text
 
 if TYPE_CHECKING:
     from rooflm.technology.explore import Columns, Space, Task
@@ -105,7 +105,7 @@ def _space(asked: Mapping[str, Any]) -> Space:
 
 def _emit(table: Columns, head: dict[str, Any], shown: Mapping[str, Any], blocks: Sequence[Block]) -> None:
     """Write, then print."""
-    from rooflm.estimate.results import plain
+    from rooflm.shown.answer import plain
     from rooflm.sweep.files import check_target, write_text
     from rooflm.sweep.files import table as csv_text
 
@@ -190,8 +190,9 @@ def _draw(table: Columns, axes: Sequence[str], title: str, about: str, path: str
         group = ", ".join(_word(a, table[a][i]) for a in outer)
         mark = "" if table["fits"][i] else "no fit"
         made.append(Bar(", ".join(told), {c: own * v for c, v in parts.items()}, group, mark=mark))
-    waits = any("schedule" in bar.parts for bar in made)
-    notes = ("schedule: idle and uneven pipeline stages",) if waits else ()
+    causes = dict.fromkeys(c for bar in made for c in bar.parts)
+    notes = ["schedule: idle and uneven pipeline stages"] if "schedule" in causes else []
+    notes += [f"all bound by {c}" for c in causes if len(causes) == 1]
     bars(title, scale, made, about, notes=notes).save(path)
 
 

@@ -10,9 +10,9 @@ from rooflm.plots.bars import Bar, bars
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale
 from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.numbers import text
 from rooflm.technology.explore import Columns
 from rooflm.technology.generations import CHANGES, FORMATS, MODES, SPLITS, Ladder, ends, most_by_device, rungs
-from rooflm.units import text
 
 
 def ladder_table(ladder: Ladder) -> Columns:

@@ -7,8 +7,8 @@ from typing import Any
 import typer
 
 from rooflm.cli.console import Voice, dumps, show
-from rooflm.estimate.results import assumptions
 from rooflm.search.said import blocks
+from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import Say
 
 NOTHING = 1
@@ -47,6 +47,7 @@ def found_json(found: Any, command: str, seconds: float) -> dict[str, Any]:
         "blocked": [{**told(b.candidate), "why": list(b.why)} for b in found.blocked],
         "nearest": {**told(found.nearest.candidate), "why": list(found.nearest.why)} if found.nearest else None,
         "unmet": list(found.alone),
+        "prices": found.prices,
         "assumed": list(found.assumed),
         "without_effect": list(found.same),
         "command": command,

@@ -13,7 +13,7 @@ from rooflm.cli.console import dumps, show
 from rooflm.cli.options import group
 from rooflm.cli.render import seconds
 from rooflm.shown.blocks import Block, Say, Table, listed
-from rooflm.units import percent, text
+from rooflm.shown.numbers import percent, text
 
 if TYPE_CHECKING:
     from rooflm.asked.kernel import Kernel

@@ -8,18 +8,18 @@ from typing import Any
 import typer
 
 from rooflm.asked.arguments import Argument
+from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts, one_of
-from rooflm.catalogue.purchase import affordable, purchase
 from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.checkpoints.load import load_model
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
 from rooflm.errors import RooflmError, near_matches
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.units import count, gib, text
+from rooflm.shown.numbers import count, gib, text
 
 KINDS = {
     "gpus": "gpu", "models": "model", "clusters": "cluster", "engines": "engine", "quants": "quant",

@@ -15,7 +15,7 @@ from rooflm.cli.console import dumps, show, tell, warn
 from rooflm.cli.options import command
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.units import text as quantity
+from rooflm.shown.numbers import text as quantity
 
 SHOWN = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "output_tokens_per_s", "memory_bytes", "prefill_comm_bytes",
          "decode_comm_bytes", "step_comm_bytes", "busy", "perplexity", "top1", "top1_agreement", "greedy_match",

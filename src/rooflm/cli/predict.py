@@ -48,7 +48,7 @@ def train(model: Any, asked: dict[str, Any], shown: dict[str, Any]) -> None:
 
 def told(estimate: Any) -> list[Block]:
     """An estimate in words, and what it assumes unless quiet."""
-    from rooflm.estimate.results import assumptions
+    from rooflm.shown.answer import assumptions
 
     return [*estimate.blocks(Voice.verbose), *([] if Voice.quiet else assumptions(estimate))]
 
@@ -90,7 +90,8 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
 def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[Block]]:
     """The outputs that were asked for: as values, and as a table of their keys, values and units."""
     from rooflm.cli.render import written
-    from rooflm.estimate.results import chosen, flatten, unflatten
+    from rooflm.estimate.results import chosen
+    from rooflm.shown.answer import flatten, unflatten
 
     flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))
     found = {k: v for name in outputs for k, v in chosen(flat, (name,)).items()}

@@ -9,13 +9,14 @@ import numpy as np
 
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
+from rooflm.asked.build_inference import prices_told
 from rooflm.cli.console import dumps, width
 from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.numbers import count, gib, percent, text
 from rooflm.shown.terminal import lines
-from rooflm.units import count, gib, percent, text
 
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingEstimate
@@ -165,7 +166,22 @@ def grid_table(grid: Any) -> list[Block]:
     made = Table([head, *rows], sides + "r" * len(shown), head=True, spare=() if grid.asked else SPARE, stub=len(sides),
                  indent=0)  # fmt: skip
     left = int(np.prod(shape)) - len(places)
-    return [made, *([Say(f"... {left:,} more points: write them with --out FILE.csv")] if left > 0 else [])]
+    price = grid_prices(grid, [c[0] for c in shown])
+    return [
+        made,
+        *([BLANK, Say(price, "faint", "price")] if price else []),
+        *([Say(f"... {left:,} more points: write them with --out FILE.csv")] if left > 0 else []),
+    ]
+
+
+def grid_prices(grid: Any, keys: Iterable[str]) -> str:
+    """What the costs among these outputs rest on; "" without costs."""
+    if not any(key.startswith("cost_usd") for key in keys):
+        return ""
+    listed = {m.name: m.values for a in grid.axes for m in a.members}
+    swept = any(name in listed for name in ("price", "purchase", "electricity", "cluster.device.price"))
+    gpus = listed.get("gpu", (grid.fixed.get("gpu"),))
+    return "" if swept else prices_told(gpus, grid.fixed.get("cluster"), grid.fixed)
 
 
 def judgement(grid: Any, place: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume
 from rooflm.shown.blocks import BLANK, Block, Say, Table
-from rooflm.units import count, percent, text
+from rooflm.shown.numbers import count, percent, text
 
 
 def part_rows(e: TrainingEstimate) -> list[dict[str, Any]]:

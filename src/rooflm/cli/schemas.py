@@ -99,7 +99,7 @@ def device() -> Schema:
             "anyOf": [table(dict.fromkeys(DTYPES, rate)), rate]}  # fmt: skip
     own = {k: {"description": f"{'.'.join(place)}, in short", **quantity({"type": "number"}, "B")}
            for k, place in SHORT.items()}  # fmt: skip
-    measured = table({**dict.fromkeys(Measured._fields, NUMBER), "own": {
+    measured = table({**dict.fromkeys(Measured._fields, NUMBER), "off": NUMBERS, "own": {
         "type": "object", "additionalProperties": NUMBERS}})  # fmt: skip
     parts = described(
         Device, peak=peak, **levels, derating=table(dict.fromkeys(Derating._fields, NUMBER)),

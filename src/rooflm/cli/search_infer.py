@@ -76,5 +76,6 @@ def deployed(path: str, begun: Start | None, found: Any, model: str, asked: dict
         raise RooflmError("there is nothing to deploy: no point meets every constraint, or its engine has no command")
     gpu = found.best.inputs.get("gpu", asked.get("gpu"))
     machine, _ = find_cluster(gpu[0] if isinstance(gpu, list) else gpu, asked.get("cluster"))
-    text = deployment_text(path, begun, machine.device.vendor, node_size(machine))
+    other = begun.before is not None and asked.get("prefill_gpu") is not None
+    text = deployment_text(path, begun, machine.device.vendor, node_size(machine), other)
     write_text(check_target(path, ("yaml", "yml"), "--deploy"), text)

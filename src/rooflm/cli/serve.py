@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def serve(model: str, asked: dict[str, Any], shown: dict[str, Any]) -> None:
     """What `rooflm serve` does with its arguments."""
     from rooflm.api import serve as simulate
-    from rooflm.estimate.results import assumptions
     from rooflm.serving.grid import serve_grid, split_lists
     from rooflm.serving.said import blocks
+    from rooflm.shown.answer import assumptions
 
     arguments = {**asked, "server": server_options(shown["option"], shown["scheduler"])}
     find, slo = shown["find"], asked.get("slo", "")
@@ -110,33 +110,28 @@ def search(model: str, arguments: dict[str, Any], what: str, slo: str) -> Found:
 def check_files(out: str | None, plot: str | None) -> None:
     """Targets that can be written, asked before any work is done."""
     from rooflm.plots.picture import check_picture
-    from rooflm.sweep.files import check_target
+    from rooflm.sweep.files import TABLES, check_target
 
     if out:
-        check_target(out, ("csv", "parquet", "json"))
+        check_target(out, (*TABLES, "json"))
     if plot:
         check_picture(plot)
 
 
 def write_table(path: str, served: Served) -> None:
     """The per-request table to a file."""
-    from rooflm.sweep.files import check_target, table, write_text, write_whole
+    from rooflm.sweep.files import TABLES, check_target, write_columns, write_text
 
-    target = check_target(path, ("csv", "parquet", "json"))
+    target = check_target(path, (*TABLES, "json"))
     columns = {k: v.tolist() for k, v in served.table._asdict().items()}
     columns = {
         ("arrival_s" if k == "arrival" else f"{k}_s" if k in ("ttft", "tpot", "latency") else k): v
         for k, v in columns.items()
     }
-    kind = target.suffix.lower()
-    if kind != ".parquet":
-        write_text(target, table(columns) if kind == ".csv" else dumps(clean(columns)))
-        return
-    try:
-        import pandas as pd
-    except ImportError:
-        raise RooflmError("parquet needs pandas and pyarrow: pip install 'rooflm[parquet]'") from None
-    write_whole(target, lambda name: pd.DataFrame(columns).to_parquet(name, index=False))
+    if target.suffix.lower() == ".json":
+        write_text(target, dumps(clean(columns)))
+    else:
+        write_columns(target, columns)
 
 
 def clean(values: Any) -> Any:

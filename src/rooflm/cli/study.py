@@ -13,7 +13,7 @@ from rooflm.cli.options import command, completing, word
 from rooflm.errors import RooflmError
 from rooflm.shown import blocks
 from rooflm.shown.blocks import BLANK, Block, Say
-from rooflm.units import count, gib, text
+from rooflm.shown.numbers import count, gib, text
 
 if TYPE_CHECKING:
     from rooflm.works.study import Column, Study

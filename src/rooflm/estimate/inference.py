@@ -22,7 +22,7 @@ from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
-from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
+from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
@@ -32,6 +32,7 @@ from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
 from rooflm.scenario.mapping import Mapping as Split
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, is_plain, larger, pick, smaller
 

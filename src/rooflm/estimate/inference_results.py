@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflm.estimate.results import Output, table
+from rooflm.estimate.results import PRICE, Output, table
 
 INFER_OUTPUTS = table(
     Output("ttft_s", "time to first token", "s", lambda e: e.ttft, "prefill"),
@@ -36,6 +36,7 @@ INFER_OUTPUTS = table(
     Output("cost_usd_per_million_tokens",
            "cost per million output tokens (of a model that embeds: prompt tokens)", "USD",
            lambda e: e.cost_per_million_tokens),
+    *PRICE,
     Output("gpus", "GPUs used", "1", lambda e: e.gpus),
     Output("error_band", "ends of the error band (10 to 90 % of measurements like it) and rows behind it", "",
            lambda e: e.error_band),

@@ -6,19 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.bands import around, band
+from rooflm.estimate.bands import around, band, own_band
 from rooflm.kernels.lookup import standing_in
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.blocks import BLANK, Block, Say, listed
-from rooflm.shown.notebook import html
-from rooflm.shown.terminal import plain as plain_text
-from rooflm.units import Num, several
+from rooflm.shown.answer import Answer, broadcast, flatten, frame, plain, same, shown
+from rooflm.units import Num
 
 if TYPE_CHECKING:
     import pandas
@@ -49,6 +46,11 @@ class Output(NamedTuple):
     phase: str = ""
 
 
+PRICE = (
+    Output("price_usd_per_hour", "price of an hour of one GPU", "USD", lambda e: e.scenario.cluster.device.price),
+    Output("price_basis", "what that price is: kind and date", "", lambda e: e.scenario.cluster.device.priced),
+)
+"""What costs rest on."""
 Outputs = Mapping[str, Output]
 """The table of outputs, by key."""
 
@@ -78,8 +80,10 @@ def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str,
     not-a-number and 0 rows where nothing was calibrated."""
     bands: dict[str, dict[str, Any]] = {}
     for key, (phase, value) in asked.items():
-        found = band(phase, s.engine.runs, s.cluster.device.architecture) if s.efficiency.mode == "calibrated" else None
-        if found:
+        own = own_band(phase, s.cluster.device.measured.off) if s.cluster.device.measured else None
+        found = own or band(phase, s.engine.runs, s.cluster.device.architecture)
+        found = found if s.efficiency.mode == "calibrated" else None
+        if found and found is not own:
             unseen = np.asarray(s.offload.layers + s.offload.experts + s.adapters.held + (not s.model.head)) > 0
             usual = s.offload.off and s.adapters.off and s.model.head
             doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))
@@ -120,48 +124,6 @@ def single(value: Any) -> Any:
 
 NUMPY = (np.generic, np.ndarray)
 PLAIN = (float, int, bool, str, tuple)
-
-
-class Answer:
-    """What says itself in a few lines, here and in a notebook."""
-
-    def lines(self) -> list[str]:
-        """The answer in at most four lines."""
-        raise NotImplementedError
-
-    def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first. verbose: what stands behind it too."""
-        return [Say(line) for line in self.lines()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer in plain Python values, ready for `json.dumps`."""
-        raise NotImplementedError
-
-    def plot(self, path: str | None = None, kind: str | None = None) -> Any:
-        """The picture that `rooflm.plot` draws of it; path: write it there too; kind: as of `--plot-kind`."""
-        return pictures().estimate(self, path, kind)
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
-
-    def __str__(self) -> str:
-        """As the command line prints it."""
-        return plain_text([*self.blocks(), *assumptions(self)])
-
-    def _repr_html_(self) -> str:
-        """The same for a notebook, parts as bars, and folded below them every number."""
-        rows = {k: shown(v) for k, v in flatten(self.to_dict()).items()}
-        return html([*self.blocks(), *assumptions(self)], rows)
-
-
-def pictures() -> Any:
-    """`rooflm.plot` by its public name: pictures stand above the answers that they draw."""
-    return import_module(__name__.partition(".")[0]).plot
-
-
-def assumptions(answer: Any) -> list[Block]:
-    """What an answer takes for granted, in a paragraph."""
-    return [BLANK, *listed("assumed", answer.assumed)] if answer.assumed else []
 
 
 class Result(Answer):
@@ -210,39 +172,6 @@ class Result(Answer):
     __hash__ = None  # type: ignore[assignment]  # estimates are compared by their numbers, which may be arrays
 
 
-def same(a: Any, b: Any) -> bool:
-    """Whether two outputs are equal; not-a-number equals itself."""
-    x, y = np.asarray(a), np.asarray(b)
-    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f" and y.dtype.kind == "f")
-
-
-def broadcast(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Every value over the shape of all of them."""
-    return dict(zip(flat, np.broadcast_arrays(*flat.values()), strict=True))
-
-
-def shown(value: Any) -> str:
-    """A value for people: four digits, and of an array its ends.
-
-    >>> shown(0.123456), shown(np.array([1.0, 2.0])), shown("fits")
-    ('0.1235', '1 to 2', 'fits')
-    """
-    flat = np.asarray(np.nan if value is None else value)
-    if flat.dtype.kind not in "fiu" or not flat.size:
-        return str(value)
-    low, high = float(np.min(flat)), float(np.max(flat))
-    return f"{low:.4g}" if low == high or np.isnan(low) else f"{low:.4g} to {high:.4g}"
-
-
-def timespan(value: Num) -> str:
-    """A time for people, and of an array its ends.
-
-    >>> timespan(0.0331), timespan(np.array([0.5, 2.0]))
-    ('33.1 ms', '500 ms to 2.00 s')
-    """
-    return several(value, "s")
-
-
 def headline(s: Scenario, gpus: Num) -> str:
     """What runs on what, and how it is split."""
     degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
@@ -260,15 +189,6 @@ def verdict(memory: Memory, fits: Num, reason: Num) -> str:
     told = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
     used = f"{shown(memory.total / 2**30)} of {shown(memory.capacity / 2**30)} GiB a GPU"
     return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
-
-
-def frame(columns: Mapping[str, Any]) -> pandas.DataFrame:
-    """Columns as a pandas.DataFrame; RooflmError where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise RooflmError("to_pandas needs pandas: pip install 'rooflm[parquet]'") from None
-    return pd.DataFrame(dict(columns))
 
 
 UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
@@ -309,52 +229,3 @@ def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, 
     if names is None:
         return dict(flat)
     return {k: v for k, v in flat.items() if any(k == n or k.startswith(f"{n}.") for n in names)}
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested groups as dotted names.
-
-    >>> flatten({"a": 1, "b": {"c": 2}})
-    {'a': 1, 'b.c': 2}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat
-
-
-def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`.
-
-    >>> unflatten({"a": 1, "b.c": 2})
-    {'a': 1, 'b': {'c': 2}}
-    """
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *groups, leaf = key.split(".")
-        node = nested
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[leaf] = value
-    return nested
-
-
-def plain(value: Any) -> Any:
-    """NumPy numbers, arrays and nested dicts as what JSON knows; not-a-number and infinity become null."""
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            return None
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    return value

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rooflm.catalogue.prices import told
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.results import Memory, headline
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.units import between, count, gib, percent, text
+from rooflm.shown.numbers import between, count, gib, percent, text
 
 if TYPE_CHECKING:
     from rooflm.estimate.inference import InferenceEstimate
@@ -35,6 +36,17 @@ MEANT = {
 BOUND = {"dram": "memory bandwidth", "l2": "L2 bandwidth", "l1": "L1 bandwidth", "overhead": "kernel overheads",
          "host": "the CPU that launches"}  # fmt: skip
 """What bounds a phase -> in words, where its name alone does not say."""
+
+
+def dollars(value: Any) -> str:
+    """USD to the cent, and below ten cents to two digits.
+
+    >>> dollars(1.234), dollars(0.00061), dollars(0.0)
+    ('1.23', '0.00061', '0.00')
+    """
+    return f"{float(value):.2g}" if 0 < float(value) < 0.1 else f"{float(value):.2f}"
+
+
 NOTED = 0.005
 """Share of a time from which a part is explained."""
 
@@ -144,7 +156,7 @@ def _detail(e: InferenceEstimate) -> list[Block]:
         ("GPU busy", percent(e.busy)),
         ("power per GPU", text(float(e.power), "W")),
         (f"energy per {'output' if head else 'prompt'} token", text(float(e.energy_per_token), "J")),
-        ("USD per million tokens", f"{float(e.cost_per_million_tokens):.2f}"),
+        ("USD per million tokens", dollars(e.cost_per_million_tokens)),
     ]
     bounds = [(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()]
     sent = [(k.replace("decode", "decode step"), text(float(e.comm_bytes[k]), "B")) for k in e.bound]
@@ -153,4 +165,5 @@ def _detail(e: InferenceEstimate) -> list[Block]:
     right += [] if silent else [BLANK, Table(sent, "lr", "Bytes sent by one GPU")]
     parts = [Parts(f"Prefill, {text(float(e.ttft), 's')}", e.prefill_parts)]
     parts += [Parts(f"Decode step, {text(float(e.tpot), 's')}", e.decode_parts)] if head else []
-    return [Beside([remembered(e.memory), right, *parts]), *noted(e.prefill_parts, e.decode_parts)]
+    price = [BLANK, Say(told([e.scenario.cluster.device]), "faint", "price")]
+    return [Beside([remembered(e.memory), right, *parts]), *price, *noted(e.prefill_parts, e.decode_parts)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rooflm.catalogue.prices import told
 from rooflm.estimate.results import headline
 from rooflm.estimate.said import LIKELY, banded, in_use, noted, remembered, sure, would_fit
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.units import count, gib, percent, said, text, watt_hours
+from rooflm.shown.numbers import count, gib, percent, said, text, watt_hours
 
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingEstimate
@@ -62,10 +63,11 @@ def run(e: TrainingEstimate) -> list[Block]:
         f"{said(tokens)} tokens take {text(float(e.days) * DAY, 's')}: {said(e.steps)} steps, {said(e.gpu_hours)} "
         f"GPU-hours, {said(e.cost, 'USD')}, {watt_hours(e.energy)}"
     )
+    price = Say(told([e.scenario.cluster.device]), "faint", "price")
     if float(job.goodput) >= 1:
-        return [Say(f"{line}, if nothing disturbs it.")]
+        return [Say(f"{line}, if nothing disturbs it."), price]
     failing = text(float(job.days_with_failures) * DAY, "s")
-    return [Say(f"{line}; with failures and checkpoints {failing} (goodput {percent(job.goodput)}).")]
+    return [Say(f"{line}; with failures and checkpoints {failing} (goodput {percent(job.goodput)})."), price]
 
 
 def verdict(e: TrainingEstimate) -> list[Block]:

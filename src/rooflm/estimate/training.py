@@ -16,7 +16,7 @@ from rooflm.estimate import training_memory as tm
 from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
-from rooflm.estimate.results import Memory, Result, figure, headline, shown, timespan, verdict
+from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_bounds import bounds
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
@@ -39,6 +39,7 @@ from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
 from rooflm.scenario.rules import TRAINING, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, larger, smaller
 

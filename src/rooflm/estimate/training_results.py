@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Output, table
+from rooflm.estimate.results import PRICE, Output, table
 
 TRAIN_OUTPUTS = table(
     Output("step_time_s", "time of one optimiser step", "s", lambda e: e.step_time, "step"),
@@ -40,6 +40,7 @@ TRAIN_OUTPUTS = table(
            lambda e: e.job.days_with_failures),
     Output("checkpoint_interval_s", "time between checkpoints", "s", lambda e: e.job.checkpoint_interval),
     Output("cost_usd", "cost of the run", "USD", lambda e: e.cost),
+    *PRICE,
     Output("energy_j", "energy of the run", "J", lambda e: e.energy),
     Output("power_w", "mean power per GPU", "W", lambda e: e.power),
     Output("gpus", "GPUs used", "1", lambda e: e.gpus),

@@ -31,9 +31,10 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
     """Beside each adapted product x W: x A of the token's own adapter (k to r, "shrink"), and (x A) B added to the
     output (r to n, "expand"), a kernel each for all adapters of the pass.
 
-    A kernel reads each adapter that some sequence asks for once. It moves more than it computes (r FLOPs a byte of x),
-    so it is a stream of what it reads and writes. Tensor ranks hold their own columns (or rows) of B (or A) and all of
-    the other, as vLLM does by default (fully_sharded_loras off).
+    A kernel reads each adapter that some sequence asks for once, or while decoding anew for every token (BGMV, where
+    `Kernels.adapter_by_token` says so). It moves more than it computes (r FLOPs a byte of x), so it is a stream of what
+    it reads and writes. Tensor ranks hold their own columns (or rows) of B (or A) and all of the other, as vLLM does by
+    default (fully_sharded_loras off).
 
     Sources: Chen et al., "Punica: multi-tenant LoRA serving" (arXiv 2310.18547), SGMV; Sheng et al., "S-LoRA" (arXiv
     2311.03285).
@@ -42,7 +43,10 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
     if a is None or a.off:
         return []
     some = smaller(np.asarray(a.held, dtype=float), 1.0)
-    different, names = a.distinct(sequences_of(c)), chosen(a.modules)
+    names, d = chosen(a.modules), c.work.decode
+    different = a.distinct(sequences_of(c))
+    if d and c.kernels.adapter_by_token:
+        different = d.sequences + (a.distinct(c.work.prefill.sequences) if c.work.prefill else 0)
     extra: list[Op | Comm] = []
     for op in nodes:
         if not (isinstance(op, Op) and op.kind == "gemm" and op.of in names):

@@ -82,6 +82,17 @@ def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:
     return out
 
 
+def columns(rows: Sequence[tuple[Num, ...]], shape: tuple[int, ...]) -> Sequence[NDArray[Any]]:
+    """Rows of equally many values as arrays of their first, second ... values, each `stacked`.
+
+    >>> [column.tolist() for column in columns([(1, 2), (3, 4)], ())]
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
+    if shape == ():
+        return list(np.array(rows, dtype=float).T)
+    return [stacked(column, shape) for column in zip(*rows, strict=True)]
+
+
 def gemm(
     name: str, part: str, count: Num, m: Num, n: Num, k: Num, widths: tuple[Num, Num, Num], rate: str = "half",
     launches: Num = 1, of: str = "",

@@ -11,6 +11,7 @@ own, so its decode jumps where ours is smooth; the first tens of microseconds de
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -224,8 +225,8 @@ def split_kv_time(
     step = len(SPLITS) if best.size <= FEW else 1
     time = np.empty((step, *shape))
     for s in (splits[first : first + step] for first in range(0, len(SPLITS), step)):
-        allowed = np.asarray(pick(max_splits < 0, s == -max_splits, s <= max_splits))
-        if not allowed.any():
+        allowed = pick(max_splits < 0, s == -max_splits, s <= max_splits)
+        if not np.any(allowed):
             continue
         block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
         np.multiply(np.ceil(units * s / sms), block_time, out=time)
@@ -234,6 +235,7 @@ def split_kv_time(
     return best[()]
 
 
+@lru_cache
 def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
     """Names of the decode kernels that may take a group of so many query heads a KV head, most special first.
 
@@ -254,6 +256,7 @@ def decode_kernels(group: float, head_dim: float) -> tuple[str, ...]:
     return (*(f"decode-{name}" for name in by_group), f"decode-hd{int(head_dim)}", "decode")
 
 
+@lru_cache
 def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
     """The same for prefill; `narrow`: an 8-bit KV cache, whose kernels come first where they were measured.
 

@@ -207,8 +207,9 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
         time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
                                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        own = (group > s.engine.kernels.kv_shared) | ((group > 1) & (window < math.inf))
-        time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
+        if not is_plain(s.engine.kernels.kv_reread, 0):
+            own = (group > s.engine.kernels.kv_shared) | ((group > 1) & (window < math.inf))
+            time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
         if "fp8" not in s.cluster.device.peak and highest(op.widths[1]) <= 1:
             time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
         times.append(time)

@@ -125,7 +125,8 @@ def _sm_time(
     u is the time that one SM spends on one element of k: multiply-adds of its tile, or fetching its operands. f fills
     one wave; 4 f also evens out a partly empty last wave, as stream-K kernels do.
     """
-    shape = np.broadcast(m, n, k, peak, bandwidth, sms, operand_bytes, *c)
+    others = (x for x in (peak, bandwidth, sms, operand_bytes, *c) if isinstance(x, np.ndarray))
+    shape = np.broadcast(m, n, k, *others)
     fetch = np.asarray(sms / (c.c_sm * bandwidth))
     multiply = np.asarray((2.0 * FULL_TILE**c.pen) * sms / (c.eff_c * peak))
     reduce = mn * (PARTIAL_BYTES / (c.c_sm * bandwidth))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.graph.ops import Op, stacked
+from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling
 from rooflm.kernels.derating import derating, few_rows_time
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
@@ -23,12 +23,11 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     """All products together, those of several data types with constants and peaks of their own each."""
     chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
     c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
-    if len(chosen) > 1:
+    if len({(r.dtype[name], own) for name, own in chosen.items()}) > 1:
         own = np.array([chosen[op.rate] for op in ops]).T
         c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
         peak = stacked([r.peak[op.rate] for op in ops], shape)
-    m, n, k = (stacked([op.shape[i] for op in ops], shape) for i in range(3))
-    wide = [stacked([op.widths[i] for op in ops], shape) for i in range(3)]
+    m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.kernels.gemv:
@@ -59,7 +58,7 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
 
 
 def brain_time(flops: Num, s: Scenario, r: Rates) -> Num:
-    """Least seconds of products whose weights are bf16, where the engine has no matrix kernels for that type; else 0."""
+    """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
     share = s.engine.kernels.brain_share
     if s.quant.name != "bf16" or is_plain(share, 0.0):
         return 0.0

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.graph.ops import Comm, Op, equal, stacked
+from rooflm.graph.ops import Comm, Op, columns, equal, stacked
 from rooflm.kernels import dispatch as efficiency
 from rooflm.kernels import links as efficiency_links
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
-from rooflm.scenario.paths import arrays_in
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.scenario import Scenario, arrays_in
 from rooflm.units import Num, sqrt
 
 BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
@@ -71,10 +70,9 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
         for row, bandwidth in zip(out[1:], bandwidths, strict=True):
             np.divide(moved, bandwidth, out=row)
         return out
-    shapes = [op.shape if op.kind == "gemm" else (1.0, 1.0, 0.0) for op in ops]
-    m, n, k = (stacked([own[i] for own in shapes], shape) for i in range(3))
-    a = m * k * stacked([op.widths[1] for op in ops], shape)
-    b = k * n * stacked([op.widths[0] for op in ops], shape)
+    rows = [(*op.shape[:3], *op.widths[:2]) if op.kind == "gemm" else (1.0, 1.0, 0.0, 0.0, 0.0) for op in ops]
+    m, n, k, weight, act = columns(rows, shape)
+    a, b = m * k * act, k * n * weight
     rest = moved - a - b
     tiles = (sqrt(r.l2_size / 2), sqrt(r.l1_size / 2), float(REGISTER_TILE))
     for row, bandwidth, tile in zip(out[1:], bandwidths, tiles, strict=True):

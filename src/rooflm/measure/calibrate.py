@@ -35,7 +35,9 @@ ROBUST = 0.1
 """Relative error beyond which a point weighs like an absolute one, not a squared one."""
 FITTED = ("ttft_s", "tpot_s")
 TRAINED = ("forward_s", "backward_s", "optimizer_s")
-REPORTED = ("ttft_s", "tpot_s", "latency_s", "step_time_s", "memory_bytes")
+REPORTED = {"ttft_s": "prefill", "tpot_s": "decode", "latency_s": "request", "step_time_s": "step",
+            "memory_bytes": "memory"}  # fmt: skip
+"""Metric -> phase of its error band."""
 OWN = ("vector", "matrix", "attention", "decode", "stream")
 """Constants that each data type has of its own: libraries serve each by other kernels."""
 KV_HEADS, DECODED = 2, 4
@@ -123,7 +125,8 @@ def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, cont
     own: dict[str, dict[str, float]] = {}
     for name, dtype in (k.split(".") for k in values if "." in k and not k.startswith("peak.")):
         own.setdefault(dtype, {})[name] = values[f"{name}.{dtype}"]
-    constants = Measured(**{k: values[k] for k in Measured._fields if k in values}, own=own)
+    plain: dict[str, Any] = {k: values[k] for k in Measured._fields if k in values}
+    constants = Measured(**plain, own=own)
     fast = Memory(2.0**25, 1e15)
     device: Any = Device(
         name="own", vendor="own", architecture="own", peak=peak, sms=1.0, clock=1e9, l1=fast, l2=fast,
@@ -288,9 +291,11 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
     d, e, link = found.machine.cluster.device, found.machine.engine, found.machine.cluster.tiers[0]
     rates = ", ".join(f"{k} = {v:.4g}" for k, v in d.peak.items())
     constants = d.measured or Measured()
-    plain = [f"{k} = {getattr(constants, k):.4g}" for k in Measured._fields if k != "own"]
+    plain = [f"{k} = {getattr(constants, k):.4g}" for k in Measured._fields if k not in ("own", "off")]
     by = [f"{t} = {{ {', '.join(f'{k} = {v:.4g}' for k, v in c.items())} }}" for t, c in constants.own.items()]
-    own = ", ".join([*plain, f"own = {{ {', '.join(by)} }}"])
+    off = {REPORTED[m]: f["p90_ape"] for m, f in found.outside.items()} | {"cases": found.held}
+    told = ", ".join(f"{phase} = {value:.4g}" for phase, value in off.items())
+    own = ", ".join([*plain, f"own = {{ {', '.join(by)} }}", *[f"off = {{ {told} }}"][: found.held > 0]])
     size = float(environment.get("memory_bytes") or d.dram.size)
     name = str(environment.get("cpu") or "own machine").replace('"', "'")
     lines = [

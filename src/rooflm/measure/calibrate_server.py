@@ -68,7 +68,9 @@ def serving(
     device = base.cluster.device
     first = next(iter(known))
     half = first.dtype if first.dtype in device.peak else next(iter(device.peak))
-    wide = (device.measured or Measured()).of("fp32")._replace(launch=0.0, convert=0.0, apart=float(apart), own={})
+    wide = (
+        (device.measured or Measured()).of("fp32")._replace(launch=0.0, convert=0.0, apart=float(apart), own={}, off={})
+    )
     engine = base.engine.but(fused=True, merged=True, step=0.0, context=0.0)
     engine = replace(engine, server=options or engine.server)
 

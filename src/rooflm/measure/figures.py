@@ -53,7 +53,8 @@ def as_grid(rows: Sequence[Row], task: str = "infer") -> Grid:
     if not mine:
         raise RooflmError(f"there is nothing to draw: no case of task {task!r} was measured")
     points = {r.case: coordinates(r.case) for r in mine}
-    axes, fixed = [], {}
+    axes: list[Axis] = []
+    fixed: dict[str, Any] = {"gpu": "this machine (measured)"}
     for name in next(iter(points.values())):
         values = list(dict.fromkeys(p[name] for p in points.values()))
         if len(values) > 1:

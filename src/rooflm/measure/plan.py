@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
-from rooflm.measure.case import Case, check, known
+from rooflm.measure.case import Case, check
 
 OPTIMISATIONS: dict[str, dict[str, Any]] = {
     "none": {}, "eager-attention": {"attention": "eager"}, "compile": {"compiled": True}, "graphs": {"graphs": True},
@@ -82,8 +82,6 @@ def plan(
     if "threads" not in fields:
         most = max(s.get("tp", 1) * s.get("pp", 1) * s.get("dp", 1) for s in splits)
         fields["threads"] = [max(cores() // most, 1)]
-    for name in filter(None, fields.get("model", [])):
-        known(name)
     cases: list[Case] = []
     left: list[tuple[str, str]] = []
     for *point, split, extra in itertools.product(*fields.values(), splits, extras):

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from rooflm.asked.paths import get
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue.engines import RELEASE, family_of, releases
 from rooflm.errors import RooflmError
-from rooflm.scenario.paths import get
 from rooflm.serving.deploy import server_for
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN

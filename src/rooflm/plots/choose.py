@@ -24,9 +24,9 @@ from rooflm.plots.maps import heatmap as draw_heatmap
 from rooflm.plots.picture import Picture, check_picture
 from rooflm.plots.point import POINTS, Estimate, largest
 from rooflm.plots.scale import Array, Scale, Side, check_value, number, scale_of
+from rooflm.shown.numbers import text
 from rooflm.sweep.axes import Axis, shape_of
 from rooflm.sweep.pareto import front
-from rooflm.units import text
 
 POINT_KINDS = tuple(POINTS)
 GRID_KINDS = ("lines", "heatmap", "parts", "shares", "memory", "pareto")

@@ -18,7 +18,8 @@ from rooflm.plots.picture import Picture
 from rooflm.plots.roofline import Ops, Roof
 from rooflm.plots.roofline import roofline as draw_roofline
 from rooflm.plots.scale import Scale, number
-from rooflm.units import GIB, text
+from rooflm.shown.numbers import text
+from rooflm.units import GIB
 
 Estimate = InferenceEstimate | TrainingEstimate
 LEAST = 0.004

@@ -10,7 +10,7 @@ from rooflm.estimate.remedies import POPULAR, runnable
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.training import RECOMPUTE
 from rooflm.shown.blocks import Table
-from rooflm.units import count, gib, percent, text
+from rooflm.shown.numbers import count, gib, percent, text
 
 WAYS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
     "half the GPUs": lambda g: {"gpus": g["gpus"] // 2} if g.get("gpus", 1) > 1 else None,

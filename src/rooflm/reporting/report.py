@@ -13,7 +13,6 @@ from rooflm.asked.build_inference import find_model
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import InferenceEstimate
-from rooflm.estimate.results import timespan
 from rooflm.estimate.training import TrainingEstimate
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import point_picture
@@ -33,6 +32,7 @@ from rooflm.search.train_start import trained_by, training_start
 from rooflm.search.training import search_train
 from rooflm.search.under_load import search_serve
 from rooflm.serving.deploy import Served
+from rooflm.shown.answer import timespan
 from rooflm.shown.blocks import Block, Code, Say, Table, listed
 from rooflm.sweep.sensitivity import lines as sensitivity_rows
 from rooflm.sweep.sensitivity import sensitivity

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import count, number, share, word
@@ -106,3 +111,20 @@ def micro_batches(s: Scenario) -> Num:
     A batch that does not divide leaves the last one partly empty.
     """
     return larger(ceil(s.workload.batch / (s.mapping.dp * s.mapping.micro_batch)), 1)
+
+
+def arrays_in(node: Any) -> Iterator[NDArray[Any]]:
+    """Every array anywhere in frozen dataclasses, named tuples, dicts and tuples.
+
+    >>> from rooflm.catalogue.hardware import Memory
+    >>> [a.size for a in arrays_in((Memory(80e9, np.ones(3)), 1.0))]
+    [3]
+    """
+    if isinstance(node, np.ndarray):
+        yield node
+    elif is_dataclass(node) and not isinstance(node, type):
+        yield from arrays_in(tuple(vars(node).values()))
+    elif isinstance(node, tuple | dict):
+        for value in node.values() if isinstance(node, dict) else node:
+            if not isinstance(value, float | int | str):
+                yield from arrays_in(value)

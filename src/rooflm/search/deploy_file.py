@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rooflm.catalogue.devices import DATA
 from rooflm.errors import RooflmError
@@ -30,22 +32,46 @@ def _asked() -> dict[str, dict[str, Any]]:
     return tomllib.loads((DATA / "deploy.toml").read_text(encoding="utf-8"))
 
 
-def deployment_text(path: str, begun: Start, vendor: str, node: int) -> str:
-    """The file's text. vendor: of the devices; node: how many of them one machine has. RooflmError for what no
-    container of one machine runs."""
-    c = begun.engine.command
+ROUTER_PORT = 9000
+"""Port of what stands in front of pools."""
+
+
+class Server(NamedTuple):
+    """One server of a deployment: its name, how it starts, and the first of its devices."""
+
+    name: str
+    begun: Start
+    first: int
+
+
+def servers(begun: Start) -> list[Server]:
+    """Every server, its devices counted from 0: of pools, prefill servers first."""
+    plain = _name(begun)
+    kinds = [(plain, begun)] if begun.before is None else [("prefill", begun.before), ("decode", begun)]
+    names = [(kind if start.replicas == 1 and kind == plain else f"{kind}-{i}", start)
+             for kind, start in kinds for i in range(start.replicas)]  # fmt: skip
+    ends = list(accumulate((start.gpus for _, start in names), initial=0))
+    return [Server(name, start, first) for (name, start), first in zip(names, ends, strict=False)]
+
+
+def deployment_text(path: str, begun: Start, vendor: str, node: int, apart: bool = False) -> str:
+    """The file's text. vendor: of the devices; node: how many of them one machine has; apart: the prefill servers run
+    on another card. RooflmError for what no container of one machine runs."""
+    c, compose = begun.engine.command, re.match(r"(docker-)?compose", Path(path).name) is not None
     if not c.image:
         raise RooflmError(f"engine {begun.engine.name} has no container image that is known: --deploy needs one")
     if vendor.lower() not in _asked():
         raise RooflmError(f"no container of {vendor} devices is known: --deploy knows {', '.join(_asked())}")
-    if begun.before is not None:
-        raise RooflmError("--deploy writes servers of one kind: leave --pools out, or take the commands of both pools")
-    if begun.gpus > node:
+    if apart:
+        raise RooflmError("--deploy writes servers of one kind of card: leave --prefill-gpu out, or take the commands")
+    each = servers(begun)
+    most = each[-1].first + each[-1].begun.gpus if compose else max(s.begun.gpus for s in each)
+    if most > node:
+        what = "takes" if compose else "takes a server"
         raise RooflmError(
-            f"the best answer takes {begun.gpus} GPUs a server, but --deploy writes files for one machine of {node}: "
-            "use --gpus-max"
+            f"the best answer {what} {most} GPUs, but --deploy writes files for one machine of {node}: use --gpus-max"
+            + (", or a Kubernetes file" if compose and max(s.begun.gpus for s in each) <= node else "")
         )
-    compose = re.match(r"(docker-)?compose", Path(path).name) is not None
     documents = [compose_document(begun, vendor)] if compose else manifests(begun, vendor)
     told = f"# {begun.note}\n" if begun.note else ""
     texts = [yaml_library().safe_dump(json.loads(json.dumps(d)), sort_keys=False, width=100) for d in documents]
@@ -68,37 +94,88 @@ def _name(begun: Start) -> str:
     return re.sub(r"[^a-z0-9]+", "-", begun.engine.name.lower()).strip("-")
 
 
+def _own_environment(begun: Start) -> list[str]:
+    """Variables of a server: those of its command, and of a pool's."""
+    pool = begun.engine.command.pool_env.split("\n") if begun.role else []
+    return [*begun.environment, *(line for line in pool if line)]
+
+
 def compose_document(begun: Start, vendor: str) -> dict[str, Any]:
-    """Docker Compose: one service (or equal ones), its devices, cache and options."""
-    c, asked, local = begun.engine.command, _asked()[vendor.lower()], _model(begun)
-    words = [f"/weights/{Path(w).name}" if local and w == local else w for w in _words(begun)]
-    service: dict[str, Any] = {
-        "image": c.image,
-        "entrypoint": words,
-        "ports": [f"{c.port}:{c.port}"] if begun.replicas == 1 else [f"{c.port}"],
-        "ipc": "host",
-        "volumes": [f"{Path(local).parent}:/weights" if local else f"~/.cache/huggingface:{CACHE}"],
-        "environment": ["HF_TOKEN=${HF_TOKEN:-}", *begun.environment],
-    }
-    deploy: dict[str, Any] = {"replicas": begun.replicas} if begun.replicas > 1 else {}
-    if "driver" in asked:
-        device = {"driver": asked["driver"], "count": begun.gpus, "capabilities": ["gpu"]}
-        deploy["resources"] = {"reservations": {"devices": [device]}}
-    else:
-        service["devices"] = asked["files"]
-    service |= {"deploy": deploy} if deploy else {}
-    document: dict[str, Any] = {"services": {_name(begun): service}}
-    if begun.options:
-        service["configs"] = [{"source": "options", "target": f"/{OPTIONS}"}]
-        document["configs"] = {"options": {"content": "\n".join(begun.options) + "\n"}}
+    """Docker Compose: a service a server, with devices of its own, cache and options; and of pools their router."""
+    c, asked, each = begun.engine.command, _asked()[vendor.lower()], servers(begun)
+    document: dict[str, Any] = {"services": {}}
+    for i, (name, start, first) in enumerate(each):
+        local = _model(start)
+        service: dict[str, Any] = {
+            "image": c.image,
+            "entrypoint": [f"/weights/{Path(w).name}" if local and w == local else w for w in _words(start)],
+            **({} if begun.before else {"ports": [f"{c.port + i}:{c.port}"]}),
+            "ipc": "host",
+            "volumes": [f"{Path(local).parent}:/weights" if local else f"~/.cache/huggingface:{CACHE}"],
+            "environment": ["HF_TOKEN=${HF_TOKEN:-}", *(e.format(host=name) for e in _own_environment(start))],
+        }
+        if "driver" in asked:
+            own = (
+                {"device_ids": [str(first + k) for k in range(start.gpus)]} if len(each) > 1 else {"count": start.gpus}
+            )
+            device = {"driver": asked["driver"], **own, "capabilities": ["gpu"]}
+            service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
+        else:
+            service["devices"] = asked["files"]
+        if start.options:
+            kind = f"{start.role}-options".lstrip("-")
+            service["configs"] = [{"source": kind, "target": f"/{OPTIONS}"}]
+            document.setdefault("configs", {})[kind] = {"content": "\n".join(start.options) + "\n"}
+        document["services"][name] = service
+    if begun.before:
+        document["services"]["router"] = {"image": c.image, "entrypoint": _router(begun, each),
+                                          "ports": [f"{ROUTER_PORT}:{ROUTER_PORT}"],
+                                          "depends_on": [s.name for s in each]}  # fmt: skip
     return document
 
 
+def _router(begun: Start, each: Sequence[Server]) -> list[str]:
+    """The words of the container in front of pools."""
+    named = [[s.name for s in each if s.begun.role == role] for role in ("prefill", "decode")]
+    return ["sh", "-c", begun.router(*named)]
+
+
 def manifests(begun: Start, vendor: str) -> list[dict[str, Any]]:
-    """Kubernetes: a Deployment, its Service, and a ConfigMap where the engine takes options by a file."""
-    c, local, name = begun.engine.command, _model(begun), _name(begun)
+    """Kubernetes: a Deployment and its Service; of pools one of each a server, and the router's."""
+    c = begun.engine.command
+    if begun.before is None:
+        return _manifest(_name(begun), begun, vendor, begun.replicas)
+    each = servers(begun)
+    documents = [d for s in each for d in _manifest(s.name, s.begun, vendor, 1)]
+    container = {"name": "router", "image": c.image, "command": _router(begun, each),
+                 "ports": [{"containerPort": ROUTER_PORT}]}  # fmt: skip
+    return [*documents, *_workload("router", {"containers": [container]}, 1, ROUTER_PORT)]
+
+
+def _workload(name: str, pod: dict[str, Any], replicas: int, port: int) -> list[dict[str, Any]]:
+    """A Deployment of a pod and the Service by whose name it is reached."""
+    labels = {"app": name}  # JSON in between, so that no part of the file points at another
+    return [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+         "spec": {"replicas": replicas, "selector": {"matchLabels": labels},
+                  "template": {"metadata": {"labels": labels}, "spec": pod}}},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+         "spec": {"selector": labels, "ports": [{"port": port, "targetPort": port}]}},
+    ]  # fmt: skip
+
+
+def _variable(text: str) -> dict[str, Any]:
+    """A variable of a container; one that is its own address asks the cluster for it."""
+    name, _, value = text.partition("=")
+    if value == "{host}":
+        return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    return {"name": name, "value": value}
+
+
+def _manifest(name: str, begun: Start, vendor: str, replicas: int) -> list[dict[str, Any]]:
+    """Equal servers: a Deployment, its Service, and a ConfigMap where the engine takes options by a file."""
+    c, local = begun.engine.command, _model(begun)
     words = [f"/weights/{Path(w).name}" if local and w == local else w for w in _words(begun)]
-    pairs = [e.partition("=") for e in begun.environment]
     token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
     mounts = [{"name": "shm", "mountPath": "/dev/shm"},
               {"name": "weights", "mountPath": "/weights" if local else CACHE}]  # fmt: skip
@@ -115,18 +192,10 @@ def manifests(begun: Start, vendor: str) -> list[dict[str, Any]]:
                   "data": {OPTIONS: "\n".join(begun.options) + "\n"}}]  # fmt: skip
     container = {
         "name": name, "image": c.image, "command": words, "ports": [{"containerPort": c.port}],
-        "env": [token, *({"name": k, "value": v} for k, _, v in pairs)],
+        "env": [token, *map(_variable, _own_environment(begun))],
         "resources": {"limits": {_asked()[vendor.lower()]["resource"]: begun.gpus}},
         "readinessProbe": {"httpGet": {"path": c.health, "port": c.port}, "periodSeconds": 10,
                            "failureThreshold": 360},
         "volumeMounts": mounts,
     }  # fmt: skip
-    labels = {"app": name}  # JSON in between, so that no part of the file points at another
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [container], "volumes": volumes}}
-    return [
-        *first,
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-         "spec": {"replicas": begun.replicas, "selector": {"matchLabels": labels}, "template": pod}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-         "spec": {"selector": labels, "ports": [{"port": c.port, "targetPort": c.port}]}},
-    ]  # fmt: skip
+    return [*first, *_workload(name, {"containers": [container], "volumes": volumes}, replicas, c.port)]

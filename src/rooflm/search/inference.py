@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rooflm.api import INFER, named
+from rooflm.asked import paths
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import chosen, flatten
-from rooflm.scenario import paths
+from rooflm.estimate.results import chosen
 from rooflm.search.search import Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
     GOALS,
@@ -29,10 +30,12 @@ from rooflm.search.splits import (
     money,
     refuse_none,
     runnable,
+    searched_prices,
     split_axes,
     to_buy,
     totals,
 )  # fmt: skip
+from rooflm.shown.answer import flatten
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
@@ -173,4 +176,5 @@ def search_infer(
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
     several = len(listed(gpu)) > 1
-    return search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
+    done = search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
+    return replace(done, prices=searched_prices(listed(gpu), cluster, more))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.units import text
+from rooflm.shown.numbers import text
 
 
 class Limit(NamedTuple):

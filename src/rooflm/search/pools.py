@@ -17,13 +17,14 @@ from rooflm.asked.build_inference import build_inference, find_model, node_size
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import capacity, memory_use
+from rooflm.estimate.capacity import memory_use
 from rooflm.scenario.rules import divisors
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.search import Grid
 from rooflm.search.splits import degrees, runnable, to_buy
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import attention_dp, make_pool, room_for_prompts, server_for
-from rooflm.serving.pools import Decoding, Prompts, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
+from rooflm.serving.pools import Decoding, Prompts, apart, decoding_of, pools_state, prompts_of, sent_bytes, transfer_of
 from rooflm.serving.simulate import Pool
 from rooflm.serving.steady import Load
 from rooflm.sweep.axes import Axis, Point, is_list, nest
@@ -32,7 +33,7 @@ Array = NDArray[Any]
 PREFILL = ("prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
 """Inputs of a point with pools that say what its prefill pool is."""
 SPLIT = ("tp", "pp", "dp", "ep")
-APART = ("prefill_gpu", "transfer_bandwidth")
+APART = ("prefill_gpu", "prefill_price", "transfer_bandwidth")
 """Arguments that are of the pools alone."""
 
 
@@ -97,13 +98,14 @@ def _side(role: str, load: Load, longest: tuple[int, int], arguments: _Named) ->
 
 def evaluate(
     *, mean: tuple[float, float], longest: tuple[int, int], prefill_replicas: Any, replicas: Any,
-    concurrency: Any = None, rate: Any = None, prefill_gpu: Any = None, transfer_bandwidth: float | None = None,
-    outputs: tuple[str, ...] | None = None, **arguments: Any,
+    concurrency: Any = None, rate: Any = None, prefill_gpu: Any = None, prefill_price: Any = None,
+    transfer_bandwidth: float | None = None, outputs: tuple[str, ...] | None = None, **arguments: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The steady states of a prefill and a decode split over numbers of replicas and loads: what a search needs."""
     own = {k.removeprefix("prefill_"): arguments.pop(k) for k in PREFILL[1:] if k in arguments}
     load = Load(*mean, 0.0, 0.0, 0.0, 0.0, 0.0)
-    before = {**arguments, **own, **({"gpu": prefill_gpu} if prefill_gpu else {})}
+    own |= {k: v for k, v in (("gpu", prefill_gpu), ("price", prefill_price)) if v is not None}
+    before = apart(arguments, own)
     first, second = side_of("prefill", load, longest, before), side_of("decode", load, longest, arguments)
     assert first.prompts is not None and second.decoding is not None
     one, other = (side.pool.table.components.scenario for side in (first, second))
@@ -116,7 +118,8 @@ def evaluate(
     gpus, x = each[0] + each[1], found.requests_per_s
     tokens = x * load.output
     bill = sum(
-        n * to_buy(side.device, arguments.get("purchase")) for n, side in zip(each, (first, second), strict=True)
+        n * to_buy(side.device, given.get("purchase"))
+        for n, side, given in zip(each, (first, second), (before, arguments), strict=True)
     )
     dollars = each[0] * first.device.price + each[1] * second.device.price
     idle = each[0] * first.device.idle + each[1] * second.device.idle

@@ -10,7 +10,7 @@ from typing import Any
 
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
-from rooflm.units import count, gib, percent, text, watt_hours
+from rooflm.shown.numbers import count, gib, percent, text, watt_hours
 
 Column = tuple[str, str, Callable[[Any], str]]
 """Key of an output, heading, how it is written."""
@@ -55,6 +55,8 @@ def columns_of(outputs: dict[str, Any]) -> tuple[Column, ...]:
     return tuple(c for c in columns if c[0] in outputs)
 
 
+COSTS = {"cost_usd_per_million_tokens", "cost_usd"}
+"""Outputs that rest on a price."""
 DEGREES = ("tp", "pp", "vp", "dp", "cp", "ep")
 """Inputs that need no word where they are one."""
 
@@ -133,7 +135,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
         if command
         else []
     )
-    out += [BLANK, *run, *tables(found, columns)]
+    dear = [Say(found.prices, "faint", "price"), BLANK] if found.prices and {c[0] for c in columns} & COSTS else []
+    out += [BLANK, *run, *tables(found, columns), *dear]
     if getattr(found, "confirmed", ()):
         out += [*simulated(found), BLANK]
     for b in found.blocked:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import Answer as Shown
-from rooflm.estimate.results import frame, pictures, plain, shown
 from rooflm.search.limits import MEMORY, Limit, percent
+from rooflm.shown.answer import Answer as Shown
+from rooflm.shown.answer import frame, pictures, plain, shown
 from rooflm.shown.blocks import Block
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, grids, size_of
@@ -76,7 +76,7 @@ class SearchResult(Shown):
     """The answer of a search. top: the best points; front: legal points that no other beats in both traded outputs;
     blocked: the next better points and what rules them out; nearest: with no legal point, the one nearest to it; same:
     options without effect on the best points, which count once, in words; beside: the answer of the first kind of
-    points alone, where there are two (of deployments, those without pools)."""
+    points alone, where there are two (of deployments, those without pools); prices: what costs rest on."""
 
     goal: Goal
     points: int
@@ -89,6 +89,7 @@ class SearchResult(Shown):
     assumed: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     beside: SearchResult | None = None
+    prices: str = ""
 
     @property
     def best(self) -> Candidate | None:
@@ -116,7 +117,8 @@ class SearchResult(Shown):
         """The best points and the trade-off, in plain Python values."""
         top, front = ([{**c.inputs, **c.outputs} for c in cs] for cs in (self.top, self.front))
         told: dict[str, Any] = plain({"objective": self.goal.name, "points": self.points, "feasible": self.feasible,
-                                      "top": top, "front": front, "assumed": self.assumed})  # fmt: skip
+                                      "top": top, "front": front, "prices": self.prices,
+                                      "assumed": self.assumed})  # fmt: skip
         return told
 
     def to_pandas(self) -> pandas.DataFrame:

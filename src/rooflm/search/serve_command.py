@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ OPTIONS = "extra.yaml"
 class Start:
     """How a deployment starts. server: words of its command line; environment: before them; options: lines of its file
     of options; after: what is run once it is up; note: what to do first; gpus: of one server; replicas: servers;
-    before: the prefill servers of separate pools, whose decode servers these are."""
+    before: the prefill servers of separate pools, whose decode servers these are; role: prefill or decode, of pools."""
 
     engine: Engine
     server: str
@@ -38,17 +38,33 @@ class Start:
     gpus: int = 1
     replicas: int = 1
     before: Start | None = None
+    role: str = ""
 
     @property
     def text(self) -> str:
         """The commands: each one line of a shell; of pools with a line of comment before it."""
         if self.before is None:
             return self.line
-        router = self.engine.command.router.format(port=self.engine.command.port)
-        front = ["# in front of them, with every server's address:", router] if router else [
-            "# in front of them: a proxy that sends each prompt to a prefill server first"]  # fmt: skip
-        return "\n".join([f"# prefill, {self.before.replicas} of:", self.before.line,
-                          f"# decode, {self.replicas} of:", self.line, *front])  # fmt: skip
+        names = [[kind] if n == 1 else [f"{kind}{i + 1}" for i in range(n)]
+                 for kind, n in (("PREFILL", self.before.replicas), ("DECODE", self.replicas))]  # fmt: skip
+        return "\n".join([
+            f"# prefill, {self.before.replicas} of:", self.before.line, f"# decode, {self.replicas} of:", self.line,
+            "# in front of them, with every server's address:", self.router(*names),
+        ])  # fmt: skip
+
+    def router(self, prefills: Sequence[str], decodes: Sequence[str]) -> str:
+        """What stands in front of servers of these hosts, as a line of a shell."""
+        c = self.engine.command
+
+        def told(each: str, hosts: Sequence[str]) -> str:
+            return " ".join(each.format(host=host, port=c.port) for host in hosts)
+
+        return c.router.format(
+            prefills=told(c.router_prefill, prefills), decodes=told(c.router_decode, decodes),
+            prefill_hosts=" ".join(prefills), decode_hosts=" ".join(decodes),
+            prefill_ports=told("{port}", prefills), decode_ports=told("{port}", decodes),
+            prefill_count=len(prefills), decode_count=len(decodes),
+        )  # fmt: skip
 
     @property
     def line(self) -> str:
@@ -162,6 +178,7 @@ def _started(
     return Start(
         engine, " ".join(words).format(**numbers), tuple(e.format(**numbers) for e in environment if e),
         tuple(options), c.after.format(**numbers), "; ".join(notes), v["tp"] * v["pp"] * v["dp"] // alone, alone,
+        role=str(chosen.get("role", "")),
     )  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.build_inference import prices_told
+from rooflm.asked.purchase import affordable, purchase
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.purchase import affordable, purchase
 from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.rules import ENGINE, divisors, expert_ways, tensor_ways
 from rooflm.scenario.scenario import Scenario
@@ -95,6 +96,12 @@ def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, bra
         return {}
     given = {"guesses": guesses, "draft": draft, "acceptance": acceptance, "accepted": accepted, "branches": branches}
     return {k: v for k, v in given.items() if v is not None}
+
+
+def searched_prices(gpus: Sequence[Any], cluster: Any, given: Mapping[str, Any]) -> str:
+    """What the costs of a search rest on; "" where a price is searched itself."""
+    swept = any(is_list(given.get(name)) for name in MONEY)
+    return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, given)
 
 
 MONEY = ("price", "owned", "purchase", "electricity")

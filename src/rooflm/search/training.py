@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from rooflm.errors import RooflmError
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
-from rooflm.search.splits import goal_of, listed, money
+from rooflm.search.splits import goal_of, listed, money, searched_prices
 from rooflm.sweep.axes import Axis, find_axes, from_columns, is_list
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def search_train(
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
     task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
-    return search(task, on, assumed=assumed)
+    return replace(search(task, on, assumed=assumed), prices=searched_prices(listed(gpu), cluster, more))
 
 
 def usual_batch(seq: int, gpus: int) -> int:

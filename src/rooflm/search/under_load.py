@@ -22,7 +22,7 @@ from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference, find_cluster, find_model, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import capacity, memory_use
+from rooflm.estimate.capacity import memory_use
 from rooflm.search import pools as pooled
 from rooflm.search.held import decode_joules, held_bytes, prompt_joules
 from rooflm.search.limits import Limit
@@ -43,10 +43,12 @@ from rooflm.search.splits import (
     money,
     refuse_none,
     runnable,
+    searched_prices,
     to_buy,
     totals,
 )
 from rooflm.serving import metrics, workload
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import SPREAD, Served, agrees, attention_dp, make_pool, serve, server_for, whole
 from rooflm.serving.highest import broken
 from rooflm.serving.server import Server
@@ -233,12 +235,12 @@ def search_serve(
     branches: Numbers = 1, adapters: Numbers = 0, adapter_rank: Numbers = 16, adapter_modules: Names | None = None,
     cpu_layers: Numbers = 0, cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None,
     concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
-    pools: bool = False, prefill_gpu: str | Device | None = None, transfer_bandwidth: float | None = None,
-    slo: str = "", confirm: int = 3, token_budget: Numbers | None = None, ttft: float | None = None,
-    tpot: float | None = None, latency: float | None = None, cost: float | None = None, throughput: float | None = None,
-    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
-    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
-    on: str = "local",
+    pools: bool = False, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
+    transfer_bandwidth: float | None = None, slo: str = "", confirm: int = 3, token_budget: Numbers | None = None,
+    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
+    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
+    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
     its steady state, the best ones simulated as `serve` does.
@@ -276,6 +278,7 @@ def search_serve(
       spread: Lengths as shares LOW,HIGH of prompt and output.
       pools: Also separate prefill and decode pools of every size and split (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
+      prefill_price: USD an hour of one of those (default: the card's row).
       transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
       confirm: Simulate so many of the best.
@@ -341,7 +344,7 @@ def search_serve(
     grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
     alone = len(grids)
     if pools:
-        apart = {"prefill_gpu": prefill_gpu, "transfer_bandwidth": transfer_bandwidth}
+        apart = {"prefill_gpu": prefill_gpu, "prefill_price": prefill_price, "transfer_bandwidth": transfer_bandwidth}
         grids = (*grids, *pooled.grids_of(found, counts, degrees_given, free, fixed | apart, load))
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
@@ -356,10 +359,10 @@ def search_serve(
     run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
     few = answer.top[: max(int(confirm), 0)]
     other = answer.beside.best if answer.beside and few else None
-    told = (*few, other) if other is not None and other not in few else few
-    confirmed = tuple(confirmation(c, load, run) for c in told)
+    confirmed = tuple(confirmation(c, load, run) for c in (*few, *([other] if other and other not in few else [])))
+    cards = (*listed(gpu), prefill_gpu if prefill_price is None else None)
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
-    return LoadResult(**same, kind=load.name, confirmed=confirmed)
+    return LoadResult(**same | {"prices": searched_prices(cards, cluster, more)}, kind=load.name, confirmed=confirmed)
 
 
 def load_axis(concurrency: Any, rate: Any, gpus: int) -> Axis:

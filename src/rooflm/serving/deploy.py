@@ -19,22 +19,12 @@ from rooflm.catalogue.fields import abouts, held
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.capacity import capacity
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
-from rooflm.estimate.results import (
-    Answer,
-    bands_around,
-    frame,
-    headline,
-    pictures,
-    plain,
-    shown,
-    timespan,
-    whose_constants,
-)
+from rooflm.estimate.results import bands_around, headline, whose_constants
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
+from rooflm.serving.capacity import capacity
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
@@ -42,6 +32,7 @@ from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
+from rooflm.shown.answer import Answer, frame, pictures, plain, shown, timespan
 from rooflm.shown.blocks import Block
 
 if TYPE_CHECKING:
@@ -369,8 +360,9 @@ def deploy(
 def serve(
     model: str | Model, *, replicas: int = 1, router: str = "round-robin", prefill_replicas: int = 0,
     prefill_gpu: str | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    prompt: int = 512, output: int = 128, slo: str = "", definitions: str = "vllm", horizon: float = math.inf,
+    prefill_dp: int | None = None, prefill_ep: int | None = None, prefill_price: float | None = None,
+    transfer_bandwidth: float | None = None, prompt: int = 512, output: int = 128, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf,
     progress: Progress | None = None, options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
     """Simulate a deployment under load: what users see (TTFT, TPOT, latency), throughput, occupancy, cost and energy.
@@ -379,7 +371,8 @@ def serve(
     Load: concurrency (closed loop), or rate (requests/s), or trace (file); prompt, output, spread (shares of both),
     requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
     Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
-    separate prefill and decode pools (prefill_gpu: another card for the first; prefill_tp, ..: its own split).
+    separate prefill and decode pools (prefill_gpu, prefill_price: another card for the first; prefill_tp,
+    ..: its own split).
     options: fields of `Server`.
     warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput;
     horizon: stop after that many simulated s.
@@ -397,7 +390,8 @@ def serve(
     common |= {"output": int(np.max(load.output)), **{k: v for k, v in arguments.items() if v is not None}}
     generating(common["model"], "serve")
     built = build_inference(**common)
-    own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep}
+    own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep,
+           "price": prefill_price}  # fmt: skip
     first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
     d = deploy(built, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     limits = metrics.parse_limits(slo) if slo else ()

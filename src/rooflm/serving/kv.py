@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import repeat
 
-from rooflm.estimate.capacity import Capacity
+from rooflm.serving.capacity import Capacity
 
 Prefix = list[tuple[int, int]]
 """A prompt as (hash, tokens), from its start, in whole blocks; a hash stands for everything before it, too."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.prices import told
 from rooflm.errors import RooflmError
 from rooflm.serving.meter import BUCKETS, ORIGIN
 from rooflm.serving.replica import FINISHED
@@ -170,13 +171,14 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
     counted = np.arange(len(done)) >= warmup
     late = done & counted
     gpus = sum(p.gpus * p.replicas for p in run.pools)
-    device = run.pools[0].table.components.scenario.cluster.device
     finished = int(done.sum())
     tokens = float(t.output[done].sum())
     active = sum(r.meter.active for r in run.replicas) / (len(run.replicas) * seconds)
     kv = sum(r.meter.kv_time / r.kv.capacity for r in run.replicas) / (len(run.replicas) * seconds)
     joules = energy(run)
-    price = float(device.price) / 3600 * gpus * seconds
+    devices = [p.table.components.scenario.cluster.device for p in run.pools]
+    hour = sum(p.gpus * p.replicas * float(d.price) for p, d in zip(run.pools, devices, strict=True))
+    price = hour / 3600 * seconds
     count = {name: int((t.status == name).sum()) for name in ("finished", "rejected", "running", "waiting")}
     growth = queue_growth(run)
     steps = sum(r.decoding.steps for r in run.replicas)
@@ -197,6 +199,7 @@ def summarise(run: Run, limits: tuple[Slo, ...] = (), definitions: str = "vllm",
         "cached_share": float(t.cached[done].sum()) / max(float(t.prompt[done].sum()), 1.0),
         "gpus": gpus, "replicas": len(run.replicas),
         "cost_usd_per_request": price / max(finished, 1), "cost_usd_per_million_tokens": price / max(tokens, 1) * 1e6,
+        "price_usd_per_hour": hour / gpus, "price_basis": told(devices),
         "energy_j_per_request": joules / max(finished, 1), "energy_j_per_token": joules / max(tokens, 1),
         "queue_grows": growth is not None, "queue_grows_from_s": growth[0] if growth else None,
         "queue_growth_per_s": growth[1] if growth else 0.0,

@@ -192,4 +192,18 @@ def prefill_built(common: Mapping[str, Any], own: Mapping[str, Any], replicas: i
     if not replicas:
         raise RooflmError(f"prefill_{next(iter(own))} is of separate prefill replicas: give --prefill-replicas too")
     rest = {k: v for k, v in common.items() if not (k == "gpus" and {"tp", "pp"} & own.keys())}
-    return build_inference(**{**rest, **own, "batch": int(own.get("dp") or common["batch"])})
+    return build_inference(**{**apart(rest, own), "batch": int(own.get("dp") or common["batch"])})
+
+
+def apart(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of prefill replicas: those of the others but for their own. What a card costs is of the card that
+    it was given for; another one's is its own, or as in its row.
+
+    >>> apart({"gpu": "h100", "price": 2, "batch": 1}, {"gpu": "l40s"}), apart({"gpu": "h100", "price": 2}, {"tp": 2})
+    ({'gpu': 'l40s'}, {'gpu': 'h100', 'price': 2, 'tp': 2})
+    """
+    rest = {k: v for k, v in common.items() if k != "batch"}
+    if "gpu" in own:
+        rest = {k: v for k, v in rest.items() if k not in ("price", "purchase")}
+        rest |= {"owned": True} if common.get("purchase") is not None else {}
+    return {**rest, **own}

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rooflm.estimate.capacity import Capacity
+from rooflm.serving.capacity import Capacity
 from rooflm.serving.decoding import Decoding
 from rooflm.serving.kv import Kv, Prefix, PrefixCache, whole_blocks
 from rooflm.serving.meter import Meter

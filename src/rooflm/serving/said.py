@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rooflm.estimate.results import headline
-from rooflm.estimate.said import banded
+from rooflm.estimate.said import banded, dollars
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
-from rooflm.units import count, percent, text
+from rooflm.shown.numbers import count, percent, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
@@ -43,7 +43,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
         ("output tokens/s", count(values["output_tokens_per_s"])),
         ("  per GPU", count(values["output_tokens_per_s_per_gpu"])),
         ("goodput (requests/s)", count(values["goodput_per_s"])),
-        ("USD per million tokens", f"{values['cost_usd_per_million_tokens']:.2f}"),
+        ("USD per million tokens", dollars(values["cost_usd_per_million_tokens"])),
         ("energy per token", text(values["energy_j_per_token"], "J")),
     ]
     right = [
@@ -56,7 +56,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     ]
     if values["cached_share"] > 0:
         right.append(("prompt tokens cached", percent(values["cached_share"])))
-    return [*out, Beside([Table(left, "lr"), Table(right, "lr")])]
+    return [*out, Beside([Table(left, "lr"), Table(right, "lr")]), BLANK, Say(values["price_basis"], "faint", "price")]
 
 
 def band_lines(values: dict[str, Any]) -> list[Block]:

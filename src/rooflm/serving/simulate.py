@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.capacity import Capacity
+from rooflm.serving.capacity import Capacity
 from rooflm.serving.replica import FINISHED, INFINITY, REJECTED, Records, Replica
 from rooflm.serving.router import Router
 from rooflm.serving.schedulers import scheduler

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rooflm.units import Num, gib, percent, text
+from rooflm.shown.numbers import gib, percent, text
+from rooflm.units import Num
 
 GAP = 2
 """Blanks between two columns of a table."""

@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 from rooflm.shown.blocks import Beside, Block, Code, Facts, Fold, Parts, Say, Table, amount, largest, listing, pile
+from rooflm.shown.numbers import percent
 from rooflm.shown.palette import colours
-from rooflm.units import percent
 
 BAR = 320
 """Width of a bar (px)."""

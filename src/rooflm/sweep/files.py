@@ -1,4 +1,4 @@
-"""Writing results: csv, parquet, nc, json. A file appears whole or not at all."""
+"""Writing results: csv, parquet, xlsx, md, nc, json. A file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,27 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.outside import placed
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import flatten, plain
+from rooflm.shown.answer import flatten, plain
 from rooflm.sweep.axes import column_name
 from rooflm.sweep.grid import spelled_out
 
-FORMATS = ("csv", "parquet", "nc", "json")
+FORMATS = ("csv", "parquet", "xlsx", "md", "nc", "json")
+TABLES = ("csv", "parquet", "xlsx", "md")
+"""Formats of columns."""
+NEEDED = {
+    ".nc": ("netCDF files need", ("h5netcdf",), "nc"),
+    ".parquet": ("writing parquet needs", ("pyarrow",), "parquet"),
+    ".xlsx": ("writing xlsx needs", ("pandas", "openpyxl"), "tables"),
+    ".md": ("writing md needs", ("pandas", "tabulate"), "tables"),
+}
+"""Ending -> the libraries that write such files, and the extra that brings them."""
 
 
-def needs_netcdf() -> None:
-    """RooflmError where netCDF files cannot be written."""
-    try:
-        import h5netcdf  # noqa: F401
-    except ImportError:
-        raise RooflmError("netCDF files need h5netcdf: pip install 'rooflm[nc]'") from None
+def needs_library(ending: str) -> None:
+    """RooflmError where files of an ending cannot be written, as a library is missing."""
+    words, modules, extra = NEEDED.get(ending, ("", (), ""))
+    if not all(find_spec(m) for m in modules):
+        raise RooflmError(f"{words} {' and '.join(modules)}: pip install 'rooflm[{extra}]'")
 
 
 def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "--out") -> Path:
@@ -40,8 +49,7 @@ def check_target(path: str, formats: tuple[str, ...] = FORMATS, option: str = "-
     target = placed(path, option)
     if target.suffix.lstrip(".").lower() not in formats:
         raise RooflmError(f"{option} is {path!r}, but it must end in {', '.join('.' + f for f in formats)}")
-    if target.suffix.lower() == ".nc":
-        needs_netcdf()
+    needs_library(target.suffix.lower())
     folder = target.parent
     if not folder.is_dir():
         raise RooflmError(f"{option} is {path!r}, but the folder {str(folder)!r} does not exist")
@@ -187,15 +195,55 @@ def grid_columns(grid: Any) -> dict[str, list[Any]]:
 
 
 def _parquet(columns: Mapping[str, list[Any]], path: str) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise RooflmError("writing parquet needs pyarrow: pip install 'rooflm[parquet]'") from error
+    import pyarrow
+    from pyarrow import parquet
+
     try:
         parquet.write_table(pyarrow.table(dict(columns)), path)
     except pyarrow.ArrowException as error:
         raise RooflmError(f"cannot write as parquet: {' '.join(str(error).split())[:200]}") from error
+
+
+MOST_ROWS = 1_048_575
+"""Rows of a sheet, less its heading."""
+
+
+def _sheet(columns: Mapping[str, list[Any]], path: str) -> None:
+    """An Excel sheet of columns."""
+    import pandas as pd
+    from openpyxl.utils.exceptions import IllegalCharacterError
+
+    found = pd.DataFrame(dict(columns))
+    if len(found) > MOST_ROWS:
+        raise RooflmError(f"a sheet of xlsx has {MOST_ROWS:,} rows at most, and these are {len(found):,}: write csv")
+    try:
+        found.to_excel(path, index=False, freeze_panes=(1, 0))
+    except (ValueError, IllegalCharacterError) as error:
+        raise RooflmError(f"cannot write as xlsx: {' '.join(str(error).split())[:200]}") from error
+
+
+def _markdown(columns: Mapping[str, list[Any]], path: str) -> None:
+    """A Markdown table of columns; of one row, a row a column."""
+    import pandas as pd
+
+    def cell(value: Any) -> Any:
+        return " ".join(value.replace("|", "\\|").split()) if isinstance(value, str) else value
+
+    if len(next(iter(columns.values()), [])) == 1:
+        columns = {"output": list(columns), "value": [f"{v[0]:.6g}" if isinstance(v[0], float) else v[0]
+                                                      for v in columns.values()]}  # fmt: skip
+    found = pd.DataFrame({k: [cell(v) for v in values] for k, values in columns.items()})
+    Path(path).write_text(found.to_markdown(index=False, disable_numparse="output" in columns) + "\n", "utf-8")
+
+
+def write_columns(target: Path, columns: Mapping[str, list[Any]]) -> None:
+    """Columns to a file of one of TABLES."""
+    kind = target.suffix.lower()
+    if kind == ".csv":
+        write_text(target, table(columns))
+    else:
+        write = {".parquet": _parquet, ".xlsx": _sheet, ".md": _markdown}[kind]
+        write_whole(target, lambda name: write(columns, name))
 
 
 def write_values(path: str, values: dict[str, Any]) -> None:
@@ -206,10 +254,8 @@ def write_values(path: str, values: dict[str, Any]) -> None:
         write_text(target, json.dumps(plain(values), indent=1) + "\n")
         return
     columns = {k: [v] for k, v in flatten(plain({k: v for k, v in values.items() if not isinstance(v, list)})).items()}
-    if kind == ".csv":
-        write_text(target, table(columns))
-    elif kind == ".parquet":
-        write_whole(target, lambda name: _parquet(columns, name))
+    if kind != ".nc":
+        write_columns(target, columns)
     else:
         import xarray
 
@@ -218,14 +264,12 @@ def write_values(path: str, values: dict[str, Any]) -> None:
 
 
 def write_grid(path: str, grid: Any) -> None:
-    """A grid to a file: tidy rows (csv, parquet), labelled arrays (nc), nested arrays (json)."""
+    """A grid to a file: tidy rows (csv, parquet, xlsx, md), labelled arrays (nc), nested arrays (json)."""
     target = check_target(path)
     kind = target.suffix.lower()
     if kind == ".json":
         write_text(target, json.dumps(plain(grid.values())) + "\n")
-    elif kind == ".csv":
-        write_text(target, table(grid_columns(grid)))
-    elif kind == ".parquet":
-        write_whole(target, lambda name: _parquet(grid_columns(grid), name))
+    elif kind != ".nc":
+        write_columns(target, grid_columns(grid))
     else:
         write_whole(target, lambda name: write_netcdf(name, grid.dataset()))

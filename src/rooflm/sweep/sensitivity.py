@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked import paths
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import Result, check_outputs, chosen, flatten
-from rooflm.scenario import paths
+from rooflm.estimate.results import Result, check_outputs, chosen
 from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import flatten
 
 STEP = 0.01
 """Relative change of a knob: one per cent more."""

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked import paths
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
 from rooflm.estimate.training_bounds import CAUSES
-from rooflm.scenario import paths
 from rooflm.sweep.workers import spread
 from rooflm.technology import tco
 from rooflm.technology.build import Built, build

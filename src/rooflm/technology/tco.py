@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.purchase import DUTY, HOURS, PUE, YEARS
+from rooflm.asked.purchase import DUTY, HOURS, PUE, YEARS
 from rooflm.technology.build import Built
 from rooflm.technology.description import Technology, Wire
 from rooflm.units import Num

@@ -19,7 +19,7 @@ from typing import Any
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue import outside
-from rooflm.catalogue.engines import RELEASE, load_engine, releases
+from rooflm.catalogue.engines import RELEASE, build_for, load_engine, releases
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
@@ -285,8 +285,12 @@ def nearest_by_date(plain: str, date: str) -> str:
     >>> nearest_by_date("vllm", "2023-11"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
     ('vllm-2024', 'vllm', 'vllm')
     """
-    rows = [row for row in set(catalogue.aliases("engine").values()) if row == plain
-            or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())]
+    rows = [
+        row
+        for row in set(catalogue.aliases("engine").values())
+        if row == plain
+        or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())
+    ]
 
     def months(text: str) -> int:
         year, _, month = text.partition("-")
@@ -335,9 +339,8 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         found = DEFAULT_ENGINE[task]
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
-    known = catalogue.aliases("engine")
     software = "" if catalogue.is_path(str(kwargs["gpu"])) else catalogue.load_device(str(kwargs["gpu"])).software
-    return known.get(f"{found}-{software}", found) if software else found
+    return build_for(found, software)
 
 
 def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:

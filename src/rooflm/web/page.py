@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import plain
+from rooflm.shown.answer import plain
 from rooflm.shown.blocks import Fold
 from rooflm.shown.version import __version__
 from rooflm.web.asked import Asked

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rooflm.shown.blocks import Fact, Parts, amount
+from rooflm.shown.numbers import between, said, text
 from rooflm.shown.palette import colours
-from rooflm.units import between, said, text
 
 LEAST = 0.004
 """Share of the whole below which a part is counted as other."""

@@ -258,8 +258,10 @@ def dram_picture() -> Picture:
     made = [
         Bar(f"{str(t['dram'][i]).upper()}, {t['dram_bandwidth'][i] / 1e12:.2g} TB/s", caused(t, i, 1e3)) for i in order
     ]
+    causes = dict.fromkeys(c for bar in made for c in bar.parts)
     return bars("Llama-2 13B decoding on H100's die in N5, by memory", Scale("time per token (ms)"), made,
-                "4-bit weights, one sequence, ideal rates; colours: what bounds")  # fmt: skip
+                "4-bit weights, one sequence, ideal rates",
+                notes=[f"all bound by {c}" for c in causes if len(causes) == 1])  # fmt: skip
 
 
 def wall_picture() -> Picture:

@@ -124,7 +124,10 @@ def quant_of(row: Row) -> dict[str, Any]:
         return {"quant": PLAIN[plain] + cache}
     bits_scales = bits_of(weights)
     if bits_scales:
-        return {"quant": "int4", "sets": dict(zip(("quant.weight_bits", "quant.scale_bits"), bits_scales, strict=True))}
+        sets = dict(zip(("quant.weight_bits", "quant.scale_bits"), bits_scales, strict=True))
+        if weights.startswith("q"):  # mlx_lm.convert narrows embedding and head, too (nn.Embedding.to_quantized)
+            sets["quant.table_bits"] = sum(bits_scales)
+        return {"quant": "int4", "sets": sets}
     if weights not in WIDTHS:
         raise Unusable("precision not stated" if weights in ("", "unstated") else f"unknown precision {weights}")
     if weights == "bf16" and acts in ("", "f16", "bf16") and kv in ("", "f16", "bf16"):

@@ -10,7 +10,7 @@ import rooflm
 from rooflm.asked.arguments import arguments
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Table, folded
-from rooflm.units import count, gib, percent
+from rooflm.shown.numbers import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python

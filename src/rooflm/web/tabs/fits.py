@@ -9,7 +9,7 @@ import rooflm
 from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
-from rooflm.units import count, gib
+from rooflm.shown.numbers import count, gib
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python

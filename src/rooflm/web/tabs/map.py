@@ -11,7 +11,7 @@ import numpy as np
 import rooflm
 from rooflm.errors import RooflmError
 from rooflm.shown.blocks import Fold, Table
-from rooflm.units import count, percent
+from rooflm.shown.numbers import count, percent
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python

@@ -8,7 +8,7 @@ from typing import Any
 import rooflm
 from rooflm.search.serve_command import start_of
 from rooflm.shown.blocks import Code, Fact, Facts, Table, folded
-from rooflm.units import count, gib
+from rooflm.shown.numbers import count, gib
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python

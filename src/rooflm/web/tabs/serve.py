@@ -8,7 +8,7 @@ from typing import Any
 
 import rooflm
 from rooflm.shown.blocks import Fact, Facts, Fold, Table, folded
-from rooflm.units import count, percent
+from rooflm.shown.numbers import count, percent
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
@@ -100,7 +100,7 @@ def run(given: dict[str, Any], clients: int) -> dict[str, Any]:
     return {
         **{f"{k}_{p}": v[f"{k}_s"][p] for k in ("ttft", "tpot", "latency") for p in ("mean", "p50", "p95", "p99")},
         **{k: v[k] for k in ("requests_per_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "busy",
-                             "kv_occupancy", "cost_usd_per_million_tokens", "queue", "good_share")},
+                             "kv_occupancy", "cost_usd_per_million_tokens", "price_basis", "queue", "good_share")},
         "held": bool(found.meets(found.limits)) if found.limits else True, "band": v["error_band"],
         "assumed": v["assumed"], "warnings": v["warnings"],
     }  # fmt: skip
@@ -133,7 +133,7 @@ def at_load(clients: int, at: dict[str, Any]) -> Facts:
         Fact("Output tokens a second", count(at["output_tokens_per_s"]),
              f"{count(at['output_tokens_per_s_per_gpu'])} a card"),
         Fact("KV memory in use", percent(at["kv_occupancy"]), "mean over time"),
-        Fact("A million output tokens", dollars(at["cost_usd_per_million_tokens"]), "at the catalogue's rough price"),
+        Fact("A million output tokens", dollars(at["cost_usd_per_million_tokens"]), f"at {at['price_basis']}"),
     ])  # fmt: skip
 
 

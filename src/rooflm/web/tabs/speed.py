@@ -6,8 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rooflm
+from rooflm.catalogue.prices import told
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
-from rooflm.units import count, percent, watt_hours
+from rooflm.shown.numbers import count, percent, watt_hours
 from rooflm.web.asked import Asked
 from rooflm.web.blocks import Answer
 from rooflm.web.code import as_command, as_python
@@ -77,7 +78,7 @@ def embedded(e: InferenceEstimate) -> tuple[str, list[str], list[Fact]]:
 def dear(e: InferenceEstimate, kind: str) -> list[Fact]:
     """Cost and energy of a million tokens."""
     return [Fact(f"A million {kind} tokens", dollars(e.cost_per_million_tokens),
-                 f"at the catalogue's rough hourly price; {per_million(e.energy_per_token)} of energy")]  # fmt: skip
+                 f"at {told([e.scenario.cluster.device])}; {per_million(e.energy_per_token)} of energy")]  # fmt: skip
 
 
 def answer(asked: Asked) -> Answer:

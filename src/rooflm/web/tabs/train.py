@@ -7,11 +7,12 @@ from typing import Any
 
 import rooflm
 from rooflm.asked.arguments import arguments as table_of
+from rooflm.catalogue.prices import told as told_prices
 from rooflm.errors import RooflmError
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
 from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded
-from rooflm.units import count, gib, percent
+from rooflm.shown.numbers import count, gib, percent
 from rooflm.web.asked import Asked, FieldError
 from rooflm.web.blocks import Answer, Choice, Choices
 from rooflm.web.code import as_command, as_python
@@ -97,7 +98,7 @@ def facts(e: Any, run: bool) -> list[Fact]:
         shown += [
             Fact("Days", count(e.days), f"{count(e.steps)} steps, undisturbed"),
             Fact("Card hours", count(e.gpu_hours), "all cards together"),
-            Fact("Cost", dollars(e.cost), "at the catalogue's rough hourly price"),
+            Fact("Cost", dollars(e.cost), f"at {told_prices([e.scenario.cluster.device])}"),
         ]
     return shown
 

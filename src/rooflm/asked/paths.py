@@ -5,12 +5,9 @@ The command line's --set, sweep axes, search variables and sensitivities all nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import is_array
@@ -63,23 +60,6 @@ def found(root: Any, path: str) -> tuple[Any, str]:
         node = getattr(node, name)
     _step(node, last, path)
     return node, last
-
-
-def arrays_in(node: Any) -> Iterator[NDArray[Any]]:
-    """Every array anywhere in frozen dataclasses, named tuples, dicts and tuples.
-
-    >>> from rooflm.catalogue.hardware import Memory
-    >>> [a.size for a in arrays_in((Memory(80e9, np.ones(3)), 1.0))]
-    [3]
-    """
-    if isinstance(node, np.ndarray):
-        yield node
-    elif is_dataclass(node) and not isinstance(node, type):
-        yield from arrays_in(tuple(vars(node).values()))
-    elif isinstance(node, tuple | dict):
-        for value in node.values() if isinstance(node, dict) else node:
-            if not isinstance(value, float | int | str):
-                yield from arrays_in(value)
 
 
 def get(root: Any, path: str) -> Any:

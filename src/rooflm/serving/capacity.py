@@ -1,0 +1,42 @@
+"""KV memory of an instance that serves, from the formulas of memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rooflm.estimate import memory as mem
+from rooflm.estimate.capacity import memory_use, token_bytes
+from rooflm.scenario.scenario import Scenario
+
+
+class Capacity(NamedTuple):
+    """KV memory of one engine instance: tokens that fit, tokens' worth of what every sequence holds beside its own
+    (recurrent state, full windows, the unfilled part of its last block), bytes a token (all GPUs)."""
+
+    tokens: float
+    each: float
+    bytes_per_token: float
+
+
+def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) -> Capacity:
+    """KV capacity from the memory formulas: what weights, activations of a full pass and fixed buffers leave.
+
+    budget: tokens of the largest pass of a rank; longest: length at which windows count as full; static: share of the
+    device that weights and cache take together, all else beside it (SGLang's mem_fraction_static; 0: as said).
+    """
+    m = s.mapping
+    fixed = memory_use(s, batch=0.0)
+    full = budget * token_bytes(s, s.quant.half_bytes)
+    free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
+    long = max(longest, 1.0) * 64
+
+    def held(tokens: float) -> float:
+        return float(mem.kv_bytes_per_sequence(s.model, m, s.quant, tokens))
+
+    per_token = (held(2 * long) - held(long)) / long
+    state = max(held(longest) - per_token * longest, 0.0)
+    block = float(s.engine.room.block)
+    if per_token <= 0:  # nothing but recurrent state (or full windows): a sequence is the unit
+        per_token = state / max(longest, 1.0) or 1.0
+    each = state / per_token + (block - 1) / 2
+    return Capacity(max(free, 0.0) / per_token * float(m.dp), each, per_token * float(m.tp * m.pp))

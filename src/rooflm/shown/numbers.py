@@ -1,0 +1,146 @@
+"""Numbers for people: an SI prefix, three digits that matter, GiB, per cent, and words for the largest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rooflm.units import GIB, KIB, MIB, Num
+
+_PREFIX = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ", 1e-9: "n"}
+_LONG = ((365.25 * 86400, 2.0, "years"), (86400.0, 2.0, "days"), (3600.0, 1.0, "hours"), (60.0, 2.0, "minutes"))
+"""Units of a time above 120 s: seconds, from how many of them it is used, name."""
+_WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
+
+def _digits(value: float, digits: int) -> str:
+    """A number with so many digits that matter, zeros kept."""
+    size = float(f"{abs(value):.{digits - 1}e}")
+    return f"{value:.{max(digits - 1 - math.floor(math.log10(size) + 1e-12), 0)}f}" if size else "0"
+
+
+def text(value: float, unit: str, digits: int = 3) -> str:
+    """A number with its unit for people: an SI prefix, and minutes to years for a long time.
+
+    >>> text(2.039e12, "B/s"), text(0.00673, "s"), text(0.0, "s")
+    ('2.04 TB/s', '6.73 ms', '0 s')
+    >>> text(1250, "s"), text(4734.7, "s"), text(2.2e7, "s")
+    ('21 minutes', '1.3 hours', '255 days')
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else f"inf {unit}"
+    if value == 0:
+        return f"0 {unit}".strip()
+    scale, name = _scale(value, unit, digits)
+    return f"{_digits(value / scale, digits if scale < 60 or unit != 's' else 2)} {name}".strip()
+
+
+def exactly(value: float, unit: str) -> str:
+    """A number that somebody chose, with its unit and no digit that was not chosen; bytes in powers of 1024.
+
+    >>> exactly(3.35e12, "B/s"), exactly(80 * 2**30, "B"), exactly(5e-6, "s"), exactly(0, "s"), exactly(0.25, "")
+    ('3.35 TB/s', '80 GiB', '5 µs', '0 s', '0.25')
+    """
+    value = float(value)
+    if not unit or not math.isfinite(value) or value == 0:
+        return f"{value:.15g} {unit}".strip()
+    binary = {GIB: "GiB", MIB: "MiB", KIB: "KiB"} if unit == "B" else {}
+    found = next(((s, name) for s, name in binary.items() if abs(value) >= s), None)
+    scale, name = found or next(((s, f"{p}{unit}") for s, p in _PREFIX.items() if abs(value) >= s), (1.0, unit))
+    return f"{value / scale:.9g} {name}"
+
+
+def _scale(value: float, unit: str, digits: int = 3) -> tuple[float, str]:
+    """What a number is divided by for people, and the name of the unit that this makes."""
+    size = float(f"{abs(value):.{digits - 1}e}")
+    if unit == "s" and size >= 120:
+        return next((scale, name) for scale, least, name in _LONG if size >= least * scale)
+    scale = next((s for s in _PREFIX if size >= s), 1e-9)
+    return scale, f"{_PREFIX[scale]}{unit}"
+
+
+def between(low: float, high: float, value: float, unit: str = "s") -> str:
+    """Two ends in words, in the unit in which the value between them is said.
+
+    >>> between(0.0112, 0.0141, 0.0124), between(0.92, 1.1, 0.98)
+    ('between 11.2 and 14.1 ms', 'between 920 and 1100 ms')
+    """
+    if not all(map(math.isfinite, (low, high, value))):
+        return ""
+    scale, name = _scale(value, unit)
+    low_, high_ = (_digits(end / scale, 2 if scale >= 60 and unit == "s" else 3) for end in (low, high))
+    return f"between {low_} and {high_} {name}".strip()
+
+
+def several(value: Num, unit: str) -> str:
+    """A number with its unit, and of an array its ends.
+
+    >>> several(3e12, "B/s"), several(np.array([1e12, 3e12]), "B/s")
+    ('3.00 TB/s', '1.00 TB/s to 3.00 TB/s')
+    """
+    low, high = float(np.min(value)), float(np.max(value))
+    return text(low, unit) if low == high else f"{text(low, unit)} to {text(high, unit)}"
+
+
+def gib(value: float) -> str:
+    """Bytes as GiB with two places (MiB under a hundredth of a GiB, KiB under a tenth of a MiB).
+
+    >>> gib(80 * 2**30), gib(5 * 2**20), gib(10240), gib(math.nan)
+    ('80.00 GiB', '5.0 MiB', '10.0 KiB', '-')
+    """
+    if math.isnan(value):
+        return "-"
+    if abs(value) >= 0.01 * GIB or value == 0:
+        return f"{value / GIB:.2f} GiB"
+    return f"{value / MIB:.1f} MiB" if abs(value) >= 0.1 * MIB else f"{value / KIB:.1f} KiB"
+
+
+def percent(value: Any) -> str:
+    """A share for people.
+
+    >>> percent(0.4567), percent(math.nan)
+    ('45.7 %', '-')
+    """
+    return "-" if math.isnan(float(value)) else f"{100 * float(value):.1f} %"
+
+
+def count(value: Any) -> str:
+    """A number in a table: three digits that matter, thousands apart.
+
+    >>> count(1234.6), count(999.7), count(12.345), count(3.0), count(383414)
+    ('1235', '1000', '12.3', '3', '383,414')
+    """
+    number = float(value)
+    if not math.isfinite(number):
+        return "-" if math.isnan(number) else "inf"
+    whole = number == int(number) and abs(number) < 1e15
+    if abs(number) >= 10_000 and abs(number) < 1e15:
+        return f"{number:,.0f}"
+    return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
+
+
+def said(value: Any, unit: str = "") -> str:
+    """A number as a person says it in a sentence.
+
+    >>> said(1.134e6, "USD"), said(0.5921, "USD"), said(15e12), said(8)
+    ('1.13 million USD', '0.59 USD', '15 trillion', '8')
+    """
+    number = float(value)
+    for scale, word in _WORDS:
+        if scale * 0.9995 <= abs(number) < 1e15:
+            return f"{float(_digits(number / scale, 3)):g} {word} {unit}".strip()
+    if unit == "USD" and abs(number) < 100:
+        return f"{number:.2f} {unit}"
+    return f"{count(round(number) if number >= 100 else number)} {unit}".strip()
+
+
+def watt_hours(joules: Any) -> str:
+    """An energy as a meter shows it.
+
+    >>> watt_hours(5.7e11), watt_hours(0.9)
+    ('158 MWh', '900 mJ')
+    """
+    return text(float(joules) / 3600, "Wh") if float(joules) >= 3.6e5 else text(float(joules), "J")

@@ -1,0 +1,38 @@
+"""Builds of one engine: products of bf16 without matrix units, latents over prompts, stages that wait."""
+
+import pytest
+
+import rooflm
+
+HERE = {"gpu": "strix-halo-128gb", "batch": 1, "prompt": 2048, "output": 16}
+
+
+def prompt(model: str = "ministral-3-14b", **given: object) -> float:
+    return float(rooflm.infer(model, **HERE | given).ttft)  # type: ignore[arg-type]
+
+
+def test_bf16_prompts_wait_where_a_build_has_no_matrix_kernels_of_that_type() -> None:
+    rocm, vulkan = (
+        [prompt(engine=e, quant=q) for q in ("bf16", "w16a16kv16")] for e in ("llama.cpp", "llama.cpp-vulkan")
+    )
+    assert rocm[0] == rocm[1]
+    assert vulkan[0] > 2 * vulkan[1]
+
+
+def test_a_radeon_takes_the_build_for_it() -> None:
+    assert (
+        rooflm.infer("llama-3.1-8b", **HERE, engine="llama.cpp", quant="q8_0").scenario.engine.name == "llama.cpp-rocm"
+    )
+
+
+def test_prompts_over_latents_cost_the_latents_flops() -> None:
+    there = {"engine": "llama.cpp-rocm", "quant": "bf16", "prompt": 32768}
+    wide, plain = (prompt("glm-4.7-flash", **there, sets={"engine.latent_prompts": flag}) for flag in (True, False))
+    assert wide > 1.5 * plain  # scores of 576 and sums of 512 values a pair, in place of 256 and 256
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+def test_one_batch_passes_all_stages_before_the_next_step_where_the_engine_says_so(ways: int) -> None:
+    given = {"gpu": "a100-sxm-40gb", "engine": "trtllm-2024", "batch": 16, "prompt": 1024, "output": 128}
+    alone, staged = (float(rooflm.infer("llama-2-7b", **given, gpus=n, pp=n).latency) for n in (1, ways))  # type: ignore[arg-type]
+    assert staged == pytest.approx(alone, rel=0.1)
