@@ -129,6 +129,7 @@ def test_a_split_of_prefill_replicas_alone_is_refused():
 
 def test_commands_of_both_pools(capsys):
     words = ["search", "infer", "llama-3.1-8b", "--gpu", "h100", "--gpus", "2", "--pools", "--concurrency", "8"]
+    words += ["--prompt", "2000", "--output", "100"]
     assert main([*words, "--tp", "1", "--pp", "1", "--engine", "sglang", "--json", "--confirm", "0"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["without_pools"]["best"]["inputs"]["dp"] == 2

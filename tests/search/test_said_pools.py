@@ -7,7 +7,7 @@ import pytest
 from rooflm.cli.app import main
 
 FEW = ["search", "infer", "llama-3.1-8b", "--gpu", "h100", "--tp", "1", "--pp", "1", "--concurrency", "8"]
-POOLS = [*FEW, "--gpus", "2", "--engine", "sglang", "--pools"]
+POOLS = [*FEW, "--gpus", "2", "--engine", "sglang", "--pools", "--prompt", "2000", "--output", "100"]
 
 
 def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -278,7 +278,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
-    spec = Speculation(**guessed, draft=find_model(given["draft"]) if given["draft"] else None)
+    spec = Speculation(**guessed, draft=generating(given["draft"], "draft") if given["draft"] else None)
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
@@ -292,7 +292,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
-    longest = highest(work.prompt + work.output)
+    longest = highest(work.prompt + (work.output if found.head else 0))
     if np.any(longest > found.max_context):
         warnings.append(
             f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "

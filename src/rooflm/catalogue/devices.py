@@ -184,6 +184,10 @@ def _price_basis(row: _DeviceRow, name: str) -> str:
     return basis(sources("gpu").get(source) if source else None)
 
 
+OFF = ("prefill", "decode", "request", "step", "memory", "cases")
+"""What `hardware.Measured.off` may hold: phases of error bands, and the number of runs behind them."""
+
+
 def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:
     """The constants of a calibrated machine, under `own` those of a data type, under `off` how far it is off."""
     if given is None:
@@ -200,6 +204,8 @@ def _measured(given: dict[str, Any] | None, label: str) -> Measured | None:
                 raise RooflmError(f"{label}: {title} has the unknown field {name!r}: it knows {', '.join(plain)}")
             quantity(value, "s", f"{label}: {title}.{name}", zero=True)
     for name, value in off.items():
+        if name not in OFF:
+            raise RooflmError(f"{label}: measured.off has the unknown field {name!r}: it knows {', '.join(OFF)}")
         quantity(value, "s", f"{label}: measured.off.{name}", zero=True)
     return Measured(**given)
 

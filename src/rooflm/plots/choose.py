@@ -263,7 +263,8 @@ def grid_bars(grid: Any, kind: str, value: str | None) -> Picture:
     if total > MOST_BARS:
         raise RooflmError(f"stacked bars show at most {MOST_BARS} points, but the grid has {total}: fix some axes")
     full = {k: np.broadcast_to(v, shape).reshape(-1) for k, v in grid.arrays.items()}
-    usual = "decode_parts_s" if any(k.startswith("decode_parts_s.") for k in grid.arrays) else "parts_s"
+    known = [k.split(".")[0] for k in grid.arrays]
+    usual = next((g for g in ("decode_parts_s", "prefill_parts_s") if g in known), "parts_s")
     group = "memory" if kind == "memory" else (value or usual)
     parts = {k.split(".", 1)[1]: np.nan_to_num(v.astype(float)) for k, v in full.items() if k.startswith(f"{group}.")}
     if not parts:

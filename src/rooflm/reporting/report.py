@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -195,6 +196,8 @@ def sure(made: Any) -> list[Section]:
         name = key.removesuffix("_s").replace("_", " ").replace("ttft", "time to first token").replace(
             "tpot", "time per output token")  # fmt: skip
         low, high, rows = (band[k] for k in ("low", "high", "rows"))
+        if rows and not math.isfinite(low):  # of a model that embeds texts
+            continue
         known = f"between {timespan(low)} and {timespan(high)} in four of five like cases ({rows} measured rows)"
         blocks.append(Say(known if rows else "nothing like it was measured: no band", label=name))
     blocks += listed("assumed", getattr(made, "assumed", ()))

@@ -126,6 +126,8 @@ def compose_document(begun: Start, vendor: str) -> dict[str, Any]:
             service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
         else:
             service["devices"] = asked["files"]
+            numbers = ",".join(str(first + k) for k in range(start.gpus))
+            service["environment"] += [f"{asked['visible']}={numbers}"][: len(each) > 1]
         if start.options:
             kind = f"{start.role}-options".lstrip("-")
             service["configs"] = [{"source": kind, "target": f"/{OPTIONS}"}]

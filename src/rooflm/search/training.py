@@ -15,7 +15,7 @@ import numpy as np
 
 from rooflm.api import TRAIN, named
 from rooflm.asked.arguments import refuse_wrong
-from rooflm.asked.build_inference import find_model
+from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer
 from rooflm.asked.checks import whole
 from rooflm.catalogue.model import Model
@@ -212,7 +212,7 @@ def search_train(
     bounds: dict[str, Any] = {"days": days, "gpu_hours": gpu_hours, "cost_usd": cost, "energy_j": energy}
     limits = limits_of(memory_margin, step_time, bounds, tokens)
     given = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep, "micro_batch": micro_batch}
-    found = find_model(model)
+    found = generating(model, "search train")
     free, fixed = find_axes({"model": model, "gpu": gpu, "batch": batch, "seq": seq, "tokens": tokens} | more)
     names = Axis("recompute", listed(recompute, RECOMPUTE))
     stages = Axis("zero", listed(zero, ZERO))

@@ -75,7 +75,8 @@ def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what:
 def ending(mean: int, limit: int, count: int, seed: Any) -> Ints:
     """`count` lengths of outputs that end by themselves at any token with one chance, at the limit at the latest, so
     that their mean is `mean`: the geometric law cut at the limit, of all laws on 1 to limit with that mean the one of
-    most entropy. The mean of the draw itself is made right, so that a run's tokens are as many as were said.
+    most entropy. The mean of the draw itself is made right, so that a run's tokens are as many as were said (within a
+    few per cent where the mean is close to the limit).
 
     >>> drawn = ending(100, 1000, 2000, 1); round(float(drawn.mean())), int(drawn.max()) <= 1000
     (100, True)

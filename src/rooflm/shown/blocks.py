@@ -139,8 +139,8 @@ def largest(p: Parts) -> tuple[list[tuple[str, float]], float]:
 
 def widths(t: Table) -> list[int]:
     """Characters that each column needs."""
-    cells = zip(*t.rows, strict=True) if t.rows else ()
-    return [min(max(map(len, column)), LEAST) if side == "w" else max(map(len, column))
+    cells = zip(*t.rows, strict=True) if t.rows else [()] * len(t.sides)
+    return [min(max(map(len, column), default=0), LEAST) if side == "w" else max(map(len, column), default=0)
             for column, side in zip(cells, t.sides, strict=True)]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from rooflm.asked.arguments import arguments
+from rooflm.asked.build_inference import find_model
 from rooflm.errors import RooflmError
 from rooflm.web.fields import BY_KEY, Field, value_of
 
@@ -59,6 +60,10 @@ class Asked:
         shared = {k: k for k in self.keys if "." not in k}
         chosen = {**shared, **{name: key for name, key in own.items() if group == "" or self.value(key) is not None}}
         found = {name: self.value(key) for name, key in chosen.items() if name in known or name == "model"}
+        if "output" in found and self.texts.get("output", "") in ("", BY_KEY["output"].usual):
+            models = found["model"] if isinstance(found["model"], list) else [found["model"]]
+            if not any(find_model(m).head for m in models):
+                del found["output"]  # it embeds texts, and nobody asked for an output
         return {name: v for name, v in found.items() if v is not None}
 
     def single(self, given: Mapping[str, Any], free: Iterable[str] = ()) -> dict[str, Any]:
