@@ -46,15 +46,15 @@ def causal_families() -> dict[str, str]:
     return dict(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
-def count(family: str, name: str) -> Count:
-    """Both counts of one family."""
+def count(family: str, name: str, **given: object) -> Count:
+    """Both counts of one family; `given`: fields of its config that are not its defaults."""
     import torch
     import transformers
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            config = transformers.AutoConfig.for_model(family)
+            config = transformers.AutoConfig.for_model(family, **given)
             text = config.to_json_string(use_diff=False)
             with torch.device("meta"):
                 model = getattr(transformers, name)._from_config(config)

@@ -202,7 +202,6 @@ def test_two_matrices_where_there_is_no_gate(activation: str, family: str, matri
         ({"model_type": "deberta-v2"}, "it is an encoder, which embeds its input"),
         ({"model_type": "newbert", "architectures": ["NewBertForMaskedLM"]}, "architectures is 'NewBertForMaskedLM'"),
         ({"model_type": "whisper"}, "it is an encoder with a decoder"),
-        ({"model_type": "deepseek_v4"}, "its compressed attention is not modelled"),
         ({"model_type": "newest", "sparse_attention_config": {"x": 1}}, "sparse_attention_config says that its layers"),
         ({"model_type": "newest", "hc_mult": 4}, "hc_mult says that its layers are not those of a plain decoder"),
         ({"model_type": "hunyuan", "moe_topk": [8, "x"] * 2, "num_experts": 8, "moe_intermediate_size": 64},
@@ -241,6 +240,65 @@ def test_they_can_be_predicted(name: str, tmp_path: Path) -> None:
     assert 0 < float(found.tpot) < float(found.ttft) < 10
 
 
+V4 = shape(4096, 43, 64, 1, None, 129280, 1048576) | PLAIN | {
+    "model_type": "deepseek_v4", "head_dim": 512, "qk_rope_head_dim": 64, "q_lora_rank": 1024, "o_lora_rank": 1024,
+    "o_groups": 8, "sliding_window": 128, "compress_ratios": [0, 0] + [4, 128] * 20 + [4, 0], "index_n_heads": 64,
+    "index_head_dim": 128, "index_topk": 512, "hc_mult": 4, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 6, "moe_intermediate_size": 2048, "num_hash_layers": 3, "topk_method": "noaux_tc",
+    "num_nextn_predict_layers": 1, "expert_dtype": "fp4",
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"},
+}  # fmt: skip
+"""DeepSeek-V4-Flash, 284 B of which 13 B active: the defaults of transformers' DeepseekV4Config, and the pattern of its
+layers in llm engines' tests: two of windows alone, then entries of 4 and 128 tokens in turn; one more of the MTP layer.
+"""
+
+
+@pytest.mark.filterwarnings("ignore::rooflm.errors.RooflmWarning")
+@pytest.mark.parametrize(
+    ("field", "value"), [("kv_source_layers", [2]), ("compress_ratios", [7] * 43), ("layer_types", ["full_attention"])]
+)
+def test_compressed_layers_of_other_kinds_are_refused(field: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(RooflmError, match=f"config.json: {field} (says|is|has)"):
+        read(V4 | {field: value}, tmp_path)
+
+
+def test_what_is_approximate_is_told(tmp_path: Path) -> None:
+    with pytest.warns(RooflmWarning) as said:
+        read(V4, tmp_path)
+    streams, scheme = (str(w.message) for w in said)
+    assert "the streams of its residual" in streams and "expert_dtype is 'fp4'" in scheme
+
+
+@pytest.mark.filterwarnings("ignore::rooflm.errors.RooflmWarning")
+def test_compressed_entries_and_windows_make_the_cache(tmp_path: Path) -> None:
+    """By hand at 128k tokens: 128 latest tokens and one entry for every 4 or 128, of 512 values (448 and 64 with
+    position) in 16 bits; a key of 128 + 4 bytes for every entry that is picked; tails in fp32, twice (values and
+    weights): two series of 2 x 4 places where windows overlap, one of 128 where they do not."""
+    model = read(V4, tmp_path)
+    window = 128 * 512 * 2
+    picked = 131072 // 4 * (512 * 2 + 132) + 2 * (2 * 4) * 2 * (512 + 128) * 4
+    heavy = 131072 // 128 * 512 * 2 + 2 * 128 * 512 * 4
+    by_hand = 43 * window + 21 * picked + 20 * heavy
+    kept = float(kv_bytes_per_sequence(model, Mapping(), Quant("bf16"), 131072))
+    assert kept == by_hand
+    assert float(kv_bytes_per_sequence(model, Mapping(tp=8), Quant("bf16"), 131072)) == by_hand  # all ranks have all
+    assert kept < 0.12 * 43 * 131072 * (576 * 2 + 132)  # an eighth of what DeepSeek-V3.2's attention would keep
+    assert float(parameters(model)) == pytest.approx(284e9, rel=0.005)
+    assert float(parameters(model, active=True)) == pytest.approx(13.8e9, rel=0.01)  # 13 B without the embedding
+    assert model.quant == "mxfp4a8-fp8"
+
+
+@pytest.mark.filterwarnings("ignore::rooflm.errors.RooflmWarning")
+def test_compressed_attention_is_timed_in_every_question(tmp_path: Path) -> None:
+    read(V4, tmp_path)
+    cached = [float(rooflm.infer(str(tmp_path), gpu="h200", gpus=8, prompt=n, output=16).tpot) for n in (4096, 131072)]
+    assert cached[0] < cached[1] < 1.5 * cached[0]
+    step = rooflm.train(str(tmp_path), gpu="h200", gpus=64, ep=64, batch=64, seq=4096)
+    assert 0 < float(step.step_time) < 100
+    served = rooflm.serve(str(tmp_path), gpu="h200", gpus=8, rate=1, requests=20, prompt=1000, output=50)
+    assert served.finished == 20 and 0 < served.kv_peak < 0.1
+
+
 SAMPLE = ("llama", "afmoe", "apertus", "bamba", "falcon_h1", "zamba2", "kimi_linear", "minimax", "olmo_hybrid",
           "lfm2", "gemma3n_text", "gemma4_text", "mimo_v2_flash", "granitemoehybrid", "mamba2", "persimmon", "gpt_neo",
           "gemma3", "bert", "jetmoe")  # fmt: skip
@@ -253,3 +311,11 @@ def test_counts_agree_with_transformers(family: str) -> None:
     found = count(family, causal_families()[family])
     assert found.theirs and found.told, found
     assert not found.ours or abs(found.off) < 0.005
+
+
+def test_compressed_layers_of_all_kinds_count_as_in_transformers() -> None:
+    """Exactly, at four layers: a window alone, entries that are picked, and all entries."""
+    import_module("transformers")
+    family = "deepseek_v4"
+    found = count(family, causal_families()[family], num_hidden_layers=4, compress_ratios=[0, 4, 128, 4])
+    assert found.ours == found.theirs > 25e9

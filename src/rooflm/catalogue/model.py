@@ -74,6 +74,33 @@ class MLA:
 
 
 @dataclass(frozen=True)
+class CompressedAttention(MLA):
+    """Attention of one entry for keys and values (DeepSeek-V4): kv_rank + rope_dim values, shared by all heads and read
+    as they are, without projections to keys and values of each head.
+
+    The cache holds the last `window` tokens, and one entry for every `ratio` tokens, a weighted sum of theirs; a query
+    reads both. index_topk > 0: of the entries an indexer picks index_topk by its own entries of index_dim, and each
+    sums 2 x ratio tokens through two series of projections. The output goes through out_groups x out_rank values, heads
+    in groups. Source: transformers, modeling_deepseek_v4.py.
+    """
+
+    window: Num = count(128, "latest tokens that a query sees one by one")
+    ratio: Num = count(0, "tokens of a compressed entry (0: nothing beside the window)", low=0)
+    out_groups: Num = count(1, "groups of heads of the output projection")
+    out_rank: Num = count(1024, "width that a group of heads is projected to")
+
+    @property
+    def entry(self) -> Num:
+        """Values of a cached entry."""
+        return self.kv_rank + self.rope_dim
+
+    @property
+    def series(self) -> int:
+        """Series of projections that make compressed entries: 2 where windows overlap, 1, or 0 without any."""
+        return 0 if is_plain(self.ratio, 0) else 1 if is_plain(self.index_topk, 0) else 2
+
+
+@dataclass(frozen=True)
 class LinearAttention:
     """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1,
     lightning attention (MiniMax-01, arXiv 2501.08313), or a gated short convolution alone (LFM2).
@@ -248,6 +275,7 @@ def _whole(value: Num) -> Num:
 _SCALED = {
     Attention: ("heads", "kv_heads"),
     MLA: ("heads",),
+    CompressedAttention: ("heads",),
     LinearAttention: ("heads", "key_heads"),
     MLP: ("width",),
     MoE: ("width", "shared_width"),
@@ -272,6 +300,8 @@ def mixer_params(mixer: Mixer | None, hidden: Num) -> Num:
         return 0
     if isinstance(mixer, Attention):
         return attention_params(mixer, hidden)
+    if isinstance(mixer, CompressedAttention):
+        return compressed_params(mixer, hidden)
     return latent_params(mixer, hidden) if isinstance(mixer, MLA) else recurrent_params(mixer, hidden)
 
 
@@ -296,6 +326,18 @@ def latent_params(a: MLA, h: Num) -> Num:
     expand = a.kv_rank * a.heads * (a.nope_dim + a.value_dim)
     index = a.q_rank * a.index_heads * a.index_dim + h * a.index_dim + h * a.index_heads + 2 * a.index_dim
     return query + latent + expand + a.heads * a.value_dim * h + (a.index_topk > 0) * index
+
+
+def compressed_params(a: CompressedAttention, h: Num) -> Num:
+    """Low-rank queries, one entry a token, the output in groups, a sink a head; what makes compressed entries (values
+    and weights of each series, biases by place, a norm), and the indexer with its own."""
+    entry, picks = a.entry, a.index_topk > 0
+    query = a.q_rank * (h + a.heads * entry + 1)
+    out = a.out_rank * (a.heads * a.value_dim + a.out_groups * h)
+    pooled = a.series * (2 * h + a.ratio) + (a.ratio > 0)
+    index = a.q_rank * a.index_heads * a.index_dim + h * a.index_heads + pooled * a.index_dim
+    made: Num = pooled * entry + picks * index
+    return query + h * entry + entry + out + a.heads + made
 
 
 def recurrent_params(a: LinearAttention, h: Num) -> Num:

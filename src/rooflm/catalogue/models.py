@@ -14,11 +14,21 @@ import msgspec
 
 from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue import released
-from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE, checked
+from rooflm.catalogue.model import (
+    MLA,
+    MLP,
+    Attention,
+    Block,
+    CompressedAttention,
+    LinearAttention,
+    Model,
+    MoE,
+    checked,
+)
 
-_MIXERS = {"attention": Attention, "mla": MLA, "mamba2": LinearAttention, "mamba1": LinearAttention,
-           "gated-delta": LinearAttention, "kda": LinearAttention, "lightning": LinearAttention,
-           "conv": LinearAttention}  # fmt: skip
+_MIXERS = {"attention": Attention, "mla": MLA, "compressed": CompressedAttention, "mamba2": LinearAttention,
+           "mamba1": LinearAttention, "gated-delta": LinearAttention, "kda": LinearAttention,
+           "lightning": LinearAttention, "conv": LinearAttention}  # fmt: skip
 _FFNS = {"mlp": MLP, "moe": MoE}
 _TYPES: dict[str, Any] = {"Num": int | float, "bool": bool, "str": str, "float": int | float,
                           "tuple[str, ...]": list[str]}  # fmt: skip

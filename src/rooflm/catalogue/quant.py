@@ -111,6 +111,7 @@ PRESETS = {
         rest_bits=8.5,
     ),
     "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, WIDE["experts"]),
+    "mxfp4a8-fp8": Quant("mxfp4a8-fp8", 4, 8, 16, "float", 8 / 32, WIDE["experts"], rest_bits=8 + 32 / 128**2),
     "mxfp8": Quant("mxfp8", 8, 8, 16, "float", 8 / 32),
     "nvfp4": Quant("nvfp4", 4, 4, 16, "float", 8 / 16),
     "q4_k_m": Quant("q4_k_m", 4.8, 16, 16, "int", table_bits=6.5625),
@@ -151,7 +152,8 @@ layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counte
 of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
 tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head). IQ4_XS, IQ3_M and
 Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB). mxfp4-moe: llama.cpp's
-file type MXFP4_MOE, experts in mxfp4 and the rest in Q8_0 (gpt-oss-20b: 12.1 GB, 120b: 63.4 GB)."""
+file type MXFP4_MOE, experts in mxfp4 and the rest in Q8_0 (gpt-oss-20b: 12.1 GB, 120b: 63.4 GB). mxfp4a8-fp8: experts
+in mxfp4, the rest stored as in fp8-block and multiplied at 16 bits (DeepSeek-V4)."""
 
 
 def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:

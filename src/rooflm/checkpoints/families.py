@@ -99,6 +99,8 @@ _MAMBA = Family(norms=1, rope=False, window="never", layers="mamba")
 _OLMO_NORMS = ("no_norm_weights",)
 _LFM2 = Family(qk_norm=True, tied=True, window="never", extra=("adjusted_width",))
 _PER_LAYER = "its embeddings a layer, and what mixes streams of the residual, are counted as parameters and not timed"
+_STREAMS = ("the streams of its residual and what mixes them are counted as parameters, and neither timed nor kept by "
+            "training; kernels over compressed entries are timed as those of latent attention")  # fmt: skip
 _GEMMA4 = Family(norms=4, qk_norm=True, tied=True, layers="gemma4", defaults={"max_position_embeddings": 131072})
 _FALCON = _GPT._replace(bias="bias", ffn_bias="bias", parallel="parallel_attn?",
                         defaults={"max_position_embeddings": 2048}, extra=("falcon",))  # fmt: skip
@@ -147,6 +149,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": _DEEPSEEK,
     "deepseek_v3": _DEEPSEEK._replace(router_bias=True),
     "deepseek_v32": _DEEPSEEK._replace(router_bias=True),
+    "deepseek_v4": Family(window="never", layers="deepseek_v4", note=_STREAMS),
     "kimi_k2": _DEEPSEEK._replace(router_bias=True),
     "glm_moe_dsa": _DEEPSEEK._replace(router_bias=True),
     "gpt_oss": Family(bias="attention_bias?", ffn_bias=False, window="even", extra=("sinks", "expert_bias")),
@@ -264,7 +267,6 @@ _PAIR = "it is an encoder with a decoder, not a decoder-only language model"
 _OWN = "its layers are not modelled"
 
 REFUSED = {
-    "deepseek_v4": "its compressed attention is not modelled",
     "minimax_text_01": "its lightning attention is not modelled",
     "gemma4_assistant": "it is a draft model that reads another model's cache",
     **dict.fromkeys(("xlm-roberta-xl", "electra", "deberta", "deberta-v2", "albert", "ernie", "big_bird",

@@ -354,6 +354,10 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     name = METHODS[method](q) if method in METHODS else ""
     if not name and method == "modelopt" and beside is not q and beside:
         q, name = beside, _modelopt(beside)
+    if name.startswith("fp8") and (config.get("expert_dtype") or q.get("expert_dtype")) == "fp4":
+        name = "mxfp4a8-fp8"
+        warnings.warn(f"{label}: expert_dtype is 'fp4': experts in mxfp4, all other matrices stored at 8 bits and "
+                      "multiplied at 16", RooflmWarning, stacklevel=3)  # fmt: skip
     if not name:
         shown = method or "no quant_method"
         detail = f" with quant_algo {algorithm!r}" if algorithm else ""

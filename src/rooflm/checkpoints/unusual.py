@@ -13,6 +13,7 @@ from rooflm.catalogue.model import (
     MLP,
     Attention,
     Block,
+    CompressedAttention,
     FeedForward,
     Mixer,
     MoE,
@@ -21,6 +22,7 @@ from rooflm.catalogue.model import (
 )
 from rooflm.checkpoints import layers
 from rooflm.checkpoints.config import Config
+from rooflm.errors import RooflmError
 
 Built = tuple[tuple[Block, ...], int]
 
@@ -136,8 +138,61 @@ def _gemma4(c: Config) -> Built:
     return layers.counted(pairs, c.family.norms, False), extra
 
 
+_RATES = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+_SHARED = ("kv_source_layers", "index_source_layers", "engram_layer_ids", "candidate_source_layer")
+"""Fields by which layers share entries or read tables: another model's layers."""
+
+
+def _compressed_kinds(c: Config, count: int) -> list[tuple[int, bool]]:
+    """Tokens of a compressed entry of each layer (0: window alone), and whether an indexer picks entries: by
+    `compress_ratios` (longer by the layers that predict further ahead), else `layer_types`, else by default."""
+    rates = dict(_RATES)
+    _, sparse, heavy = _RATES
+    rates[sparse] = c.number("compress_rate_csa", c.number(f"compress_rates.{sparse}", rates[sparse]))
+    rates[heavy] = c.number("compress_rate_hca", c.number(f"compress_rates.{heavy}", rates[heavy]))
+    ratios, listed = c.items("compress_ratios", int), c.items("layer_types", str)
+    if not listed and ratios:
+        names = {r: name for name, r in _RATES.items()}
+        if len(ratios) < count or any(r not in names for r in ratios[:count]):
+            raise c.bad("compress_ratios", f"0, 4 or 128 for each of {count} layers")
+        listed = [names[r] for r in ratios]
+    listed = listed or [heavy] * 2 + [sparse if i % 2 else heavy for i in range(count)]
+    if len(listed) < count or any(k not in rates for k in listed[:count]):
+        raise c.bad("layer_types", f"{', '.join(_RATES)} for each of {count} layers")
+    return [(rates[k], k == sparse) for k in listed[:count]]
+
+
+def _deepseek_v4(c: Config) -> Built:
+    """A window beside compressed entries (of few tokens and picked, or of many and all read), experts in every layer,
+    several streams of the residual (modeling_deepseek_v4.py). The first layers look their experts up by token, in a
+    table that is no parameter."""
+    count, hidden, dim = c.number("layers"), c.number("hidden"), c.number("head_dim")
+    unread = [k for k in _SHARED if c.get(k) not in (None, [], -1)]
+    if unread:
+        raise RooflmError(f"{c.label}: {unread[0]} says that layers share what they cache, which is not modelled")
+    if count > layers.MOST_LAYERS:
+        raise c.bad(c.key("layers"), f"at most {layers.MOST_LAYERS}")
+    rope = c.number("qk_rope_head_dim", max(dim // 8, 1))
+    if rope >= dim:
+        raise c.bad("qk_rope_head_dim", f"less than head_dim {dim}")
+    pairs: list[tuple[Mixer | None, FeedForward | None]] = []
+    for ratio, picks in _compressed_kinds(c, count):
+        topk, index_heads, index_dim = (
+            c.number(k) if picks else 0 for k in ("index_topk", "index_n_heads", "index_head_dim")
+        )
+        mixer = CompressedAttention(
+            c.number("heads"), c.number("q_lora_rank"), dim - rope, dim - rope, rope, dim, topk, index_heads,
+            index_dim, window=c.number("window"), ratio=ratio, out_groups=c.number("o_groups"),
+            out_rank=c.number("o_lora_rank"),
+        )  # fmt: skip
+        pairs.append((mixer, layers.experts(c)))
+    streams = c.number("hc_mult", 4)
+    mixing = (2 + streams) * streams * (streams * hidden + 1) + 3
+    return layers.counted(pairs, c.family.norms, False), 2 * count * mixing + streams * (streams * hidden + 1) + 1
+
+
 BUILDERS: dict[str, Callable[[Config], Built]] = {
     "mamba": _mamba, "falcon_h1": _falcon_h1, "zamba2": _zamba2, "longcat": _longcat, "gemma3n": _gemma3n,
-    "gemma4": _gemma4,
+    "gemma4": _gemma4, "deepseek_v4": _deepseek_v4,
 }  # fmt: skip
 """A family's `layers` -> its builder."""

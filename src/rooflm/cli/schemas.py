@@ -14,7 +14,7 @@ from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import DTYPES, Cluster, Derating, Device, Link, Measured, Memory
-from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
 from rooflm.catalogue.own_card import SHORT
 from rooflm.cli.options import SHELL
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, RUN, SETTING, Column
@@ -123,7 +123,7 @@ def cluster() -> Schema:
     return table({**own, **ROW}, ["device", "tiers"])
 
 
-MIXERS: dict[str, Any] = {"attention": Attention, "mla": MLA}
+MIXERS: dict[str, Any] = {"attention": Attention, "mla": MLA, "compressed": CompressedAttention}
 RECURRENT = ("mamba2", "mamba1", "gated-delta", "kda", "lightning", "conv")
 
 

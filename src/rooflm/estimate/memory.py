@@ -12,6 +12,7 @@ from rooflm.catalogue.model import (
     MLP,
     Attention,
     Block,
+    CompressedAttention,
     FeedForward,
     LinearAttention,
     Mixer,
@@ -34,6 +35,8 @@ def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
         return mixer
     if isinstance(mixer, Attention):
         return replace(mixer, heads=ceil(mixer.heads / tp), kv_heads=ceil(mixer.kv_heads / tp))
+    if isinstance(mixer, CompressedAttention):
+        return replace(mixer, heads=ceil(mixer.heads / tp), out_groups=ceil(mixer.out_groups / tp))
     if isinstance(mixer, MLA):
         return replace(mixer, heads=ceil(mixer.heads / tp))
     return replace(mixer, heads=ceil(mixer.heads / tp), key_heads=ceil(mixer.key_heads / tp))
@@ -167,7 +170,32 @@ def kv_bytes_per_token(model: Model, quant: Quant) -> Num:
     512.0
     """
     m = model.scaled()
-    return sum(b.count * (kv_values(b.mixer) * quant.kv_bytes + index_bytes(b.mixer)) for b in m.blocks)
+    total: Num = 0.0
+    for b in m.blocks:
+        each = kv_values(b.mixer) * quant.kv_bytes + index_bytes(b.mixer)
+        if isinstance(b.mixer, CompressedAttention):
+            each = compressed_bytes(b.mixer, quant, 1.0) - tail_bytes(b.mixer)
+        total = total + b.count * each
+    return total
+
+
+def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
+    """Bytes that one layer of compressed attention keeps of a sequence: the window, an entry (and the indexer's key)
+    for every `ratio` tokens, and the tail that is not compressed yet.
+
+    >>> a = CompressedAttention(64, 1024, 448, 448, 64, 512, ratio=128, out_groups=8)
+    >>> compressed_bytes(a, Quant("bf16"), 131072) == (128 + 1024) * 1024 + 2 * 128 * 512 * 4
+    True
+    """
+    entries = tokens / larger(a.ratio, 1) * (a.ratio > 0)
+    kept = (smaller(tokens, a.window) + entries) * kv_values(a) * quant.kv_bytes
+    return kept + entries * index_bytes(a) + tail_bytes(a)
+
+
+def tail_bytes(a: CompressedAttention) -> Num:
+    """Bytes of values and weights (fp32) of the tokens that make no whole entry yet: twice as many places of each of
+    two series where windows overlap (the released code's kv_state and score_state)."""
+    return 2 * 4.0 * a.series**2 * a.ratio * (a.entry + (a.index_topk > 0) * a.index_dim)
 
 
 def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: Num, block: Num = 1) -> Num:
@@ -185,6 +213,9 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
             inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
             state = 0 if mixer.kind == "conv" else inner * mixer.state * 4.0
             total = total + b.count * (state + (inner + 2 * keys * (mixer.kind != "conv")) * mixer.conv * 2.0)
+            continue
+        if isinstance(mixer, CompressedAttention):
+            total = total + b.count * compressed_bytes(mixer, quant, paged)
             continue
         kept = smaller(paged, mixer.window) if isinstance(mixer, Attention) else paged
         total = total + b.count * kept * (kv_values(mixer) * quant.kv_bytes + index_bytes(mixer))

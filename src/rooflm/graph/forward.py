@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rooflm.catalogue.model import MLP, Block
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, Mixer
 from rooflm.graph.adapted import served
+from rooflm.graph.compressed import compressed_ops
 from rooflm.graph.context import Context, Decode, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
-from rooflm.graph.mixers import mixer_ops
+from rooflm.graph.mixers import attention_ops, conv_ops, linear_ops, mla_ops
 from rooflm.graph.ops import Comm, Op, equal, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
@@ -32,6 +33,17 @@ def build(c: Context) -> list[Op | Comm]:
     nodes += head_nodes(c)
     nodes += pipeline_nodes(c)
     return nodes
+
+
+def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
+    """The ops of one kind of mixer."""
+    if isinstance(mixer, Attention):
+        return attention_ops(c, count, mixer)
+    if isinstance(mixer, CompressedAttention):
+        return compressed_ops(c, count, mixer)
+    if isinstance(mixer, MLA):
+        return mla_ops(c, count, mixer)
+    return conv_ops(c, count, mixer) if mixer.kind == "conv" else linear_ops(c, count, mixer)
 
 
 def mixed_layers(blocks: Sequence[Block]) -> list[tuple[Block, Num | None]]:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from rooflm.catalogue.model import MLA, Attention, LinearAttention, Mixer
+from rooflm.catalogue.model import MLA, Attention, LinearAttention
 from rooflm.graph.context import Context, Prefill, absent_group, split
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
 from rooflm.units import Num, is_plain, smaller
-
-
-def mixer_ops(c: Context, count: Num, mixer: Mixer) -> list[Op | Comm]:
-    """The ops of one kind of mixer."""
-    if isinstance(mixer, Attention):
-        return attention_ops(c, count, mixer)
-    if isinstance(mixer, MLA):
-        return mla_ops(c, count, mixer)
-    return conv_ops(c, count, mixer) if mixer.kind == "conv" else linear_ops(c, count, mixer)
 
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
@@ -201,19 +192,19 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         d = c.work.decode
         keys = (smaller(d.context, a.index_topk) if sparse else d.context) / c.mapping.cp
         absorb = (b, b, b)
-        nodes.append(_batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
+        nodes.append(batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
         flops = 2.0 * d.sequences * keys * heads * (latent + a.kv_rank)
         traffic = d.sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + a.kv_rank) * b)
         nodes.append(
             Op("attention", part, "mla_decode", count, flops, traffic,
                (d.sequences, keys, heads, a.kv_rank, a.rope_dim), (b, c.quant.kv_bytes, b))
         )  # fmt: skip
-        nodes.append(_batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, absorb))
+        nodes.append(batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, absorb))
     nodes.append(gemm("out", part, count, tokens, h, heads * a.value_dim, widths, rate))
     return nodes
 
 
-def _batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]) -> Op:
+def batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]) -> Op:
     """`batch` products of [m, k] by [k, n] in one kernel, timed as one product with n·batch columns."""
     op = gemm(name, part, count, m, n * batch, k, widths)
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
@@ -237,7 +228,7 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     width = (heads + 1) * a.index_dim
     widths, rate = c.widths("attention"), c.rate("attention")
     project = gemm("index_qk", "attention", count, c.tokens, width, c.model.hidden, widths, rate)
-    return [project, _scored(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
+    return [project, scored_ops(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
@@ -257,13 +248,16 @@ def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
             c.rate("attention"),
         ),
     ]
-    nodes.append(_scored(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)))
+    nodes.append(scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)))
     return nodes
 
 
-def _scored(c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num]) -> Op:
+def scored_ops(
+    c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: float, widths: tuple[Num, Num, Num],
+    ratio: Num = 1.0,
+) -> Op:  # fmt: skip
     """Every query against every past key of an indexer: `width` products and `score_bytes` a pair (written in fp32 and
-    read by the top-k: 8), `key_bytes` read a key."""
+    read by the top-k: 8), `key_bytes` read a key; there is a key for every `ratio` tokens."""
     scored: Num = 0.0
     keys_read: Num = 0.0
     if c.work.prefill:
@@ -273,6 +267,7 @@ def _scored(c: Context, count: Num, width: Num, key_bytes: Num, score_bytes: flo
     if c.work.decode:
         scored = scored + c.work.decode.sequences * c.work.decode.context
         keys_read = keys_read + c.work.decode.sequences * c.work.decode.context
+    scored, keys_read = scored / ratio, keys_read / ratio
     traffic = keys_read * key_bytes + scored * score_bytes
     return Op("index_scores", "attention", "scan", count, 2.0 * scored * width, traffic, (), widths, "half", 2)
 

@@ -177,7 +177,7 @@ def _mla_prefill(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where,
         sequences, new, past, heads, qk, v, picked, latent, rope = op.shape
         call = partial(mla_prefill_time, sequences, heads=heads, qk_head=qk, v_head=v, q_bytes=op.widths[0],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
-        if s.engine.phase == "training" and not absent_group(s.mapping.cp):
+        if s.engine.phase == "training" and not absent_group(s.mapping.cp) and is_plain(picked, np.inf):
             # kernels of a context group's chunks have equal work: that of the rank's own new / cp causal tokens
             times.append(s.mapping.cp * call(new / s.mapping.cp, 0))
         else:

@@ -3,7 +3,7 @@ and experts: docs/user-guide, 2026)."""
 
 from __future__ import annotations
 
-from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
+from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, Model, MoE
 
 
 def megatron_model(model: Model, tokenizer: str) -> list[str]:
@@ -19,7 +19,9 @@ def megatron_model(model: Model, tokenizer: str) -> list[str]:
     experts = [b for b in m.blocks if isinstance(b.ffn, MoE)]
     dense = [b for b in m.blocks if isinstance(b.ffn, MLP)]
     one = next(iter(mixers))
-    if len(mixers) != 1 or not isinstance(one, Attention | MLA) or len({b.ffn for b in experts}) > 1:
+    if len(mixers) != 1 or not isinstance(one, Attention | MLA) or isinstance(one, CompressedAttention):
+        return []
+    if len({b.ffn for b in experts}) > 1:
         return []
     gated = all(b.ffn.gated for b in m.blocks if b.ffn is not None)
     words = [f"--num-layers {_n(m.layers)}", f"--hidden-size {_n(m.hidden)}", f"--num-attention-heads {_n(one.heads)}"]

@@ -1,0 +1,89 @@
+"""Compressed attention as ops (DeepSeek-V4): a window of entries and, beside it, one entry for every few tokens."""
+
+from __future__ import annotations
+
+from rooflm.catalogue.model import CompressedAttention
+from rooflm.graph.context import Context, split
+from rooflm.graph.mixers import batched, context_exchange, scored_ops
+from rooflm.graph.ops import Comm, Op, attended, gemm, stream
+from rooflm.units import Num, is_plain, larger, smaller
+
+
+def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]:
+    """Low-rank queries and one entry a token, what makes and picks compressed entries, attention over the window and
+    the entries with all heads at once, the output in groups of heads.
+
+    Source: transformers, modeling_deepseek_v4.py (DeepseekV4Attention); the projections that make entries stay at 16
+    bits there.
+    """
+    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
+    heads, groups, entry = split(a.heads, c.mapping.tp), split(a.out_groups, c.mapping.tp), a.entry
+    widths, rate = c.widths(part), c.rate(part)
+    cached = 0.0 if c.training else c.quant.kv_bytes
+    written = tokens * entry * (2 * b + cached) + 4 * tokens * heads * a.rope_dim * b
+    nodes: list[Op | Comm] = [
+        gemm("qkv_down", part, count, tokens, a.q_rank + entry, h, widths, rate),
+        stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
+        gemm("q_up", part, count, tokens, heads * entry, a.q_rank, widths, rate),
+        stream("rope_kv_write", part, "rope", count, written, 2),
+    ]
+    if a.series:
+        nodes += entry_ops(c, count, a)
+    nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
+    nodes.append(batched("out_groups", part, count, tokens, groups, a.out_rank, heads * a.value_dim / groups, widths))
+    nodes.append(gemm("out", part, count, tokens, h, groups * a.out_rank, widths, rate))
+    return nodes
+
+
+def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]:
+    """What makes entries: values and weights of each series, their weighted sums (written to the state in fp32, read
+    for the sum), and where they are picked the indexer's own, with every query against every entry's key."""
+    tokens, part, b = c.tokens, "attention", c.quant.half_bytes
+    picks = not is_plain(a.index_topk, 0)
+    made = 2 * a.series * (a.entry + picks * a.index_dim)
+    nodes: list[Op | Comm] = [
+        gemm("compress", part, count, tokens, made + picks * a.index_heads, c.model.hidden, (b, b, b)),
+        stream("pool", part, "rope", count, tokens * (made * 8.0 + a.entry * b / a.ratio), 2),
+    ]
+    if picks:
+        width = a.index_heads * a.index_dim
+        nodes.append(gemm("index_q", part, count, tokens, width, a.q_rank, c.widths(part), c.rate(part)))
+        nodes.append(scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0), a.ratio))
+    return nodes
+
+
+def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
+    """Attention of new tokens over the window, and over the entries: as many pairs as of one `ratio`th of the sequences
+    over all tokens, or over ratio x index_topk of them. Both read lists of entries, as sparse latent attention does: a
+    reach that is shorter than the sequence (by one where all is read) says so to its kernel's formula."""
+    p, b, entry = c.work.prefill, c.quant.half_bytes, a.entry
+    if not p:
+        return []
+    nodes = context_exchange(c, count, p, entry, heads * a.value_dim)
+    reach: list[tuple[Num, Num]] = [(a.window, 1)]
+    if a.series:
+        reach.append((float("inf") if is_plain(a.index_topk, 0) else a.index_topk * a.ratio, a.ratio))
+    for most, ratio in reach:
+        seen = smaller(most, larger(p.new + p.past - 1, 1))
+        rows, pairs = p.sequences * p.new / c.mapping.cp, attended(p.new, p.past, seen) / ratio
+        traffic = b * entry * (rows * heads * 2 + p.sequences * (p.new + p.past) / ratio)
+        shape = (p.sequences / ratio, p.new, p.past, heads, entry, a.value_dim, seen, entry, 0)
+        flops = 2.0 * rows * pairs * heads * (entry + a.value_dim)
+        nodes.append(Op("attention", "attention", "mla_attention", count, flops, traffic, shape, (b, b, b)))
+    return nodes
+
+
+def over_cache(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
+    """Attention of a token over the cached window and entries, as over latents without a part for positions."""
+    d, b, entry = c.work.decode, c.quant.half_bytes, a.entry
+    if not d:
+        return []
+    keys = smaller(d.context, a.window)
+    if a.series:
+        entries = d.context / a.ratio
+        keys = keys + (entries if is_plain(a.index_topk, 0) else smaller(entries, a.index_topk))
+    keys = keys / c.mapping.cp
+    flops = 2.0 * d.sequences * keys * heads * (entry + a.value_dim)
+    traffic = d.sequences * (keys * entry * c.quant.kv_bytes + heads * (entry + a.value_dim) * b)
+    shape = (d.sequences, keys, heads, entry, 0)
+    return [Op("attention", "attention", "mla_decode", count, flops, traffic, shape, (b, c.quant.kv_bytes, b))]
