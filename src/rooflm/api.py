@@ -608,7 +608,8 @@ def serve(
       trace: Requests from a .csv, .jsonl or .json file.
       requests: Requests in all (default 10 a client, or 1000).
       spread: Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client 1,1).
-      output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean.
+      output_limit: Most tokens of an output: outputs end by themselves, `output` is their mean, and the spread is
+        of prompts alone.
       warmup: First requests that times leave out (default: a closed loop's first wave).
       seed: Seed of all chance.
       burstiness: Gamma shape of the gaps: 1 Poisson, below 1 bursts.

@@ -100,3 +100,34 @@ def test_encoders_are_counted_as_transformers_counts_them(tmp_path: Path) -> Non
         found = load_model(folder(tmp_path / family, fields))
         assert int(found.parameters) == sum(p.numel() for p in made.parameters()), family
         assert not found.head
+
+
+def test_embedding_models_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the page, as a draft, in a search of training, in pictures, and within their own context."""
+    from rooflm.web.asked import read_query
+    from rooflm.web.tabs.table import TABS
+
+    tab = TABS["speed"]
+    assert "bge-m3" in str(tab.answer(read_query("speed", tab.keys, {"model": "bge-m3"})))
+    with pytest.raises(RooflmError, match="embeds texts"):
+        rooflm.infer("llama-3.1-8b", gpu="h100", draft="bge-m3", guesses=2)
+    assert main(["search", "train", "bge-m3", "--gpu", "h100", "--gpus", "8", "--batch", "64", "--seq", "512"]) == 2
+    assert "embeds texts" in capsys.readouterr().err
+    assert not rooflm.infer("bge-large-en-v1.5", gpu="h100", prompt=512).warnings
+    drawn = tmp_path / "p.svg"
+    words = ["infer", "bge-m3", "--gpu", "h100", "--batch", "1..4*2", "--plot", str(drawn), "--plot-kind", "parts"]
+    assert main(words) == 0 and drawn.stat().st_size > 1000
+    assert main(["infer", "bge-m3", "--gpu", "h100", "--outputs", "decode_parts_s"]) == 0
+
+
+def test_small_things_that_a_reading_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "infer llama-3.1-8b --gpu h100 --batch 1,2 --set cluster.device.price=3 --outputs cost_usd_per_million_tokens"
+    )
+    assert main([*words.split(), "--set", "cluster.device.price=3"]) == 0
+    assert "2.95" not in capsys.readouterr().out
+    assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--batch", "1,2", "--out", str(tmp_path / "x.XLSX")]) == 0
+    assert main(["infer", "qwen3-30b-a3b", "--gpu", "h100", "--set", "engine.kernels.skew=20"]) == 2
+    narrow = rooflm.infer("qwen3-4b", gpu="rx-7900-xtx", engine="llama.cpp-vulkan", quant="bf16kv8")
+    wide = rooflm.infer("qwen3-4b", gpu="rx-7900-xtx", engine="llama.cpp-vulkan", quant="bf16")
+    assert narrow.ttft > 0.9 * wide.ttft  # type: ignore[union-attr]

@@ -231,7 +231,8 @@ ROWS: tuple[Argument | str, ...] = (
     A("requests", "count", "Requests in all (default 10 a client, or 1000).", (SERVE,), least=1, most=REQUESTS),
     A("spread", "spread", "Lengths as shares LOW,HIGH of prompt and output, uniform (default: 0.8,1.2; of one client "
       "1,1).", (SERVE,)),
-    A("output_limit", "count", "Most tokens of an output: outputs end by themselves, `output` is their mean; the spread is of prompts then.", (SERVE,),
+    A("output_limit", "count", "Most tokens of an output: outputs end by themselves, `output` is their "
+      "mean, and the spread is of prompts alone.", (SERVE,),
       unit="tokens", least=1),
     A("warmup", "count", "First requests that times leave out (default: a closed loop's first wave).", (SERVE,),
       least=0),

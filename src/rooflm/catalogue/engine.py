@@ -117,7 +117,7 @@ class Kernels:
         "measured products do themselves",
     )
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
-    skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)")
+    skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
     shared_aside: Num = number(
         0.0,
         "most sequences of a decoding pass at which the shared expert's kernels run beside the routed experts' (a "

@@ -181,8 +181,9 @@ def grid_prices(grid: Any, keys: Iterable[str]) -> str:
     listed = {m.name: m.values for a in grid.axes for m in a.members}
     swept = any(name in listed for name in ("price", "purchase", "electricity", "cluster.device.price"))
     gpus = listed.get("gpu", (grid.fixed.get("gpu"),))
-    swept = swept or "cluster.device.price" in (grid.fixed.get("sets") or {})
-    return "" if swept else prices_told(gpus, grid.fixed.get("cluster"), grid.fixed)
+    path = "cluster.device.price"
+    given = grid.fixed | ({"sets": {path: grid.fixed[path]}} if path in grid.fixed else {})
+    return "" if swept else prices_told(gpus, grid.fixed.get("cluster"), given)
 
 
 def judgement(grid: Any, place: tuple[int, ...]) -> str:

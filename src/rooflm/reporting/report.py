@@ -139,6 +139,8 @@ def served(model: str, made: Estimate | Served, given: Mapping[str, Any]) -> Sec
     for i, s in enumerate(known):
         role = {"role": pools[i].role} if len(pools) > 1 else {}
         chosen = asked_of(s, model, given) | role
+        if isinstance(made, Served) and not given.get("concurrency"):  # as many at a time as the server takes
+            chosen["batch"] = int((given.get("options") or {}).get("max_sequences", 0))
         own = start(model, s.model, s.engine, s.quant, chosen, int(s.workload.prompt + s.workload.output))
         begun = replace(own, before=begun, replicas=pools[i].replicas if role else 1) if own else None
     return Section("To run it", [Code(begun.text), *([Say(begun.note)] if begun.note else [])] if begun else [])

@@ -217,7 +217,8 @@ def _sheet(columns: Mapping[str, list[Any]], path: str) -> None:
     if len(found) > MOST_ROWS:
         raise RooflmError(f"a sheet of xlsx has {MOST_ROWS:,} rows at most, and these are {len(found):,}: write csv")
     try:
-        found.to_excel(path, index=False, freeze_panes=(1, 0), engine="openpyxl")
+        with Path(path).open("wb") as sheet:
+            found.to_excel(sheet, index=False, freeze_panes=(1, 0), engine="openpyxl")
     except (ValueError, IllegalCharacterError) as error:
         raise RooflmError(f"cannot write as xlsx: {' '.join(str(error).split())[:200]}") from error
 
