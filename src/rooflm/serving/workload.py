@@ -55,6 +55,10 @@ class Requests:
         return (self.count - 1) / span if span > 0 else math.inf
 
 
+LONGEST = 10**9
+"""Tokens of the longest prompt or output that is drawn."""
+
+
 def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what: str = "prompt") -> Ints:
     """`count` lengths, uniform over whole numbers from spread[0] to spread[1] times `mean` (fixed where both are 1).
 
@@ -66,6 +70,8 @@ def lengths(mean: int, spread: tuple[float, float], count: int, seed: Any, what:
         raise RooflmError(f"spread of {what} is {low:g} to {high:g}, but it must go upwards from above 0")
     if mean < 1:
         raise RooflmError(f"{what} is {mean}, but it must be at least 1 token")
+    if high * mean > LONGEST:
+        raise RooflmError(f"spread of {what} is {low:g} to {high:g}, but no length may pass {LONGEST:,} tokens")
     first, last = max(math.ceil(low * mean - 1e-9), 1), max(math.floor(high * mean + 1e-9), 1)
     if first >= last:
         return np.full(count, max(round(mean * (low + high) / 2), 1), dtype=np.int64)
