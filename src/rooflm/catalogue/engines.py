@@ -181,6 +181,9 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     typed: Any = catalogue.convert(raw, _schema(), label)
     base = row_of(typed.base, (*above, name)) if typed.base else Row(Engine(canonical), {}, {})
     values = _values(ABOUT, {k: getattr(typed, k) for k in ABOUT if getattr(typed, k) is not None}, label)
+    widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
+    if not all(w.isdecimal() for w in widths):
+        raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
     values["server"] = replace(base.engine.server, **_values(abouts(ServerOptions), typed.server, f"{label}: server"))
     values["command"] = replace(base.engine.command, **_values(abouts(Command), typed.command, f"{label}: command"))
     known = catalogue.beside(name, "residuals")
