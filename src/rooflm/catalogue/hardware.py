@@ -87,7 +87,8 @@ class Derating(NamedTuple):
     """Time of a product of few rows over its FLOPs at the datasheet's rate, where the library has no good kernels for
     decoding (0: it has; see `kernels.derating.few_rows_time`)."""
     narrow: float = 1.0
-    """Time of kernels that read 8- or 4-bit weights over that of the fitted ones, where a library has none as good."""
+    """Time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where a
+    library has none as good (an engine with narrow kernels of its own does not need the library's)."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ MIXED = 5e-6
 """s: floor of such a product."""
 
 
+PLAIN = ("fp8", "int8")
+"""Narrow products of one scale a tensor, a row or a column: every library has them."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
@@ -72,6 +74,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     together = math.prod(shape) <= FEW
+    scaled = w.quant not in (w.half, *PLAIN) and not s.engine.kernels.gemv
     for index, op in enumerate(ops):
         family = FAMILY.get(op.kind, "stream")
         groups.setdefault((family, "" if together and family == "gemm" else op.rate), []).append(index)
@@ -80,8 +83,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
         times = EVALUATE[family](kept, shape, rate, w, s, r)
         for index, at in zip(members, which, strict=True):
-            narrow = reached.narrow if ops[index].rate == "quant" and w.quant != w.half else 1.0
-            out[index] = times[at] * (1.0 - ops[index].overlapped) * narrow
+            slow = reached.narrow if ops[index].rate == "quant" and scaled else 1.0
+            out[index] = times[at] * (1.0 - ops[index].overlapped) * slow
     return np.asarray(larger(out, floor))
 
 
