@@ -250,7 +250,12 @@ GRAPHLESS = 6e-6
 
 
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
+    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. An engine
+    with narrow kernels of its own runs experts on those, at the datasheet's rate: what a card's share of it says is of
+    dense products (sums of fp16 values on GeForce, hipBLASLt)."""
+    if s.engine.kernels.gemv:
+        share = derating(s.cluster.device, w.engine).compute
+        r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
     family = s.engine.kernels.experts
     kernels = {
