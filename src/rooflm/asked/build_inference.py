@@ -19,8 +19,9 @@ from rooflm.asked.arguments import defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.devices import default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
@@ -51,14 +52,14 @@ class Built(NamedTuple):
 def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tuple[Cluster, list[str]]:
     """The cluster of a device, or a given cluster with its own or the given device; and what was assumed."""
     if cluster:
-        device = catalogue.load_device(gpu) if isinstance(gpu, str) else gpu
+        device = load_device(gpu) if isinstance(gpu, str) else gpu
         if isinstance(cluster, Cluster):
             return cluster if device is None else replace(cluster, device=device), []
-        return catalogue.load_cluster(cluster, device), []
+        return load_cluster(cluster, device), []
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
-    name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
-    found = catalogue.load_cluster(name, gpu)
+    name = default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    found = load_cluster(name, gpu)
     own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
     return found, [f"cluster {name}", *own]
 
