@@ -121,9 +121,13 @@ def part(kind: Any, *, many: bool = False) -> dict[str, Part]:
     return {PART: Part(kind, many)}
 
 
-@cache
 def abouts(kind: Any) -> Mapping[str, About]:
     """Field -> what is known of it, for every described field of a dataclass."""
+    return _abouts(kind)
+
+
+@cache
+def _abouts(kind: Any) -> Mapping[str, About]:
     return {f.name: f.metadata[KEY] for f in fields(kind) if KEY in f.metadata}
 
 

@@ -422,8 +422,7 @@ def parameters(model: Model, active: bool = False) -> Num:
 
 def _bounds(part: Any, at: str) -> None:
     """RooflmError for the first value of a model or a part of it that breaks the rule of its field."""
-    kind: Any = type(part)
-    known = abouts(kind)
+    known = abouts(type(part))
     for f in fields(part):
         value, name = getattr(part, f.name), f"{at}{f.name}"
         if is_dataclass(value):

@@ -240,8 +240,7 @@ def _described(part: Any, title: str) -> Table:
     """The described fields of a dataclass: value with its unit, and what it means."""
     units = {"s": "s", "bytes": "B", "bytes/s": "B/s"}
     rows = []
-    kind: Any = type(part)
-    for field, about in abouts(kind).items():
+    for field, about in abouts(type(part)).items():
         value = getattr(part, field)
         if isinstance(value, bool):
             value = "yes" if value else "no"
