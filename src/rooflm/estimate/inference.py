@@ -235,7 +235,8 @@ def mean_step(x: Num, axes: int) -> Num:
     """
     if not isinstance(x, np.ndarray) or x.ndim <= axes:
         return x
-    return (x[0] + 4.0 * x[1] + x[2]) / 6.0
+    first, middle, last = x if axes else x.tolist()
+    return (first + 4.0 * middle + last) / 6.0  # type: ignore[no-any-return]
 
 
 def last_step(x: Num, axes: int) -> Num:
@@ -271,14 +272,15 @@ def kernel_factor(t: Timed, s: Scenario) -> Num:
 def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     """Nodes with their seconds in this engine. No factor lifts a kernel above its roof: what was fitted on one card is
     carried to others, where less may be left to win."""
-    factors: dict[str, Num] = {}
+    factors: dict[str, Num | None] = {}
     out = []
     for t in timed:
         kind = t.node.kind if isinstance(t.node, Op) else ""
         if kind not in factors:
-            factors[kind] = kernel_factor(t, s)
+            factor = kernel_factor(t, s)
+            factors[kind] = None if is_plain(factor, 1.0) else factor
         factor = factors[kind]
-        if is_plain(factor, 1.0):
+        if factor is None:
             out.append(t)
             continue
         time = t.time * factor

@@ -7,6 +7,7 @@ how much more traffic a real kernel causes, and how long it takes, is for roofli
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +90,7 @@ def columns(rows: Sequence[tuple[Num, ...]], shape: tuple[int, ...]) -> Sequence
     [[1.0, 3.0], [2.0, 4.0]]
     """
     if shape == ():
-        return list(np.array(rows, dtype=float).T)
+        return list(np.fromiter(chain.from_iterable(rows), float).reshape(len(rows), -1).T)
     return [stacked(column, shape) for column in zip(*rows, strict=True)]
 
 
