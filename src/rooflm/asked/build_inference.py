@@ -203,7 +203,7 @@ def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
     """An efficiency from text, or as it is; calibrated where nothing is said."""
-    return parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
+    return efficiency if isinstance(efficiency, Efficiency) else parse_efficiency(efficiency or "calibrated")
 
 
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
@@ -215,7 +215,7 @@ def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed:
                 f"efficiency is 'calibrated', but engine {engine.name} has no measured kernels: "
                 "use ideal or factors such as 0.7,0.9"
             )
-        mode = Efficiency("ideal")
+        mode = parse_efficiency("ideal")
     if assumed_mode:
         assumed.append(f"efficiency {mode.mode}")
     return mode
