@@ -71,6 +71,7 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
     """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
     one's own (`purchase.owned_hour`)."""
     device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    basis = GIVEN
     if price is not None and own:
         raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
     if own:
@@ -78,29 +79,34 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
         known = purchase(device.name)
         if usd is None and known is None:
             raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
-        price = owned_hour(
-            known.usd if usd is None and known else amount("purchase", usd, above=True), device.tdp, each
-        )
-        assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
+        paid = known.usd if usd is None and known else amount("purchase", usd, above=True)
+        price = owned_hour(paid, device.tdp, each)
+        told = known.told if usd is None and known else "" if is_array(paid) else f"{paid:,.6g} USD"
+        basis = f"{OWN}, bought for {told}" if told else OWN
+        assumed.append(own_terms(each))
     if price is None:
         return machine
-    return replace(machine, device=replace(device, price=amount("price", price), priced=OWN if own else GIVEN))
+    return replace(machine, device=replace(device, price=amount("price", price), priced=basis))
 
 
-def prices_told(gpus: Iterable[str | Device | None], cluster: Any, given: Dict[str, Any]) -> str:
-    """What costs on these GPUs rest on, where the arguments of money are one each."""
+def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[str, Any]) -> str:
+    """What costs on these GPUs rest on, where the arguments of money are one each. given: those of all of the GPUs,
+    then those of one more card each, with its `gpu`."""
+    cards = [*((g, given[0]) for g in gpus), *((own["gpu"], own) for own in given[1:])]
+    return told_prices(priced(find_cluster(g, cluster)[0], _money(asked), []).device for g, asked in cards)
+
+
+def _money(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Every argument of what an hour costs, those not given as they are by default."""
     money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
     asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
-    asked["price"] = (given.get("sets") or {}).get("cluster.device.price", asked["price"])
-    return told_prices(priced(find_cluster(g, cluster)[0], asked, []).device for g in gpus)
+    return asked | {"price": (given.get("sets") or {}).get("cluster.device.price", asked["price"])}
 
 
-def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
+def own_terms(electricity: Num) -> str:
     """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
-    bought = paid if isinstance(paid, str) else "" if is_array(paid) else f"{shown(paid)} USD"
     each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
-    told = f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
-    return [*([f"{name} bought for {bought}"] if bought else []), told]
+    return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 
 
 def find_model(model: str | Model) -> Model:
