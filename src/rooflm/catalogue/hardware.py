@@ -82,7 +82,8 @@ class Derating:
         "for decoding (0: it has; `kernels.derating.few_rows_time`)",
     )
     narrow: float = number(
-        1.0, "time of kernels that read narrow weights over the fitted ones', where a library has none as good",
+        1.0, "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where a "
+        "library has none as good (an engine with narrow kernels of its own does not need the library's)",
         above=True,
     )  # fmt: skip
 
