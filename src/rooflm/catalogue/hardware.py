@@ -82,8 +82,9 @@ class Derating:
         "for decoding (0: it has; `kernels.derating.few_rows_time`)",
     )
     narrow: float = number(
-        1.0, "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where a "
-        "library has none as good (an engine with narrow kernels of its own does not need the library's)",
+        1.0,
+        "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where "
+        "a library has none as good (an engine with narrow kernels of its own does not need the library's)",
         above=True,
     )  # fmt: skip
 

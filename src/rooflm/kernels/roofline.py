@@ -110,7 +110,9 @@ def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Tim
         if s.efficiency.mode == "calibrated":
             times = efficiency.kernel_times(chosen, shape, times, s)
         listed = (times.tolist(), roofs.tolist()) if shape == () else (times, roofs)
-        for index, op, time, level, roof in zip(members, chosen, listed[0], levels.swapaxes(0, 1), listed[1], strict=True):
+        for index, op, time, level, roof in zip(
+            members, chosen, listed[0], levels.swapaxes(0, 1), listed[1], strict=True
+        ):
             own = factors[op.kind]
             scaled = time * own
             if isinstance(own, np.ndarray) or own < 1.0:
