@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rooflm import infer
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
@@ -39,8 +40,8 @@ def card(folder: Path, more: str = "") -> str:
 
 
 def test_from_near_to_far() -> None:
-    own, general = (derating(catalogue.load_device("rtx-4090"), e) for e in ("llama.cpp", "no-such-engine"))
-    new = replace(catalogue.load_device("rtx-4090"), name="new")
+    own, general = (derating(load_device("rtx-4090"), e) for e in ("llama.cpp", "no-such-engine"))
+    new = replace(load_device("rtx-4090"), name="new")
     assert own != general
     assert derating(new, "llama.cpp") not in (own, Derating())  # its family's
     assert derating(replace(new, kernels_of="rtx-4090"), "llama.cpp") == own
@@ -64,7 +65,7 @@ def test_a_new_card_is_one_row(tmp_path: Path) -> None:
 
 def test_a_factor_is_a_positive_number(tmp_path: Path) -> None:
     with pytest.raises(RooflmError, match=r"derating\.bandwidth"):
-        catalogue.load_device(card(tmp_path, "derating = { bandwidth = -1.0 }"))
+        load_device(card(tmp_path, "derating = { bandwidth = -1.0 }"))
 
 
 def test_rows_say_what_cards_are() -> None:
@@ -73,13 +74,13 @@ def test_rows_say_what_cards_are() -> None:
         row, _ = catalogue.raw_row("gpu", name)
         assert "product_family" in row, name
         twin = row.get("kernels_of", "")
-        assert not twin or not catalogue.load_device(twin).kernels_of, name
+        assert not twin or not load_device(twin).kernels_of, name
 
 
 def test_a_generation_nobody_measured_takes_the_one_nearest_in_time() -> None:
-    newest = catalogue.load_device("apple-m4-max-40core-64gb")
-    before = catalogue.load_device("apple-m1-ultra-48core-64gb")
-    last = replace(catalogue.load_device("apple-m3-max-40core-64gb"), name="a-card-of-the-last-generation-measured")
+    newest = load_device("apple-m4-max-40core-64gb")
+    before = load_device("apple-m1-ultra-48core-64gb")
+    last = replace(load_device("apple-m3-max-40core-64gb"), name="a-card-of-the-last-generation-measured")
     assert derating(newest, "llama.cpp") == derating(last, "llama.cpp") != derating(before, "llama.cpp")
     faster = derating(replace(newest, name="x", year=newest.year + 9, architecture="apple-m14"), "llama.cpp")
     assert faster == derating(last, "llama.cpp")
