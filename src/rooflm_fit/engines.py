@@ -306,7 +306,6 @@ GENERAL = (
     "rtx-4090",
     "apple",
     "mi2",
-    "mi3",
     "jetson",
 )
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""

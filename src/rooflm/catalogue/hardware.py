@@ -78,8 +78,9 @@ class Derating:
     network: float = number(1.0, "rate of its machines' collectives over that of the machine measured", above=True)
     few: float = number(
         0.0,
-        "time of a product of few rows over its FLOPs at the datasheet's rate, where the library has no good kernels "
-        "for decoding (0: it has; `kernels.derating.few_rows_time`)",
+        "time of 1e14 FLOPs of a product of few rows, where the library has no good kernels for decoding (0: it has; "
+        "`kernels.derating.few_rows_time`)",
+        "s",
     )
     narrow: float = number(
         1.0,
