@@ -16,20 +16,21 @@ import numpy as np
 
 from rooflm.asked import paths
 from rooflm.asked.arguments import defaults, fields_at, filled
+from rooflm.asked.assumed import assumed_engine, build_for, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.devices import default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
+from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.prices import GIVEN, OWN
 from rooflm.catalogue.prices import told as told_prices
 from rooflm.catalogue.quant import Quant, native, parse_quant
+from rooflm.catalogue.rows import own_row
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario.adapters import Adapters
@@ -181,24 +182,6 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(build_for(engine, cluster.device.software), cluster.device.name)
 
 
-def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
-    """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
-    it does not run the scheme or is not built for the card's product family, one that does and is.
-
-    >>> from rooflm.catalogue.quant import PRESETS
-    >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
-    ('vllm', 'llama.cpp')
-    """
-
-    def able(name: str) -> bool:
-        abilities = load_engine(name).abilities
-        return abilities.runs(quant) and not set(kinds) & set(listed(abilities.elsewhere))
-
-    usual = own or usual_engine("inference")
-    others = () if own or able(usual) else engines_instead("inference")
-    return next((name for name in others if able(name)), usual)
-
-
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
     """An efficiency from text, or as it is; calibrated where nothing is said."""
     return parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
@@ -245,27 +228,53 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
+class Opened(NamedTuple):
+    """What the arguments of any call begin with. given: every argument; assumed: what was, to be added to."""
+
+    given: dict[str, Any]
+    model: Model
+    machine: Cluster
+    efficiency: Efficiency
+    assumed: list[str]
+
+    @property
+    def own_engine(self) -> str | None:
+        """The file of the card, where it holds an engine of its own too."""
+        return own_row("engine", self.given["gpu"]) if isinstance(self.given["gpu"], str) else None
+
+
+def opened(call: str, model: str | Model, arguments: Dict[str, Any]) -> Opened:
+    """The arguments of a call with their defaults, the model, the priced machine and the efficiency."""
+    given = filled(call, arguments)
+    found = find_model(model)
+    machine, assumed = find_cluster(given["gpu"], given["cluster"])
+    machine = priced(machine, given, assumed)
+    return Opened(given, found, machine, find_efficiency(given["efficiency"]), assumed)
+
+
+def too_long(model: Model, what: str, tokens: Num) -> list[str]:
+    """A warning where a length is beyond what a model was made for."""
+    longest = highest(tokens)
+    if not np.any(longest > model.max_context):
+        return []
+    limit = f"the {shown(np.min(model.max_context))} that {model.name} was made for"
+    return [f"{what} is {shown(longest)} tokens, beyond {limit}"]
+
+
 def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
     """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
 
     alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
     Raises RooflmError for bad input.
     """
-    given = filled("infer", arguments)
-    assumed: list[str] = []
-    warnings: list[str] = []
-    found = find_model(model)
-    machine, said = find_cluster(given["gpu"], given["cluster"])
-    assumed += said
-    machine = priced(machine, given, assumed)
-    mode = find_efficiency(given["efficiency"])
+    start = opened("infer", model, arguments)
+    given, found, machine, mode, assumed = start
     told: list[str] = []
     scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
     if engine is None:
-        own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         kinds = (machine.device.product_family, machine.device.architecture)
-        engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
+        engine = assumed_engine(start.own_engine, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
@@ -283,9 +292,9 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
-    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
-                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
-    scenario = apply_sets(start, given["sets"] or {})
+    scenario = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
+                        adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
+    scenario = apply_sets(scenario, given["sets"] or {})
     if not scenario.model.head:
         assumed.append("it embeds texts: prompts alone, no output")
     if alone and given["draft"] and scenario.speculation.off:
@@ -293,10 +302,5 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     effective(scenario, given["sets"] or {}, training=False)
     if alone:
         refuse(scenario, INFERENCE)
-    longest = highest(work.prompt + (work.output if found.head else 0))
-    if np.any(longest > found.max_context):
-        warnings.append(
-            f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
-            f"that {found.name} was made for"
-        )
+    warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     return Built(scenario, tuple(assumed), tuple(warnings))
