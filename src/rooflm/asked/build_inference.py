@@ -10,12 +10,14 @@ import os
 from collections.abc import Iterable
 from collections.abc import Mapping as Dict
 from dataclasses import replace
+from functools import lru_cache
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.asked import paths
-from rooflm.asked.arguments import defaults, fields_at, filled
+from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
 from rooflm.asked.assumed import assumed_engine, build_for, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
@@ -30,13 +32,13 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.prices import GIVEN, OWN
 from rooflm.catalogue.prices import told as told_prices
 from rooflm.catalogue.quant import Quant, native, parse_quant
-from rooflm.catalogue.rows import own_row
+from rooflm.catalogue.rows import aliases, is_path, normalise, own_row
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
-from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
+from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, highest, is_array
@@ -69,6 +71,7 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
     """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
     one's own (`purchase.owned_hour`)."""
     device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    basis = GIVEN
     if price is not None and own:
         raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
     if own:
@@ -76,29 +79,34 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
         known = purchase(device.name)
         if usd is None and known is None:
             raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
-        price = owned_hour(
-            known.usd if usd is None and known else amount("purchase", usd, above=True), device.tdp, each
-        )
-        assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
+        paid = known.usd if usd is None and known else amount("purchase", usd, above=True)
+        price = owned_hour(paid, device.tdp, each)
+        told = known.told if usd is None and known else "" if is_array(paid) else f"{paid:,.6g} USD"
+        basis = f"{OWN}, bought for {told}" if told else OWN
+        assumed.append(own_terms(each))
     if price is None:
         return machine
-    return replace(machine, device=replace(device, price=amount("price", price), priced=OWN if own else GIVEN))
+    return replace(machine, device=replace(device, price=amount("price", price), priced=basis))
 
 
-def prices_told(gpus: Iterable[str | Device | None], cluster: Any, given: Dict[str, Any]) -> str:
-    """What costs on these GPUs rest on, where the arguments of money are one each."""
+def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[str, Any]) -> str:
+    """What costs on these GPUs rest on, where the arguments of money are one each. given: those of all of the GPUs,
+    then those of one more card each, with its `gpu`."""
+    cards = [*((g, given[0]) for g in gpus), *((own["gpu"], own) for own in given[1:])]
+    return told_prices(priced(find_cluster(g, cluster)[0], _money(asked), []).device for g, asked in cards)
+
+
+def _money(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Every argument of what an hour costs, those not given as they are by default."""
     money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
     asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
-    asked["price"] = (given.get("sets") or {}).get("cluster.device.price", asked["price"])
-    return told_prices(priced(find_cluster(g, cluster)[0], asked, []).device for g in gpus)
+    return asked | {"price": (given.get("sets") or {}).get("cluster.device.price", asked["price"])}
 
 
-def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
+def own_terms(electricity: Num) -> str:
     """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
-    bought = paid if isinstance(paid, str) else "" if is_array(paid) else f"{shown(paid)} USD"
     each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
-    told = f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
-    return [*([f"{name} bought for {bought}"] if bought else []), told]
+    return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 
 
 def find_model(model: str | Model) -> Model:
@@ -184,7 +192,7 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
     """An efficiency from text, or as it is; calibrated where nothing is said."""
-    return parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
+    return efficiency if isinstance(efficiency, Efficiency) else parse_efficiency(efficiency or "calibrated")
 
 
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
@@ -196,7 +204,7 @@ def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed:
                 f"efficiency is 'calibrated', but engine {engine.name} has no measured kernels: "
                 "use ideal or factors such as 0.7,0.9"
             )
-        mode = Efficiency("ideal")
+        mode = parse_efficiency("ideal")
     if assumed_mode:
         assumed.append(f"efficiency {mode.mode}")
     return mode
@@ -229,52 +237,48 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
 
 
 class Opened(NamedTuple):
-    """What the arguments of any call begin with. given: every argument; assumed: what was, to be added to."""
+    """What any call begins with. own_engine: the card's file, where it holds an engine too; assumed: to be added to."""
 
-    given: dict[str, Any]
     model: Model
     machine: Cluster
     efficiency: Efficiency
+    own_engine: str | None
     assumed: list[str]
 
-    @property
-    def own_engine(self) -> str | None:
-        """The file of the card, where it holds an engine of its own too."""
-        return own_row("engine", self.given["gpu"]) if isinstance(self.given["gpu"], str) else None
 
-
-def opened(call: str, model: str | Model, arguments: Dict[str, Any]) -> Opened:
-    """The arguments of a call with their defaults, the model, the priced machine and the efficiency."""
-    given = filled(call, arguments)
-    found = find_model(model)
+def opened(model: str | Model, given: Dict[str, Any]) -> Opened:
+    """The model, the priced machine and the efficiency of the arguments of a call."""
     machine, assumed = find_cluster(given["gpu"], given["cluster"])
     machine = priced(machine, given, assumed)
-    return Opened(given, found, machine, find_efficiency(given["efficiency"]), assumed)
+    own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
+    return Opened(find_model(model), machine, find_efficiency(given["efficiency"]), own, assumed)
 
 
-def too_long(model: Model, what: str, tokens: Num) -> list[str]:
+def too_long(model: Model, what: str, tokens: Num) -> tuple[str, ...]:
     """A warning where a length is beyond what a model was made for."""
     longest = highest(tokens)
-    if not np.any(longest > model.max_context):
-        return []
-    limit = f"the {shown(np.min(model.max_context))} that {model.name} was made for"
-    return [f"{what} is {shown(longest)} tokens, beyond {limit}"]
+    if not highest(longest > model.max_context):
+        return ()
+    made_for = f"beyond the {shown(np.min(model.max_context))} that {model.name} was made for"
+    return (f"{what} is {shown(longest)} tokens, {made_for}",)
 
 
-def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
-    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
+class Deployed(NamedTuple):
+    """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
-    alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
-    Raises RooflmError for bad input.
-    """
-    start = opened("infer", model, arguments)
-    given, found, machine, mode, assumed = start
+    scenario: Scenario
+    assumed: tuple[str, ...]
+
+
+def deployed(model: str | Model, **given: Any) -> Deployed:
+    """The model on its machine, whatever is asked of it: all arguments of `infer` but the work and --set."""
+    found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
     scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
     if engine is None:
         kinds = (machine.device.product_family, machine.device.architecture)
-        engine = assumed_engine(start.own_engine, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
+        engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
@@ -283,24 +287,64 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
-    if not (found.head or is_array(given["output"])) and given["output"] == defaults("infer")["output"]:
-        given["output"] = 1
-    work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
     spec = Speculation(**guessed, draft=generating(given["draft"], "draft") if given["draft"] else None)
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
-    scenario = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
-                        adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
-    scenario = apply_sets(scenario, given["sets"] or {})
+    made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
+                    adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
+    return Deployed(made, tuple(assumed))
+
+
+@lru_cache(maxsize=256, typed=True)
+def _deployed(model: str, **given: Any) -> Deployed:
+    """`deployed` by names of the catalogue, refused where a split breaks a rule."""
+    made = deployed(model, **given)
+    refuse(made.scenario, DEPLOYED)
+    return made
+
+
+PLAIN = (str, int, float, bool, NoneType)
+
+
+def _catalogued(model: Any, given: Dict[str, Any]) -> bool:
+    """Whether these arguments are plain, and no name among them is a file or another place that may change."""
+    models = (model, given["draft"]) if given["draft"] else (model,)
+    return (
+        all(type(name) is str and normalise(name) in aliases("model") for name in models)
+        and all(type(v) in PLAIN for v in given.values())
+        and not any(is_path(given[k]) for k in ("gpu", "cluster", "engine") if given[k])
+    )
+
+
+WORK = tuple(arguments_below("workload", "infer"))
+"""Arguments of what is asked of a deployed model."""
+
+
+def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
+    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
+
+    alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
+    Raises RooflmError for bad input.
+    """
+    given = filled("infer", arguments)
+    sets = given.pop("sets") or {}
+    asked = {name: given.pop(name) for name in WORK}
+    known = alone and not sets and _catalogued(model, given)
+    start, assumed = _deployed(model, **given) if known else deployed(model, **given)
+    found = start.model
+    if not (found.head or is_array(asked["output"])) and asked["output"] == defaults("infer")["output"]:
+        asked["output"] = 1
+    work = Workload(**fields_at("workload", "infer", asked))
+    scenario = apply_sets(replace(start, workload=work), sets)
     if not scenario.model.head:
-        assumed.append("it embeds texts: prompts alone, no output")
+        assumed = (*assumed, "it embeds texts: prompts alone, no output")
     if alone and given["draft"] and scenario.speculation.off:
         raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
-    effective(scenario, given["sets"] or {}, training=False)
+    effective(scenario, sets, training=False)
     if alone:
-        refuse(scenario, INFERENCE)
+        refuse(scenario, ASKED if known else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
-    return Built(scenario, tuple(assumed), tuple(warnings))
+    return Built(scenario, assumed, warnings)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.asked.arguments import fields_at
+from rooflm.asked.arguments import fields_at, filled
 from rooflm.asked.assumed import engines_instead, usual_engine
 from rooflm.asked.bounds import effective
 from rooflm.asked.build_inference import (
@@ -158,12 +158,12 @@ def build_training(
     options: `Training` ready made, which its own arguments then leave as it is; alone: as in `build_inference`. Raises
     RooflmError for bad input.
     """
-    start = opened("train", model, arguments)
-    given, found, machine, mode, assumed = start
+    given = filled("train", arguments)
+    found, machine, mode, own, assumed = opened(model, given)
     warnings: list[str] = []
     engine = given["engine"]
     if engine is None:
-        engine = "ideal" if mode.mode == "ideal" else start.own_engine or assumed_trainer(found, given)
+        engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)

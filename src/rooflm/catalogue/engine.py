@@ -114,6 +114,7 @@ class Host:
     )
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
+    tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
         0.0,

@@ -78,7 +78,9 @@ class Derating:
     network: float = number(1.0, "rate of its machines' collectives over that of the machine measured", above=True)
     few: float = number(0.0, "time of a product of few rows over its FLOPs at the full rate (0: good kernels)")
     narrow: float = number(
-        1.0, "time of kernels that read narrow weights over the fitted ones', where a library has none as good",
+        1.0,
+        "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where "
+        "a library has none as good (an engine with narrow kernels of its own does not need the library's)",
         above=True,
     )  # fmt: skip
 

@@ -256,7 +256,7 @@ SPLIT = (
          "pp is {m.pp}, but {s.model.name} has only {s.model.layers} layers: use at most {s.model.layers}"),
 )  # fmt: skip
 """Rules of any split; the first three are of a model's shapes, before scales and prunings round them."""
-INFERENCE = (
+DEPLOYED = (
     *SPLIT,
     *expert_rules(("tp", "dp")),
     *ENGINE,
@@ -271,18 +271,23 @@ INFERENCE = (
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers),
          "cpu_layers is {s.offload.layers} and cpu_experts {s.offload.experts}, but {s.model.name} has "
          "{s.model.layers} layers, of which the device holds at least one"),
-    Rule("the model embeds texts: no output follows",
-         lambda s: (not s.model.head) & ((np.asarray(s.workload.output) > 1) | (np.asarray(s.speculation.guesses) > 0)),
-         "output is {w.output} and guesses {s.speculation.guesses}, but {s.model.name} has no head: it embeds texts, "
-         "and they must be 1 and 0"),
     Rule("the engine keeps no such cache", _kept,
          "quant keeps {s.quant.kv_bits} bits a cached value, but engine {s.engine.name} keeps {widths}",
          lambda s: {"widths": _widths(s)}),
+)  # fmt: skip
+"""Rules of a deployed model, whatever is asked of it."""
+ASKED = (
+    Rule("the model embeds texts: no output follows",
+         lambda s: not s.model.head and ((np.asarray(s.workload.output) > 1) | (np.asarray(s.speculation.guesses) > 0)),
+         "output is {w.output} and guesses {s.speculation.guesses}, but {s.model.name} has no head: it embeds texts, "
+         "and they must be 1 and 0"),
     Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch,
          "dp is {m.dp}, but the batch has {w.batch} sequences: use at most as many"),
     Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt,
          "cached is {w.cached}, but it must be below prompt ({w.prompt}): at least one token is new"),
 )  # fmt: skip
+"""Rules of what is asked of it."""
+INFERENCE = (*DEPLOYED, *ASKED)
 """Rules of serving."""
 
 
