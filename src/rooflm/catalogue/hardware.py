@@ -110,11 +110,7 @@ class Device:
     measured: Measured | None = None
     derating: Derating | None = field(default=None, metadata=part(Derating))
     """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""
-    product_family: str = word(
-        "datacenter",
-        "line of products limited alike by clocks, power and memory, whatever their generation; its cards share "
-        "factors in data/calibration/devices.toml",
-    )
+    product_family: str = word("datacenter", "line of products limited alike, whose cards share factors")
     generation: str = word("", "generation as the kernel tables know it (none: its architecture)")
     kernels_of: str = word("", "measured card of the same die, whose constants hold (none: its own, its generation's)")
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
@@ -122,11 +118,7 @@ class Device:
     """2 GiB on laptops and desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
     priced: str = ""
     """What its price is: its kind and date in words."""
-    attention_share: Num = share(
-        0.0,
-        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they "
-        "work on another (0: as the fitted kernels)",
-    )
+    attention_share: Num = share(0.0, "share of the peak that attention reaches in training on a few big cores")
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 
