@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,14 +61,6 @@ def on_device(model: Model, offload: Offload) -> Model:
         found.append(replace(block, count=_plain(block.count - whole - alone)))
     kept = tuple(b for b in found if not is_plain(b.count, 0))
     return replace(model, blocks=kept or (replace(model.blocks[0], count=1, ffn=None),))
-
-
-def on_host(model: Model, offload: Offload) -> Iterator[tuple[Block, Num, bool]]:
-    """Block, how many of its layers the host has, and whether of these the experts alone."""
-    for block, whole, alone in away(model, offload):
-        yield block, whole, False
-        if isinstance(block.ffn, MoE):
-            yield block, alone, True
 
 
 def _plain(value: Num) -> Num:
