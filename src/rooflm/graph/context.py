@@ -104,12 +104,15 @@ class Context:
         half = self.quant.half_bytes
         return (self.quant.weight_bytes, smaller(self.quant.act_bytes, half), half)
 
-    def widths(self, part: str) -> tuple[Num, Num, Num]:
-        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        if self.quant.narrows(part):
-            return self._narrow
+    @cached_property
+    def _wide(self) -> tuple[Num, Num, Num]:
+        """`widths` of the other parts."""
         half = self.quant.half_bytes
         return (self.quant.rest_bytes(half), half, half)
+
+    def widths(self, part: str) -> tuple[Num, Num, Num]:
+        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
+        return self._narrow if self.quant.narrows(part) else self._wide
 
     def rate(self, part: str) -> str:
         """Which compute rate the products of a part of a layer run at."""
@@ -117,7 +120,8 @@ class Context:
 
     def product(self, name: str, part: str, count: Num, n: Num, k: Num, launches: Num = 1) -> Op:
         """The product of all tokens with weights [k, n] of a part of a layer, in the scheme's widths."""
-        return gemm(name, part, count, self.tokens, n, k, self.widths(part), self.rate(part), launches)
+        widths, rate = (self._narrow, "quant") if self.quant.narrows(part) else (self._wide, "half")
+        return gemm(name, part, count, self.tokens, n, k, widths, rate, launches)
 
     def message(self, name: str, group: str, op: str, count: Num, size: Num, ranks: Num | None = None) -> Comm:
         """A collective of a parallel group, of `size` bytes as gathered, between all its ranks or so many of them."""
