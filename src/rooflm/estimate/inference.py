@@ -34,7 +34,7 @@ from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import Block
-from rooflm.units import Num, floor, is_plain, larger, pick, smaller
+from rooflm.units import Num, floor, larger, pick
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
