@@ -534,11 +534,12 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
+    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -554,10 +555,10 @@ def serve(
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
@@ -575,10 +576,10 @@ def serve(
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Served | xarray.Dataset:  # fmt: skip
@@ -631,6 +632,7 @@ def serve(
       prefill_replicas: Separate prefill replicas (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
       prefill_price: USD an hour of one of those (default: the card's row).
+      prefill_purchase: USD that one of those costs to buy (default: its launch price).
       prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
       prefill_pp: Pipeline parallel degree of the prefill replicas.
       prefill_dp: Data parallel degree of the prefill replicas.

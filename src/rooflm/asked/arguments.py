@@ -253,6 +253,8 @@ ROWS: tuple[Argument | str, ...] = (
       False),
     A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE, LOAD)),
     A("prefill_price", "number", "USD an hour of one of those (default: the card's row).", (SERVE, LOAD), unit="USD"),
+    A("prefill_purchase", "number", "USD that one of those costs to buy (default: its launch price).", (SERVE, LOAD),
+      unit="USD", above=True),
     A("prefill_tp", "count", "Tensor parallel degree of the prefill replicas (default: as of the others).", (SERVE,),
       least=1),
     A("prefill_pp", "count", "Pipeline parallel degree of the prefill replicas.", (SERVE,), least=1),
@@ -378,9 +380,10 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
 
 
 BELONGS = {
-    "electricity": ("owned", "purchase"), "adapter_rank": ("adapters",), "adapter_modules": ("adapters",),
+    "electricity": ("owned", "purchase", "prefill_purchase"), "adapter_rank": ("adapters",),
+    "adapter_modules": ("adapters",),
     "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
-    "prefill_price": ("prefill_gpu",),
+    "prefill_price": ("prefill_gpu",), "prefill_purchase": ("prefill_gpu",),
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
 

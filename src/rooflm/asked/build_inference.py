@@ -21,8 +21,9 @@ from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.devices import default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
@@ -54,14 +55,14 @@ class Built(NamedTuple):
 def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tuple[Cluster, list[str]]:
     """The cluster of a device, or a given cluster with its own or the given device; and what was assumed."""
     if cluster:
-        device = catalogue.load_device(gpu) if isinstance(gpu, str) else gpu
+        device = load_device(gpu) if isinstance(gpu, str) else gpu
         if isinstance(cluster, Cluster):
             return cluster if device is None else replace(cluster, device=device), []
-        return catalogue.load_cluster(cluster, device), []
+        return load_cluster(cluster, device), []
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
-    name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
-    found = catalogue.load_cluster(name, gpu)
+    name = default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    found = load_cluster(name, gpu)
     own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
     return found, [f"cluster {name}", *own]
 
@@ -70,6 +71,7 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
     """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
     one's own (`purchase.owned_hour`)."""
     device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    basis = GIVEN
     if price is not None and own:
         raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
     if own:
@@ -77,29 +79,34 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
         known = purchase(device.name)
         if usd is None and known is None:
             raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
-        price = owned_hour(
-            known.usd if usd is None and known else amount("purchase", usd, above=True), device.tdp, each
-        )
-        assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
+        paid = known.usd if usd is None and known else amount("purchase", usd, above=True)
+        price = owned_hour(paid, device.tdp, each)
+        told = known.told if usd is None and known else "" if is_array(paid) else f"{paid:,.6g} USD"
+        basis = f"{OWN}, bought for {told}" if told else OWN
+        assumed.append(own_terms(each))
     if price is None:
         return machine
-    return replace(machine, device=replace(device, price=amount("price", price), priced=OWN if own else GIVEN))
+    return replace(machine, device=replace(device, price=amount("price", price), priced=basis))
 
 
-def prices_told(gpus: Iterable[str | Device | None], cluster: Any, given: Dict[str, Any]) -> str:
-    """What costs on these GPUs rest on, where the arguments of money are one each."""
+def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[str, Any]) -> str:
+    """What costs on these GPUs rest on, where the arguments of money are one each. given: those of all of the GPUs,
+    then those of one more card each, with its `gpu`."""
+    cards = [*((g, given[0]) for g in gpus), *((own["gpu"], own) for own in given[1:])]
+    return told_prices(priced(find_cluster(g, cluster)[0], _money(asked), []).device for g, asked in cards)
+
+
+def _money(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Every argument of what an hour costs, those not given as they are by default."""
     money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
     asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
-    asked["price"] = (given.get("sets") or {}).get("cluster.device.price", asked["price"])
-    return told_prices(priced(find_cluster(g, cluster)[0], asked, []).device for g in gpus)
+    return asked | {"price": (given.get("sets") or {}).get("cluster.device.price", asked["price"])}
 
 
-def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
+def own_terms(electricity: Num) -> str:
     """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
-    bought = paid if isinstance(paid, str) else "" if is_array(paid) else f"{shown(paid)} USD"
     each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
-    told = f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
-    return [*([f"{name} bought for {bought}"] if bought else []), told]
+    return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 
 
 def find_model(model: str | Model) -> Model:

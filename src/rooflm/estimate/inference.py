@@ -301,7 +301,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     overlapped = (run.passes + (m.pp - 1) * run.fullest) / m.pp if e.stages.pipelined else run.passes
     repeat = overlapped + e.stages.pipeline_loss * (run.passes - overlapped)
     prefill_parts = {k: v * repeat for k, v in one.parts.items()}
-    prefill_parts["request"] = e.host.request + e.host.front
+    prefill_parts["request"] = e.host.request + e.host.front + e.host.tokenise * s.workload.prompt
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:
         own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))

@@ -60,6 +60,8 @@ MIXED = 5e-6
 """s: floor of such a product."""
 
 
+PLAIN = ("fp8", "int8")
+"""Narrow products of one scale a tensor, a row or a column: every library has them."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
@@ -89,7 +91,8 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     if device.measured is not None:
         return own_machine.times(ops, floor, device.measured, rates(s))
     w, reached, r = setting(device, s.engine, s.quant, s.efficiency)
-    narrow = reached.narrow if w.quant != w.half else 1.0
+    scaled = w.quant not in (w.half, *PLAIN) and not s.engine.kernels.gemv
+    narrow = reached.narrow if scaled else 1.0
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     together = math.prod(shape) <= FEW
@@ -270,7 +273,12 @@ GRAPHLESS = 6e-6
 
 
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
+    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. An engine
+    with narrow kernels of its own runs experts on those, at the datasheet's rate: what a card's share of it says is of
+    dense products (sums of fp16 values on GeForce, hipBLASLt)."""
+    if s.engine.kernels.gemv:
+        share = derating(s.cluster.device, w.engine).compute
+        r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
     family = s.engine.kernels.experts
     kernels = {
