@@ -177,7 +177,7 @@ def _point_comms(comms: Sequence[Comm], tiers: Sequence[Any], s: Scenario) -> li
 def _comm_time(comm: Comm, bytes_: Num, tiers: Sequence[Any], s: Scenario) -> Num:
     """Seconds of a collective with messages of these bytes."""
     constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
-    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride).time
+    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride)
     return time if constants is None else efficiency_links.in_engine(time, comm, constants, s)
 
 
