@@ -17,7 +17,7 @@ import numpy as np
 
 from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.asked.arguments import arguments as table_of
-from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.build_inference import Built, build_inference, find_model, output_of
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import read
 from rooflm.errors import RooflmError
@@ -159,6 +159,8 @@ class Task:
         axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
         outputs = arguments.get("outputs")
         listed = [outputs] if isinstance(outputs, str) else outputs
+        if "output" in fixed and "model" in fixed:
+            fixed["output"] = output_of(find_model(fixed["model"]), fixed["output"])
         return axes, fixed, None if listed is None else check_outputs(listed, self.outputs)
 
     def grid(self, arguments: Point) -> Grid:

@@ -114,6 +114,16 @@ def find_model(model: str | Model) -> Model:
     return load_model(str(model))
 
 
+def output_of(model: Model, output: Any) -> Any:
+    """Output tokens as asked for; 1, which is none, of a model that embeds texts where nobody asked for any.
+
+    >>> from rooflm.checkpoints.load import load_model
+    >>> output_of(load_model("bge-m3"), 128), output_of(load_model("llama-7b"), 128)
+    (1, 128)
+    """
+    return 1 if not (model.head or is_array(output)) and output == defaults("infer")["output"] else output
+
+
 def generating(model: str | Model, call: str) -> Model:
     """The model, for a call that is of output tokens; RooflmError for one that embeds texts.
 
@@ -279,8 +289,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
-    if not (found.head or is_array(given["output"])) and given["output"] == defaults("infer")["output"]:
-        given["output"] = 1
+    given["output"] = output_of(found, given["output"])
     work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
