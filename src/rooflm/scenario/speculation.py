@@ -41,7 +41,7 @@ class Speculation:
 
     @property
     def gained(self) -> Num:
-        """Tokens that a sequence gains in a step (see `in_a_tree`), at most n + 1; those measured, if `accepted` is given.
+        """Tokens that a sequence gains in a step (see `in_a_tree`), at most n + 1; as measured, where `accepted` is so.
 
         >>> round(float(Speculation(3, 0.8).gained), 3), float(Speculation(3, accepted=2.5).gained)
         (2.952, 2.5)
