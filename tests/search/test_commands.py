@@ -25,7 +25,7 @@ from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.search.checkpoint import weights_for
 from rooflm.search.deploy_file import deployment_text
-from rooflm.search.serve_command import start
+from rooflm.search.serve_command import serve_command, start
 from rooflm.search.train_command import PROGRAMS, train_command
 
 TABLE = tomllib.loads((Path(__file__).parent / "flags.toml").read_text(encoding="utf-8"))["parser"]
@@ -53,6 +53,12 @@ def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
     flags = {flag for text in texts for flag in re.findall(r"(?<!\S)--([\w-]+)", text)}
     assert flags and flags <= PARSERS[parser_of(engine)]
     assert listed(load_engine(engine).abilities.schemes)
+
+
+def test_a_cache_that_holds_one_sequence_is_told_of_all() -> None:
+    """TabbyAPI's cache is as long as its longest sequence unless told, in whole pages of 256 tokens."""
+    text = serve_command("m", load_engine("exllamav3"), PRESETS["bf16"], {"batch": 16}, 700)
+    assert "--max-seq-len 700 --cache-size 12288 " in text and 12288 == 16 * 3 * 256
 
 
 SPLITS: tuple[dict[str, Any], ...] = (
