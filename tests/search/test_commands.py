@@ -265,6 +265,34 @@ def test_pools_are_deployed_with_their_router(engine: str, front: str, roles: st
             deployment_text(name, begun, "nvidia", 4)
 
 
+NAMED = r"^(services|configs|data)$|\.(limits|labels|matchLabels)$"
+"""Paths of tables whose keys are names of one's own."""
+
+
+def paths(part: Any, at: str = "") -> set[str]:
+    """Every path of a file with the kind of its value, names and places of lists left out."""
+    if isinstance(part, dict):
+        star = re.search(NAMED, at)
+        return {p for k, v in part.items() for p in paths(v, ".".join(filter(None, (at, "*" if star else k))))}
+    return {p for v in part for p in paths(v, at)} if isinstance(part, list) else {f"{at}:{type(part).__name__}"}
+
+
+@pytest.mark.parametrize("engine", [n for n in SERVERS if load_engine(n).command.image])
+def test_deployment_files_hold_what_their_schemas_have(engine: str) -> None:
+    table = tomllib.loads((Path(__file__).parent / "deployed.toml").read_text(encoding="utf-8"))
+    m, e = load_model("llama-3.1-8b"), load_engine(engine)
+    quant = parse_quant("q4_k_m" if e.command.weights else "fp8kv8" if "8" in e.abilities.caches else "bf16")
+    whole, one, two = (start("llama-3.1-8b", m, e, quant, {"tp": 2, "batch": 8, **role}, 640)
+                       for role in ({}, {"role": "prefill"}, {"role": "decode"}))  # fmt: skip
+    assert whole and one and two
+    pooled = [replace(two, replicas=2, before=one)] * e.command.pools
+    starts, names = (whole, replace(whole, replicas=2), *pooled), ("compose.yaml", "k.yaml")
+    for begun, name, vendor in itertools.product(starts, names, ("nvidia", "amd", "intel")):
+        for document in yaml.safe_load_all(deployment_text(name, begun, vendor, 8)):
+            known = table["compose" if name.startswith("compose") else document["kind"]]
+            assert paths(document) <= set(known["paths"].split())
+
+
 def test_the_router_of_trtllm_reads_its_file(tmp_path: Path) -> None:
     """What the shell writes is the YAML that `trtllm-serve disaggregated` reads."""
     e = load_engine("trtllm")
