@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -117,6 +117,11 @@ class Task:
     rules: tuple[Rule, ...]
     streamed: tuple[str, ...]
 
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Of its rules."""
+        return tuple(rule.reason for rule in self.rules)
+
     def __reduce__(self) -> str:
         """Workers know it by its name, INFER or TRAIN."""
         return self.name.upper()
@@ -127,8 +132,8 @@ class Task:
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         if alone:  # what was not refused keeps every rule
-            kept = dict.fromkeys((rule.reason for rule in self.rules), False)
-            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings, kept)
+            assumed = whose_constants(scenario, request.assumed)
+            return self.estimate(scenario, assumed, request.warnings, dict.fromkeys(self.reasons, False))
         broken = flags(scenario, self.rules)
         with marking(broken):
             return self.estimate(scenario, request.assumed, request.warnings, broken)
@@ -202,7 +207,7 @@ class Task:
             if more:
                 raise RooflmError(f"{more[0]} is given beside a Scenario, which holds it already: leave it out")
             return self.estimate(scenario)
-        given = {k: columns(v) for k, v in given.items() if v is not None}
+        given = {k: v if type(v) in PLAIN else columns(v) for k, v in given.items() if v is not None}
         if given.get("zip") or has_lists(given):
             return self.grid(given).dataset()
         if "outputs" in given:
@@ -210,9 +215,13 @@ class Task:
         return self.point(given)
 
 
+PLAIN = (str, int, float, bool)
+"""Kinds of arguments that are one value, neither a list nor a column of a table."""
+
+
 def has_lists(given: Point) -> bool:
     """Whether any argument, or any of `sets`, makes an axis."""
-    inputs = (v for k, v in given.items() if k not in SWEPT)
+    inputs = (v for k, v in given.items() if type(v) not in PLAIN and k not in SWEPT)
     return any(map(is_list, inputs)) or any(map(is_list, (given.get("sets") or {}).values()))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.engines import RELEASE
+from rooflm.catalogue.engines import RELEASE, family_of
 from rooflm.errors import RooflmError
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests
@@ -66,7 +66,7 @@ class Case:
     @property
     def engine(self) -> str:
         """The engine's row, without a release."""
-        return str(self.request.kwargs["engine"]).partition(RELEASE)[0]
+        return family_of(str(self.request.kwargs["engine"]).partition(RELEASE)[0])
 
     @property
     def release(self) -> str:

@@ -40,7 +40,7 @@ HOST, DEVICE = 0.5, 0.03
 common, and groups left out come out worst where each engine may move it far (trtllm 16.7 % of TPOT at 0.1, 12.2 at
 0.02)."""
 PRIORS = {
-    "request": Prior(0.03, HOST), "front": Prior(0.001, HOST), "step": Prior(1e-3, HOST), "sequence": Prior(1e-5, HOST),
+    "request": Prior(0.03, HOST), "front": Prior(0.001, HOST), "tokenise": Prior(4e-6, HOST), "step": Prior(1e-3, HOST), "sequence": Prior(1e-5, HOST),
     "eager": Prior(60e-6, HOST), "collective_factor": Prior(0.85, DEVICE), "gemm_factor": Prior(0.95, DEVICE),
     "decode_factor": Prior(1.1, DEVICE), "moe_factor": Prior(1.05, DEVICE), "stream_factor": Prior(0.9, DEVICE),
     "prompt": Prior(1.15, DEVICE),

@@ -183,6 +183,7 @@ class Host:
         0.0, "time once a request until its client sees the first token that was made (others' do not wait for it)", "s"
     )
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
+    tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     overlap: bool = flag(
         False,
         "the host prepares the next step while the device runs, so that step and sequence costs show only when the "

@@ -91,7 +91,7 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
     first = time(1.0 / passes) * passes
     most = pool.table.slots / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
     server = pool.server
-    return Prompts(first, most, whole, server.front, server.request)
+    return Prompts(first, most, whole, server.fronted(load.prompt), server.request)
 
 
 def decoding_of(pool: Pool, load: Load) -> Decoding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rooflm.catalogue.engine import ServerOptions
 from rooflm.catalogue.fields import number
@@ -15,7 +16,16 @@ class Server(ServerOptions):
     budget: int = number(8192, "most new tokens in a pass of a rank", whole=True)
     max_sequences: int = number(1024, "running limit of a rank", whole=True)
     front: float = number(0.0, "time once a request in a front end that takes them one after the other", "s")
+    tokenise: float = number(0.0, "time a prompt token in that front end", "s")
     request: float = number(0.0, "time until its client sees a token that was made", "s")
+
+    def fronted(self, prompt: Any) -> Any:
+        """Seconds of a request of `prompt` tokens in the front end.
+
+        >>> Server(front=1e-3, tokenise=4e-6).fronted(1000)
+        0.005
+        """
+        return self.front + self.tokenise * prompt
 
     @property
     def tokens_a_step(self) -> float:

@@ -131,7 +131,7 @@ class Loop:
         self.routers = (Router(router), Router(router))
         self.transfer, self.horizon, self.progress = transfer, horizon, progress
         server = pools[0].server
-        self.front = server.front / len(self.first)
+        self.front: list[float] = (server.fronted(requests.prompt) / len(self.first)).tolist()
         self.free = 0.0
         self.heap: list[tuple[float, int, int, int]] = []
         self.pushed = self.ended = self.next = 0
@@ -143,7 +143,7 @@ class Loop:
             for _ in range(requests.concurrency):
                 self._issue(0.0)
         else:
-            self._static(visible(requests.arrival, self.front))
+            self._static(visible(requests.arrival, np.asarray(self.front)))
 
     def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
@@ -182,7 +182,7 @@ class Loop:
                 records.status[request] = REJECTED
                 self.ended += 1
                 continue
-            self.free = max(self.free, now) + self.front
+            self.free = max(self.free, now) + self.front[request]
             self._push(self.free, request, 0)
             return
 
@@ -278,17 +278,13 @@ class Loop:
 
 
 def visible(
-    arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: float
+    arrival: np.ndarray[tuple[int], np.dtype[np.float64]], front: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """When requests leave a serial front end of `front` s each: v_i = max(v_(i-1), a_i) + front (Lindley), in order.
+    """When requests leave a serial front end of `front` s each: v_i = max(v_(i-1), a_i) + front_i (Lindley), in order.
 
-    >>> visible(np.array([0.0, 0.0, 10.0]), 1.0).tolist()
-    [1.0, 2.0, 11.0]
+    >>> visible(np.array([0.0, 0.0, 10.0]), np.array([1.0, 1.0, 2.0])).tolist()
+    [1.0, 2.0, 12.0]
     """
-    if front <= 0:
-        return np.asarray(arrival, dtype=float) + 0.0
-    index = np.arange(len(arrival))
-    out: np.ndarray[tuple[int], np.dtype[np.float64]] = (
-        np.maximum.accumulate(arrival - index * front) + (index + 1) * front
-    )
+    ends = np.cumsum(front)
+    out: np.ndarray[tuple[int], np.dtype[np.float64]] = np.maximum.accumulate(arrival - (ends - front)) + ends
     return out

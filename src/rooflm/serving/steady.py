@@ -156,7 +156,7 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         wait = (plain**2 + with_any * alone**2) / step / 2
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     polls = (server.receive_interval - 1) / 2 * tau
-    return Round(step, server.front + others * wait + first + polls, most, whole)
+    return Round(step, server.fronted(load.prompt) + others * wait + first + polls, most, whole)
 
 
 def _steps(pool: Pool, load: Load) -> float:
@@ -253,6 +253,6 @@ def _with_first_wave(pool: Pool, load: Load, ttft: Array, here: Array) -> Array:
     """Mean TTFT with the first wave of a closed loop, which comes at once and is prefilled pass after pass."""
     a_pass = np.minimum(np.maximum(load.budget * pool.table.slots / load.prompt, 1e-9), here)
     time = pass_time(pool, load, load.budget, a_pass, np.zeros(()), load.prompt)
-    front = pool.server.front * here / 2
-    wave = pool.server.front + front + time * (np.ceil(here / a_pass) + 1) / 2
+    front = pool.server.fronted(load.prompt)
+    wave = front + front * here / 2 + time * (np.ceil(here / a_pass) + 1) / 2
     return np.asarray(load.first * np.maximum(wave, ttft) + (1 - load.first) * ttft)
