@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -117,6 +117,11 @@ class Task:
     rules: tuple[Rule, ...]
     streamed: tuple[str, ...]
 
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Of its rules."""
+        return tuple(rule.reason for rule in self.rules)
+
     def __reduce__(self) -> str:
         """Workers know it by its name, INFER or TRAIN."""
         return self.name.upper()
@@ -127,8 +132,8 @@ class Task:
         request = self.build(**arguments, alone=alone)
         scenario = replace(request.scenario, axes=axes) if axes else request.scenario
         if alone:  # what was not refused keeps every rule
-            kept = dict.fromkeys((rule.reason for rule in self.rules), False)
-            return self.estimate(scenario, whose_constants(scenario, request.assumed), request.warnings, kept)
+            assumed = whose_constants(scenario, request.assumed)
+            return self.estimate(scenario, assumed, request.warnings, dict.fromkeys(self.reasons, False))
         broken = flags(scenario, self.rules)
         with marking(broken):
             return self.estimate(scenario, request.assumed, request.warnings, broken)
@@ -200,7 +205,7 @@ class Task:
             if more:
                 raise RooflmError(f"{more[0]} is given beside a Scenario, which holds it already: leave it out")
             return self.estimate(scenario)
-        given = {k: columns(v) for k, v in given.items() if v is not None}
+        given = {k: v if type(v) in PLAIN else columns(v) for k, v in given.items() if v is not None}
         if given.get("zip") or has_lists(given):
             return self.grid(given).dataset()
         if "outputs" in given:
@@ -208,9 +213,13 @@ class Task:
         return self.point(given)
 
 
+PLAIN = (str, int, float, bool)
+"""Kinds of arguments that are one value, neither a list nor a column of a table."""
+
+
 def has_lists(given: Point) -> bool:
     """Whether any argument, or any of `sets`, makes an axis."""
-    inputs = (v for k, v in given.items() if k not in SWEPT)
+    inputs = (v for k, v in given.items() if type(v) not in PLAIN and k not in SWEPT)
     return any(map(is_list, inputs)) or any(map(is_list, (given.get("sets") or {}).values()))
 
 
@@ -525,11 +534,12 @@ def serve(  # type: ignore[overload-overlap]  # a list is told from one value at
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: float = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: str | Quant | None = None, engine: str | Engine | None = None,
-    efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: str | Quant | None = None,
+    engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
+    sets: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> Served: ...  # fmt: skip
 @overload
 def serve(
@@ -545,10 +555,10 @@ def serve(
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> xarray.Dataset: ...  # fmt: skip
@@ -566,10 +576,10 @@ def serve(
     output_limit: int | None = None, warmup: int | None = None, seed: int = 0, burstiness: float = 1.0,
     peak: float = 1.0, copies: int = 1, limit: int | None = None, shared_prefix: int = 0, replicas: Numbers = 1,
     router: str = "round-robin", prefill_replicas: int = 0, prefill_gpu: str | Device | None = None,
-    prefill_price: float | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
-    prefill_dp: int | None = None, prefill_ep: int | None = None, transfer_bandwidth: float | None = None,
-    server: Server | Mapping[str, Any] | None = None, slo: str = "", definitions: str = "vllm",
-    horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
+    prefill_price: float | None = None, prefill_purchase: float | None = None, prefill_tp: int | None = None,
+    prefill_pp: int | None = None, prefill_dp: int | None = None, prefill_ep: int | None = None,
+    transfer_bandwidth: float | None = None, server: Server | Mapping[str, Any] | None = None, slo: str = "",
+    definitions: str = "vllm", horizon: float = math.inf, quant: Schemes | None = None, engine: Engines | None = None,
     efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Served | xarray.Dataset:  # fmt: skip
@@ -622,6 +632,7 @@ def serve(
       prefill_replicas: Separate prefill replicas (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
       prefill_price: USD an hour of one of those (default: the card's row).
+      prefill_purchase: USD that one of those costs to buy (default: its launch price).
       prefill_tp: Tensor parallel degree of the prefill replicas (default: as of the others).
       prefill_pp: Pipeline parallel degree of the prefill replicas.
       prefill_dp: Data parallel degree of the prefill replicas.

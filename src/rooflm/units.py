@@ -207,6 +207,16 @@ def highest(value: Num) -> Any:
     return np.max(value) if isinstance(value, np.ndarray) else value
 
 
+def common_shape(values: Iterable[Num]) -> tuple[int, ...]:
+    """The shape to which the arrays among these broadcast: () of plain numbers.
+
+    >>> common_shape([1.0, np.ones((2, 1)), np.ones(3)]), common_shape([1.0])
+    ((2, 3), ())
+    """
+    shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
+    return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+
+
 def is_array(value: object) -> bool:
     """True for an array with at least one dimension."""
     return isinstance(value, np.ndarray) and value.ndim > 0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import family_of
 from rooflm.estimate.bands import FEWEST, LEVELS, asked
 from rooflm.estimate.bands import widening as by_phase
@@ -78,7 +78,7 @@ def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
             wide = 1.0 if np.isfinite(outside) else IN_SAMPLE
             predicted = outside if np.isfinite(outside) else float(row["inside"])
             ratio = (r.measured / predicted) ** (wide * (-1.0 if is_rate(r.metric) else 1.0))
-            device = catalogue.load_device(r.group[1])
+            device = load_device(r.group[1])
             done.append(Ratio(band_phase(r.metric), engine_of(r), device.architecture, ratio, r.group))
     return done
 
@@ -92,7 +92,7 @@ def from_tables(paths: Iterable[Path]) -> list[Ratio]:
         if x.reason or not x.predicted > 0 or r.metric == "oom":
             continue
         ratio = (r.measured / x.predicted) ** (IN_SAMPLE * (-1.0 if is_rate(r.metric) else 1.0))
-        device = catalogue.load_device(r.group[1])
+        device = load_device(r.group[1])
         done.append(Ratio(band_phase(r.metric), engine_of(r), device.architecture, ratio, r.group))
     return done
 
@@ -106,7 +106,7 @@ def from_load(paths: Iterable[Path]) -> list[Ratio]:
             continue
         r = x.request
         ratio = (r.measured / x.predicted) ** (-1.0 if is_rate(r.metric) else 1.0)
-        architecture = catalogue.load_device(r.group[1]).architecture
+        architecture = load_device(r.group[1]).architecture
         done.append(Ratio(band_phase(r.metric, r.task), engine_of(r), architecture, ratio, r.group))
     return done
 

@@ -84,7 +84,7 @@ class Family:
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0) | {"moe_factor": experts}
             plain = engine.but(collective_factor=1.0, collective_floor=1.0, **neutral)
             cluster = self.scenario.cluster
-            device = replace(cluster.device, derating=reach._replace(network=1.0))
+            device = replace(cluster.device, derating=replace(reach, network=1.0))
             given = replace(self.scenario, engine=plain, cluster=replace(cluster, device=device))
             self.cache[key] = timed_passes(given, self.running)
             if self.empty is None:

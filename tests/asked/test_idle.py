@@ -12,7 +12,7 @@ CALLS = {"infer": rooflm.infer, "serve": rooflm.serve, "search_infer": rooflm.se
          "search_serve": rooflm.search_serve, "train": rooflm.train, "search_train": rooflm.search_train}  # fmt: skip
 SERVED = ("infer", "serve", "search_infer", "search_serve")
 IDLE = [
-    *((call, {"electricity": 0.3}, "electricity is of owned or purchase: give owned too") for call in CALLS),
+    *((call, {"electricity": 0.3}, "electricity is of owned or purchase.*: give owned too") for call in CALLS),
     *((call, {"adapter_rank": 8}, "adapter_rank is of adapters: give adapters too") for call in SERVED),
     *((call, {"adapter_modules": "foo"}, "adapter_modules is of adapters") for call in SERVED),
     *((call, {"host_bandwidth": 9e9}, "host_bandwidth is of cpu_layers or cpu_experts: give") for call in SERVED),

@@ -8,7 +8,8 @@ import pytest
 
 import rooflm
 from rooflm.asked.purchase import affordable, purchase, purchases
-from rooflm.catalogue.devices import load_device, names
+from rooflm.catalogue.devices import load_device
+from rooflm.catalogue.rows import names
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 

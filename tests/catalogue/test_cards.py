@@ -9,8 +9,9 @@ from collections import defaultdict
 import pytest
 
 from rooflm import infer
-from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue import rows
+from rooflm.catalogue import rows as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.cli import main
 from rooflm.errors import UnknownNameError
 
@@ -238,7 +239,7 @@ PRINTED_PEAKS = {  # dense TFLOP/s of product pages and datasheets
 
 @pytest.mark.parametrize("name", list(GEFORCE))
 def test_cores_and_memory_width(name: str) -> None:
-    device = catalogue.load_device(name)
+    device = load_device(name)
     cores, bits, rate = GEFORCE[name]
     assert device.sms == cores / (64 if device.architecture == "turing" else 128)
     assert device.dram.bandwidth == pytest.approx(bits / 8 * rate * 1e9, rel=0.003)
@@ -246,12 +247,12 @@ def test_cores_and_memory_width(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(SPARSE_FP4))
 def test_fp4_is_half_of_the_printed_sparse_figure(name: str) -> None:
-    assert 2e-12 * catalogue.load_device(name).peak["fp4"] == pytest.approx(SPARSE_FP4[name], rel=0.005)
+    assert 2e-12 * load_device(name).peak["fp4"] == pytest.approx(SPARSE_FP4[name], rel=0.005)
 
 
 @pytest.mark.parametrize(("name", "dtype"), list(PRINTED_PEAKS))
 def test_peaks_as_printed(name: str, dtype: str) -> None:
-    assert catalogue.load_device(name).peak[dtype] / 1e12 == pytest.approx(PRINTED_PEAKS[name, dtype], rel=0.01)
+    assert load_device(name).peak[dtype] / 1e12 == pytest.approx(PRINTED_PEAKS[name, dtype], rel=0.01)
 
 
 OTHER_RATES = {
@@ -265,7 +266,7 @@ OTHER_RATES = {
 @pytest.mark.parametrize("name", [n for n in DEVICES if not n.startswith("gaudi")])
 def test_matrix_peak_is_a_power_of_two_a_clock_and_unit(name: str) -> None:
     """peak = SMs x FLOPs a clock of one SM x clock, within 2 %: a wrong count, clock or sparse figure breaks it."""
-    device = catalogue.load_device(name)
+    device = load_device(name)
     for dtype, peak in device.peak.items():
         if dtype != "fp32" and dtype not in OTHER_RATES.get(name, ()):
             a_clock = float(peak / device.sms / device.clock)
@@ -275,9 +276,9 @@ def test_matrix_peak_is_a_power_of_two_a_clock_and_unit(name: str) -> None:
 FP32 = {"turing": 128, "ada": 256, "xe-hpg": 256, "xe2": 256, "rdna3": 256, "rdna3.5": 256, "rdna4": 256}
 
 
-@pytest.mark.parametrize("name", [n for n in DEVICES if catalogue.load_device(n).architecture in FP32])
+@pytest.mark.parametrize("name", [n for n in DEVICES if load_device(n).architecture in FP32])
 def test_vector_peak_by_lanes(name: str) -> None:
-    device = catalogue.load_device(name)
+    device = load_device(name)
     assert device.peak["fp32"] / device.sms / device.clock == pytest.approx(FP32[device.architecture], rel=0.02)
 
 
@@ -290,13 +291,13 @@ def test_every_device_answers() -> None:
         warnings.simplefilter("error", RuntimeWarning)
         for name in DEVICES:
             found = infer("llama-3.1-8b", gpu=name, quant="int4")
-            device = catalogue.load_device(name)
+            device = load_device(name)
             assert 0 < float(found.tpot) < 1 and 0 < float(found.ttft) < 10, name
             assert float(found.tpot) * device.dram.bandwidth > READ, name
             assert found.scenario.cluster.device.name == name
 
 
-ONE_OF_EACH = sorted({catalogue.load_device(n).architecture: n for n in DEVICES}.values())
+ONE_OF_EACH = sorted({load_device(n).architecture: n for n in DEVICES}.values())
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -316,7 +317,7 @@ def test_cards_before_tensor_cores_run_what_is_built_for_them(name: str) -> None
     """vLLM asks for compute capability 7 (docs.vllm.ai, "GPU"); 16-bit products run in fp32 there."""
     e = infer("llama-3.2-1b", gpu=name)
     assert e.scenario.engine.name == "llama.cpp" and "engine llama.cpp" in e.assumed
-    peak = catalogue.load_device(name).peak
+    peak = load_device(name).peak
     assert peak["fp16"] / peak["fp32"] == pytest.approx(2 if name.startswith("p100") else 1, rel=1e-3)
 
 

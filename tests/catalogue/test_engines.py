@@ -9,7 +9,7 @@ import pytest
 
 from rooflm import RooflmError, infer
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Derating

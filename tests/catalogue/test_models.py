@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.model import INF, MLA, Attention, LinearAttention, MoE, parameters
 from rooflm.catalogue.models import model_names
 from rooflm.catalogue.quant import parse_quant

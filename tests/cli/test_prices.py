@@ -8,6 +8,7 @@ import pytest
 
 import rooflm
 from rooflm.cli.app import main
+from rooflm.errors import RooflmError
 
 MODEL = "llama-3.2-1b"
 COSTING = (
@@ -42,7 +43,11 @@ def test_prices_are_columns_of_a_grid() -> None:
     assert ["rough" in str(v) for v in grid.price_basis.values] == [True, False]
     own = rooflm.infer(MODEL, gpu="l4", sets={"cluster.device.price": 3.0})
     assert own.to_dict()["price_basis"] == "as given"
-    assert rooflm.infer(MODEL, gpu="rtx-4090", owned=True).to_dict()["price_basis"] == "of one's own"
+    assert (
+        rooflm.infer(MODEL, gpu="rtx-4090", owned=True)
+        .to_dict()["price_basis"]
+        .startswith("of one's own, bought for 1,599 USD")
+    )
 
 
 def test_two_cards_have_two_prices(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,3 +76,28 @@ def test_two_cards_have_two_prices(capsys: pytest.CaptureFixture[str]) -> None:
         == pytest.approx(2.0 * c.inputs["replicas"] + 0.5 * c.inputs["prefill_replicas"])
         for c in pools
     )
+    assert found.prices == "h100-sxm-80gb 2 and l4 0.5 USD an hour (as given)"
+
+
+def test_two_cards_of_ones_own_have_two_purchase_prices(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each card's price, kind and date are told, and the cost is of both; a price that is missing is named."""
+    ask: dict[str, Any] = {"gpu": "rtx-4090", "gpus": 2, "concurrency": 8, "prompt": 64, "output": 8, "pools": True,
+                           "prefill_gpu": "l4", "confirm": 0}  # fmt: skip
+    with pytest.raises(RooflmError, match="purchase price of l4 is known: give it with --prefill-purchase"):
+        rooflm.search_serve(MODEL, **ask, owned=True)
+    hours = [usd / (4 * 8766 * 0.8) + watts / 1000 * 0.15 for usd, watts in ((1599, 450), (2500, 72))]
+    cases = (({"prefill_purchase": 2500.0}, hours[1], "l4 0.09992 USD an hour (of one's own, bought for 2,500 USD)"),
+             ({"prefill_price": 0.5}, 0.5, "l4 0.5 USD an hour (as given)"))  # fmt: skip
+    for more, hour, told in cases:
+        found = rooflm.search_serve(MODEL, **ask, owned=True, **more)
+        assert told in found.prices and "1,599 USD (NVIDIA launch price, 2022-09)" in found.prices
+        pool = next(c for c in found.top if "prefill_replicas" in c.inputs)
+        of_both = pool.outputs["cost_usd_per_million_tokens"] * pool.outputs["output_tokens_per_s"] * 3600 / 1e6
+        assert of_both == pytest.approx(hours[0] + hour)
+        served = rooflm.serve(MODEL, **{k: ask[k] for k in ("gpu", "concurrency", "prompt", "output", "prefill_gpu")},
+                              prefill_replicas=1, owned=True, **more).values()  # fmt: skip
+        assert told in served["price_basis"] and served["price_usd_per_hour"] == pytest.approx((hours[0] + hour) / 2)
+    rented = rooflm.search_serve(MODEL, **ask, prefill_purchase=2500.0, electricity=0.0)
+    assert "rtx-4090 0.45 USD an hour (rough" in rented.prices and "l4 0.08912" in rented.prices
+    assert main(["serve", MODEL, "--gpu", "h100", "--concurrency", "2", "--prefill-purchase", "1"]) == 2
+    assert "prefill_purchase is of prefill_gpu" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.asked import paths
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.model import parameters
 from rooflm.errors import RooflmError
 from rooflm.serving.deploy import make_server

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leaves import leaves
 from rooflm.asked import paths
 from rooflm.asked.arguments import Argument
-from rooflm.asked.bounds import CHOICES, rule_of
+from rooflm.asked.bounds import about_at, rule_of
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.rows import names
@@ -112,7 +112,8 @@ def settable(training: bool) -> dict[str, tuple[str, ...]]:
         if isinstance(value, bool):
             found[path] = ("true", "false")
         elif isinstance(value, str):
-            found[path] = (*CHOICES.get(path, ()), value or "x")
+            about = about_at(path)
+            found[path] = (*(about.among if about else ()), value or "x")
         else:
             rule = rule_of(*paths.found(s, path))
             near = [value, 2 * value, value / 2, rule.low, rule.high, rule.low - 1, 1, 2]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rooflm import infer
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.kernels.derating import derating
@@ -37,8 +38,8 @@ def card(folder: Path, more: str = "") -> str:
 
 
 def test_from_near_to_far() -> None:
-    own, general = (derating(catalogue.load_device("rtx-4090"), e) for e in ("llama.cpp", "no-such-engine"))
-    new = replace(catalogue.load_device("rtx-4090"), name="new")
+    own, general = (derating(load_device("rtx-4090"), e) for e in ("llama.cpp", "no-such-engine"))
+    new = replace(load_device("rtx-4090"), name="new")
     assert own != general
     assert derating(new, "llama.cpp") not in (own, Derating())  # its family's
     assert derating(replace(new, kernels_of="rtx-4090"), "llama.cpp") == own
@@ -62,7 +63,7 @@ def test_a_new_card_is_one_row(tmp_path: Path) -> None:
 
 def test_a_factor_is_a_positive_number(tmp_path: Path) -> None:
     with pytest.raises(RooflmError, match=r"derating\.bandwidth"):
-        catalogue.load_device(card(tmp_path, "derating = { bandwidth = -1.0 }"))
+        load_device(card(tmp_path, "derating = { bandwidth = -1.0 }"))
 
 
 def test_rows_say_what_cards_are() -> None:
@@ -71,4 +72,4 @@ def test_rows_say_what_cards_are() -> None:
         row, _ = catalogue.raw_row("gpu", name)
         assert "product_family" in row, name
         twin = row.get("kernels_of", "")
-        assert not twin or not catalogue.load_device(twin).kernels_of, name
+        assert not twin or not load_device(twin).kernels_of, name

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
-from rooflm.estimate.inference import infer_scenario, kernel_factor
+from rooflm.estimate.inference import infer_scenario, timed_nodes
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
-from rooflm.kernels.roofline import time_nodes
 from rooflm.serving import metrics
 from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import serve
@@ -55,7 +54,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     s = replace(SCENARIO, engine=SCENARIO.engine.but(prompt=1.0))
     work = Pass(Prefill(1, new, past), Decode(sequences, context), 1 + sequences)
     nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels))
-    timed = [t._replace(time=t.time * kernel_factor(t, s)) for t in time_nodes(nodes, s)]
+    timed = timed_nodes(nodes, s)
     e = s.engine
     whole = step(timed, e, s.cluster.device, rates(s), prompt_issue(e, new + sequences), sequences + 1)
     table = StepTable(PARTS, s.engine)

@@ -16,7 +16,7 @@ from rooflm.validation.columns import COLUMNS, METRIC_NAMES, METRICS, SERVER_OPT
 PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 NOT_OF_A_ROW = {
     *("efficiency", "sets", "server", "zip", "outputs", "on", "progress", "definitions", "slo", "horizon", "seed"),
-    *("trace", "limit", "copies", "peak", "router", "prefill_gpu", "prefill_price", "axes"),
+    *("trace", "limit", "copies", "peak", "router", "prefill_gpu", "prefill_price", "prefill_purchase", "axes"),
     "transfer_bandwidth",
     *("owned", "purchase", "electricity"),
 }

@@ -19,6 +19,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
+from rooflm.units import is_array
 
 INFER, TRAIN, SERVE = "infer", "train", "serve"
 BEST, LOAD, FIT = "search_infer", "search_serve", "search_train"
@@ -252,6 +253,8 @@ ROWS: tuple[Argument | str, ...] = (
       False),
     A("prefill_gpu", "device", "Another GPU for the prefill replicas.", (SERVE, LOAD)),
     A("prefill_price", "number", "USD an hour of one of those (default: the card's row).", (SERVE, LOAD), unit="USD"),
+    A("prefill_purchase", "number", "USD that one of those costs to buy (default: its launch price).", (SERVE, LOAD),
+      unit="USD", above=True),
     A("prefill_tp", "count", "Tensor parallel degree of the prefill replicas (default: as of the others).", (SERVE,),
       least=1),
     A("prefill_pp", "count", "Pipeline parallel degree of the prefill replicas.", (SERVE,), least=1),
@@ -364,22 +367,23 @@ def refuse_kind(call: str, given: Mapping[str, Any]) -> None:
     """
     known = arguments(call)
     for name, value in given.items():
-        if name not in known or value is None:
+        a = known.get(name)
+        if a is None or value is None or (type(value) is type(a.default) and value == a.default):  # most are
             continue
-        a = known[name]
         if a.kind in REAL or (a.least is not None and not a.path):
             checked(a, np.array(value) if isinstance(value, list | tuple | range) else value)
         if isinstance(value, str) or not KINDS[a.kind].text:
             continue
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, int | float):
-                raise RooflmError(f"{name} is {one!r}, but it must be a text. {known[name].help}")
+                raise RooflmError(f"{name} is {one!r}, but it must be a text. {a.help}")
 
 
 BELONGS = {
-    "electricity": ("owned", "purchase"), "adapter_rank": ("adapters",), "adapter_modules": ("adapters",),
+    "electricity": ("owned", "purchase", "prefill_purchase"), "adapter_rank": ("adapters",),
+    "adapter_modules": ("adapters",),
     "host_bandwidth": ("cpu_layers", "cpu_experts"), "transfer_bandwidth": ("prefill_replicas",),
-    "prefill_price": ("prefill_gpu",),
+    "prefill_price": ("prefill_gpu",), "prefill_purchase": ("prefill_gpu",),
 }  # fmt: skip
 """Argument -> those of which it says more: where none of them is given it would have no effect."""
 
@@ -392,13 +396,21 @@ def idle(call: str, given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """
     known, set_ = arguments(call), tuple(given.get("sets") or ())
     found = {}
-    for name, others in BELONGS.items():
-        value, own = given.get(name), tuple(o for o in others if o in known)
-        if not own or name not in known or value is None or (np.ndim(value) == 0 and value == known[name].default):
+    for name, own in _belonging(call).items():
+        value = given.get(name)
+        if value is None or (not is_array(value) and value == known[name].default):
             continue
         if not any(np.any(np.asarray(given.get(o) or 0)) or known[o].path in set_ for o in own):
             found[name] = own
     return found
+
+
+@cache
+def _belonging(call: str) -> dict[str, tuple[str, ...]]:
+    """BELONGS as far as a call has its arguments."""
+    known = arguments(call)
+    own = {name: tuple(o for o in others if o in known) for name, others in BELONGS.items() if name in known}
+    return {name: others for name, others in own.items() if others}
 
 
 def refuse_idle(call: str, given: Mapping[str, Any]) -> None:
@@ -434,6 +446,15 @@ def _placed(call: str, place: str) -> tuple[tuple[str, Argument], ...]:
     """Field and argument of those that fill a field below a place of the scenario."""
     rows = ((a.path.rpartition("."), a) for a in arguments(call).values())
     return tuple((field, a) for (where, _, field), a in rows if where == place)
+
+
+def arguments_below(place: str, call: str) -> list[str]:
+    """Names of the arguments that fill a field below a place of the scenario.
+
+    >>> arguments_below("workload", "infer")
+    ['batch', 'prompt', 'output', 'cached', 'logits']
+    """
+    return [a.name for _, a in _placed(call, place)]
 
 
 def checked(a: Argument, value: Any) -> Any:

@@ -9,11 +9,12 @@ from typing import Any
 
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
-from rooflm.catalogue.engine import ABOUT, PLACES, Kernels
+from rooflm.catalogue.engine import ABOUT, Kernels
 from rooflm.catalogue.engines import known_kernels
-from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
+from rooflm.catalogue.fields import About, abouts, bounded, held
 from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
@@ -25,14 +26,7 @@ from rooflm.shown.numbers import exactly
 from rooflm.units import WRITTEN
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
-             "speculation": Speculation, "offload": Offload, "adapters": Adapters}  # fmt: skip
-CHOICES: dict[str, tuple[str, ...]] = {
-    "quant.kind": ("any", "int", "float"),
-    **{f"{part}.{name}": about.among for part, kind in DESCRIBED.items() for name, about in abouts(kind).items()
-       if about.among},
-    **{f"engine.{path}": about.among for name, about in ABOUT.items() if about.among for path in (name, PLACES[name])},
-}  # fmt: skip
-"""Fields that hold one of a few words, by path."""
+             "speculation": Speculation, "offload": Offload, "adapters": Adapters, "quant": Quant}  # fmt: skip
 ANY, SOME = About(""), About("", above=True)
 RATE = About("dense rate of a data type", "flop/s", above=True)
 """Rules of numbers that say none themselves: those whose default is 0 may be 0."""
@@ -100,8 +94,6 @@ def allowed(root: Any, path: str, value: Any) -> Any:
     if "." not in path:
         raise RooflmError(f"path {path!r} must start with model., workload., mapping., cluster., engine. or quant.")
     owner, name = paths.found(root, path)
-    if path in CHOICES:
-        return one_of(path, value, CHOICES[path])
     about = abouts(type(owner)).get(name) if is_dataclass(owner) else None
     if about is not None:
         value = held(path, value, about)

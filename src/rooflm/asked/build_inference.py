@@ -10,17 +10,20 @@ import os
 from collections.abc import Iterable
 from collections.abc import Mapping as Dict
 from dataclasses import replace
+from functools import lru_cache
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rooflm.asked import paths
-from rooflm.asked.arguments import defaults, fields_at, filled
+from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.devices import default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
 from rooflm.catalogue.fields import shown
@@ -29,12 +32,13 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.prices import GIVEN, OWN
 from rooflm.catalogue.prices import told as told_prices
 from rooflm.catalogue.quant import Quant, native, parse_quant
+from rooflm.catalogue.rows import aliases, is_path, normalise
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
-from rooflm.scenario.rules import INFERENCE, divisors, refuse, tensor_ways
+from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, refuse, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
 from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, highest, is_array
@@ -51,14 +55,14 @@ class Built(NamedTuple):
 def find_cluster(gpu: str | Device | None, cluster: str | Cluster | None) -> tuple[Cluster, list[str]]:
     """The cluster of a device, or a given cluster with its own or the given device; and what was assumed."""
     if cluster:
-        device = catalogue.load_device(gpu) if isinstance(gpu, str) else gpu
+        device = load_device(gpu) if isinstance(gpu, str) else gpu
         if isinstance(cluster, Cluster):
             return cluster if device is None else replace(cluster, device=device), []
-        return catalogue.load_cluster(cluster, device), []
+        return load_cluster(cluster, device), []
     if not gpu:
         raise RooflmError("gpu is missing: name a GPU, such as h100 (see `rooflm list gpus`), or a cluster")
-    name = catalogue.default_cluster(gpu if isinstance(gpu, str) else gpu.name)
-    found = catalogue.load_cluster(name, gpu)
+    name = default_cluster(gpu if isinstance(gpu, str) else gpu.name)
+    found = load_cluster(name, gpu)
     own = [f"{found.device.name} {found.device.inferred}"] if found.device.inferred else []
     return found, [f"cluster {name}", *own]
 
@@ -67,6 +71,7 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
     """The cluster with the price of a device's hour (USD) that was asked for: the one given, or that of a device of
     one's own (`purchase.owned_hour`)."""
     device, price, own = machine.device, given["price"], given["owned"] or given["purchase"] is not None
+    basis = GIVEN
     if price is not None and own:
         raise RooflmError("price is the rent of an hour, purchase and owned are of one's own GPUs: give one of them")
     if own:
@@ -74,29 +79,34 @@ def priced(machine: Cluster, given: Dict[str, Any], assumed: list[str]) -> Clust
         known = purchase(device.name)
         if usd is None and known is None:
             raise RooflmError(f"no public purchase price of {device.name} is known: give it with --purchase, in USD")
-        price = owned_hour(
-            known.usd if usd is None and known else amount("purchase", usd, above=True), device.tdp, each
-        )
-        assumed += own_terms(device.name, known.told if usd is None and known else usd, each)
+        paid = known.usd if usd is None and known else amount("purchase", usd, above=True)
+        price = owned_hour(paid, device.tdp, each)
+        told = known.told if usd is None and known else "" if is_array(paid) else f"{paid:,.6g} USD"
+        basis = f"{OWN}, bought for {told}" if told else OWN
+        assumed.append(own_terms(each))
     if price is None:
         return machine
-    return replace(machine, device=replace(device, price=amount("price", price), priced=OWN if own else GIVEN))
+    return replace(machine, device=replace(device, price=amount("price", price), priced=basis))
 
 
-def prices_told(gpus: Iterable[str | Device | None], cluster: Any, given: Dict[str, Any]) -> str:
-    """What costs on these GPUs rest on, where the arguments of money are one each."""
+def prices_told(gpus: Iterable[str | Device | None], cluster: Any, *given: Dict[str, Any]) -> str:
+    """What costs on these GPUs rest on, where the arguments of money are one each. given: those of all of the GPUs,
+    then those of one more card each, with its `gpu`."""
+    cards = [*((g, given[0]) for g in gpus), *((own["gpu"], own) for own in given[1:])]
+    return told_prices(priced(find_cluster(g, cluster)[0], _money(asked), []).device for g, asked in cards)
+
+
+def _money(given: Dict[str, Any]) -> Dict[str, Any]:
+    """Every argument of what an hour costs, those not given as they are by default."""
     money = {"price": None, "owned": False, "purchase": None, "electricity": 0.15}
     asked = {k: v if given.get(k) is None else given[k] for k, v in money.items()}
-    asked["price"] = (given.get("sets") or {}).get("cluster.device.price", asked["price"])
-    return told_prices(priced(find_cluster(g, cluster)[0], asked, []).device for g in gpus)
+    return asked | {"price": (given.get("sets") or {}).get("cluster.device.price", asked["price"])}
 
 
-def own_terms(name: str, paid: Any, electricity: Num) -> list[str]:
+def own_terms(electricity: Num) -> str:
     """What stands behind an hour of a GPU of one's own, in words; of lists, what they share."""
-    bought = paid if isinstance(paid, str) else "" if is_array(paid) else f"{shown(paid)} USD"
     each = "" if is_array(electricity) else f", electricity {shown(electricity)} USD a kWh at full power"
-    told = f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
-    return [*([f"{name} bought for {bought}"] if bought else []), told]
+    return f"GPUs used for {YEARS:g} years {100 * DUTY:g} % of the time{each}, without the rest of the machine"
 
 
 def find_model(model: str | Model) -> Model:
@@ -200,7 +210,7 @@ def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
     """An efficiency from text, or as it is; calibrated where nothing is said."""
-    return parse_efficiency(efficiency) if isinstance(efficiency, str) else efficiency or Efficiency()
+    return efficiency if isinstance(efficiency, Efficiency) else parse_efficiency(efficiency or "calibrated")
 
 
 def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed: list[str]) -> Efficiency:
@@ -212,7 +222,7 @@ def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed:
                 f"efficiency is 'calibrated', but engine {engine.name} has no measured kernels: "
                 "use ideal or factors such as 0.7,0.9"
             )
-        mode = Efficiency("ideal")
+        mode = parse_efficiency("ideal")
     if assumed_mode:
         assumed.append(f"efficiency {mode.mode}")
     return mode
@@ -244,15 +254,16 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
-def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
-    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
+class Deployed(NamedTuple):
+    """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
-    alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
-    Raises RooflmError for bad input.
-    """
-    given = filled("infer", arguments)
+    scenario: Scenario
+    assumed: tuple[str, ...]
+
+
+def deployed(model: str | Model, **given: Any) -> Deployed:
+    """The model on its machine, whatever is asked of it: all arguments of `infer` but the work and --set."""
     assumed: list[str] = []
-    warnings: list[str] = []
     found = find_model(model)
     machine, said = find_cluster(given["gpu"], given["cluster"])
     assumed += said
@@ -273,29 +284,68 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
-    if not (found.head or is_array(given["output"])) and given["output"] == defaults("infer")["output"]:
-        given["output"] = 1
-    work = Workload(**fields_at("workload", "infer", given))
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
     spec = Speculation(**guessed, draft=generating(given["draft"], "draft") if given["draft"] else None)
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
-    start = Scenario(found, work, mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
-                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
-    scenario = apply_sets(start, given["sets"] or {})
+    made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
+                    adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
+    return Deployed(made, tuple(assumed))
+
+
+@lru_cache(maxsize=256, typed=True)
+def _deployed(model: str, **given: Any) -> Deployed:
+    """`deployed` by names of the catalogue, refused where a split breaks a rule."""
+    made = deployed(model, **given)
+    refuse(made.scenario, DEPLOYED)
+    return made
+
+
+PLAIN = (str, int, float, bool, NoneType)
+
+
+def _catalogued(model: Any, given: Dict[str, Any]) -> bool:
+    """Whether these arguments are plain, and no name among them is a file or another place that may change."""
+    models = (model, given["draft"]) if given["draft"] else (model,)
+    return (
+        all(type(name) is str and normalise(name) in aliases("model") for name in models)
+        and all(type(v) in PLAIN for v in given.values())
+        and not any(is_path(given[k]) for k in ("gpu", "cluster", "engine") if given[k])
+    )
+
+
+WORK = tuple(arguments_below("workload", "infer"))
+"""Arguments of what is asked of a deployed model."""
+
+
+def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any) -> Built:
+    """A Scenario for inference from the arguments of `infer` (see `asked.arguments`). Numbers may be arrays.
+
+    alone: a split that breaks a rule is refused; a member of a grid or a search is marked instead (`scenario.rules`).
+    Raises RooflmError for bad input.
+    """
+    given = filled("infer", arguments)
+    sets = given.pop("sets") or {}
+    asked = {name: given.pop(name) for name in WORK}
+    known = alone and not sets and _catalogued(model, given)
+    start, assumed = _deployed(model, **given) if known else deployed(model, **given)
+    found = start.model
+    if not (found.head or is_array(asked["output"])) and asked["output"] == defaults("infer")["output"]:
+        asked["output"] = 1
+    work = Workload(**fields_at("workload", "infer", asked))
+    scenario = apply_sets(replace(start, workload=work), sets)
     if not scenario.model.head:
-        assumed.append("it embeds texts: prompts alone, no output")
+        assumed = (*assumed, "it embeds texts: prompts alone, no output")
     if alone and given["draft"] and scenario.speculation.off:
         raise RooflmError("draft is given, but it guesses nothing: give guesses, such as 3")
-    effective(scenario, given["sets"] or {}, training=False)
+    effective(scenario, sets, training=False)
     if alone:
-        refuse(scenario, INFERENCE)
+        refuse(scenario, ASKED if known else INFERENCE)
     longest = highest(work.prompt + (work.output if found.head else 0))
-    if np.any(longest > found.max_context):
-        warnings.append(
-            f"prompt + output is {shown(longest)} tokens, beyond the {shown(np.min(found.max_context))} "
-            f"that {found.name} was made for"
-        )
-    return Built(scenario, tuple(assumed), tuple(warnings))
+    warnings: tuple[str, ...] = ()
+    if highest(longest > found.max_context):
+        made_for = f"beyond the {shown(np.min(found.max_context))} that {found.name} was made for"
+        warnings = (f"prompt + output is {shown(longest)} tokens, {made_for}",)
+    return Built(scenario, assumed, warnings)

@@ -37,14 +37,9 @@ from rooflm.scenario.training import Training
 from rooflm.units import highest, is_array
 
 DTYPES: dict[str, Quant] = {
-    "bf16": PRESETS["bf16"],
-    "fp16": PRESETS["fp16"],
-    "fp32": PRESETS["fp32"],
-    "fp8": PRESETS["fp8"],
-    "fp8-rowwise": Quant("fp8-rowwise", 8, 8, 16, "float"),
-    "fp8-block": PRESETS["fp8-block"],
-    "mxfp8": Quant("mxfp8", 8, 8, 16, "float", 8 / 32),
-    "nvfp4": PRESETS["nvfp4"],
+    **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "fp8")},
+    "fp8-rowwise": replace(PRESETS["fp8"], name="fp8-rowwise", rowwise=True),
+    **{name: PRESETS[name] for name in ("fp8-block", "mxfp8", "nvfp4")},
 }
 """Data types of matrix products in training; master weights, gradients and states keep their own widths."""
 

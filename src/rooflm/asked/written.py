@@ -158,9 +158,10 @@ def at_path(piece: str, path: str) -> Any:
         return low == "true"
     if not re.match(r"[+-]?[\d.]", piece):
         return piece
-    from rooflm.asked.bounds import CHOICES, unit_at
+    from rooflm.asked.bounds import about_at, unit_at
 
-    if path in CHOICES:
+    about = about_at(path)
+    if about is not None and about.kind == "word":
         return piece  # a word may begin with a digit: 1f1b
     unit = unit_of(path) or unit_at(path)
     if unit is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rooflm.catalogue.fields import flag, number, word
-from rooflm.catalogue.quant import FILES, PRESETS, Quant
+from rooflm.catalogue.quant import PRESETS, Quant
 from rooflm.units import REAL
 
 KINDS = (
@@ -106,7 +106,7 @@ def _kinds_of(q: Quant) -> frozenset[str]:
     weight, act = float(q.weight_bits), float(q.act_bits)
     if weight >= 16:
         return frozenset({"half"})
-    if FILES.fullmatch(q.name.partition("kv")[0].rstrip("-")):
+    if q.gguf:
         return frozenset({"gguf"})
     if not weight.is_integer():
         return frozenset({"fraction", "gguf"})

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import fields
 from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
-from rooflm.catalogue.fields import About, abouts, bounded, held, one_of
+from rooflm.catalogue.fields import bounded, held, known_field, one_of
 from rooflm.catalogue.residuals import parse
+from rooflm.catalogue.rows import Said, aliases, beside, is_path, names, normalise, raw_row, resolve, said, where
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 
 Factors = Mapping[str, Mapping[str, float]]
@@ -32,16 +33,16 @@ class Row(NamedTuple):
     releases: Factors
 
 
-@lru_cache
-def _schema() -> type[Any]:
-    """What a row may hold: every described field, and what is said about the row."""
-    own: list[Any] = [(name, bool | float | int | str | None, None) for name in ABOUT]
-    factors = dict[str, dict[str, float]]
-    about: list[Any] = [("base", str | None, None), ("aliases", list[str], []), ("source", str | None, None),
-                        ("note", str, ""), ("server", dict[str, Any], {}), ("command", dict[str, Any], {}),
-                        ("usual", bool, False), ("cards", factors, {}),
-                        ("releases", factors, {}), ("fitted", dict[str, float], {})]  # fmt: skip
-    return msgspec.defstruct("EngineRow", own + about, forbid_unknown_fields=True, kw_only=True)
+class EngineSaid(Said):
+    """What is said of an engine beside its constants. base: the row that it builds on; fitted: what to, for people."""
+
+    base: str | None = None
+    server: dict[str, Any] = msgspec.field(default_factory=dict)
+    command: dict[str, Any] = msgspec.field(default_factory=dict)
+    usual: bool = False
+    cards: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    releases: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    fitted: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def load_engine(name: str, gpu: str = "") -> Engine:
@@ -52,7 +53,7 @@ def load_engine(name: str, gpu: str = "") -> Engine:
     >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
     (0.0, 'vllm')
     """
-    if catalogue.is_path(name):
+    if is_path(name):
         return _on(_read(name), "", gpu)
     return _loaded(name, gpu)
 
@@ -63,10 +64,10 @@ def build_for(name: str, software: str) -> str:
     >>> build_for("llama.cpp", "rocm"), build_for("vllm", "rocm"), build_for("llama.cpp", "")
     ('llama.cpp-rocm', 'vllm', 'llama.cpp')
     """
-    if not software or catalogue.is_path(name):
+    if not software or is_path(name):
         return name
-    known = catalogue.aliases("engine")
-    plain = known.get(catalogue.normalise(name), name)
+    known = aliases("engine")
+    plain = known.get(normalise(name), name)
     return known.get(f"{plain}-{software}", name)
 
 
@@ -74,7 +75,7 @@ def build_for(name: str, software: str) -> str:
 def _loaded(name: str, gpu: str) -> Engine:
     """`load_engine` of a row of the catalogue."""
     plain, _, release = name.partition(RELEASE)
-    row = _packaged(catalogue.resolve("engine", plain))
+    row = _packaged(resolve("engine", plain))
     if release and release not in row.releases:
         near = near_matches(release, row.releases) or list(row.releases) or ["none"]
         raise RooflmError(f"nothing was fitted of {plain} {release}: known releases are {', '.join(near)}")
@@ -123,7 +124,7 @@ def other_releases(name: str) -> tuple[str, ...]:
     >>> other_releases("llama.cpp"), other_releases("sglang")
     (('llama.cpp-2024-05',), ())
     """
-    rows = {n: catalogue.raw_row("engine", n)[0] for n in engine_names()}
+    rows = {n: raw_row("engine", n)[0] for n in engine_names()}
     return tuple(n for n, row in rows.items() if row.get("family") == name and n != name)
 
 
@@ -134,7 +135,7 @@ def usual_engine(phase: str) -> str:
     >>> usual_engine("inference"), usual_engine("training")
     ('vllm', 'megatron')
     """
-    rows = {name: catalogue.raw_row("engine", name)[0] for name in engine_names()}
+    rows = {name: raw_row("engine", name)[0] for name in engine_names()}
     return next(name for name, row in rows.items() if row.get("usual") and load_engine(name).phase == phase)
 
 
@@ -145,7 +146,7 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     >>> engines_instead("inference")[0], engines_instead("training", "for_adapters")
     ('llama.cpp', ('peft',))
     """
-    rows = {name: catalogue.raw_row("engine", name)[0] for name in engine_names()}
+    rows = {name: raw_row("engine", name)[0] for name in engine_names()}
     found = [name for name, row in rows.items() if row.get(of) and load_engine(name).phase == phase]
     return tuple(sorted(found, key=lambda name: int(rows[name][of])))
 
@@ -165,7 +166,7 @@ def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
     """An engine by name, alias or path with its factors by card and release. above: the files that build on it."""
     if name in above:
         raise RooflmError(f"{name}, engine: it builds on itself")
-    return _read(name, above) if catalogue.is_path(name) else _packaged(catalogue.resolve("engine", name))
+    return _read(name, above) if is_path(name) else _packaged(resolve("engine", name))
 
 
 @lru_cache
@@ -176,24 +177,24 @@ def _packaged(canonical: str) -> Row:
 def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     """A row read and checked. One of the catalogue was measured as itself; a user's own is what it builds on, but for
     what it says otherwise."""
-    raw, canonical = catalogue.raw_row("engine", name)
-    label = catalogue.where("engine", name)
-    typed: Any = catalogue.convert(raw, _schema(), label)
-    base = row_of(typed.base, (*above, name)) if typed.base else Row(Engine(canonical), {}, {})
-    values = _values(ABOUT, {k: getattr(typed, k) for k in ABOUT if getattr(typed, k) is not None}, label)
+    raw, canonical = raw_row("engine", name)
+    label = where("engine", name)
+    about, own = said(raw, label, EngineSaid)
+    base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {}, {})
+    values = _constants(own, label)
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
     if not all(w.isdecimal() for w in widths):
         raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
-    values["server"] = replace(base.engine.server, **_values(abouts(ServerOptions), typed.server, f"{label}: server"))
-    values["command"] = replace(base.engine.command, **_values(abouts(Command), typed.command, f"{label}: command"))
-    known = catalogue.beside(name, "residuals")
+    values["server"] = replace(base.engine.server, **fields.values(ServerOptions, about.server, label, "server"))
+    values["command"] = replace(base.engine.command, **fields.values(Command, about.command, label, "command"))
+    known = beside(name, "residuals")
     if known is not None:
         values["residuals"] = parse(known, label)
-    cards, others = _factors(typed.cards, label), _factors(typed.releases, label)
-    if catalogue.is_path(name):
+    cards, others = _factors(about.cards, label), _factors(about.releases, label)
+    if is_path(name):
         inherited = [_without(own, values) for own in (base.cards, base.releases)]
         cards, others = {**inherited[0], **cards}, {**inherited[1], **others}
-        values = {"measured_as": base.engine.runs, "family": base.engine.family} | values if typed.base else values
+        values = {"measured_as": base.engine.runs, "family": base.engine.family} | values if about.base else values
     else:
         values = {"measured_as": "", "family": ""} | values
     return Row(replace(base.engine, name=canonical).but(**values), cards, others)
@@ -204,19 +205,15 @@ def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
     return {key: {k: v for k, v in own.items() if k not in given} for key, own in factors.items()}
 
 
-def _values(about: Mapping[str, About], given: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Values of a row's table, each checked against its field."""
-    for key in given:
-        if key not in about:
-            near = near_matches(key, about)
-            tail = f": did you mean {near[0]!r}?" if near else ""
-            raise RooflmError(f"{label} has the unknown field {key!r}{tail}")
-    values = {k: held(f"{label}: {k}", v, about[k]) for k, v in given.items()}
-    if "kernels" in values:
-        known_kernels(f"{label}: kernels", values["kernels"])
-    for kind in listed(values.get("schemes", "")):
+def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Constants of a row by their own names, each checked against its field."""
+    for name in given:
+        known_field(name, ABOUT, f"{label}: the row")
+    found = {name: held(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
+    known_kernels(f"{label}: kernels", found.get("kernels", ""))
+    for kind in listed(found.get("schemes", "")):
         one_of(f"{label}: schemes", kind, KINDS)
-    return values
+    return found
 
 
 def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
@@ -232,7 +229,7 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
 @lru_cache
 def kernel_names() -> tuple[str, ...]:
     """Whose kernels there are: every one that a row of the catalogue names."""
-    rows = (catalogue.raw_row("engine", name)[0] for name in engine_names())
+    rows = (raw_row("engine", name)[0] for name in engine_names())
     return tuple(sorted({row["kernels"] for row in rows if row.get("kernels")}))
 
 
@@ -244,4 +241,4 @@ def known_kernels(name: str, value: str) -> None:
 
 def engine_names() -> list[str]:
     """Names of all engines, sorted."""
-    return catalogue.names("engine")
+    return names("engine")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, fields
-from functools import lru_cache
+from dataclasses import MISSING, field, fields
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,11 @@ class About(NamedTuple):
     endless: bool = False
 
     @property
+    def fraction(self) -> bool:
+        """Whether it holds a number that need not be whole."""
+        return self.kind == "number" and not self.whole
+
+    @property
     def rule(self) -> str:
         """The bounds in words.
 
@@ -56,8 +61,15 @@ LARGEST = 2.0**50
 """No count or size of a scenario is larger: products of a few stay exact, and nothing runs on for ever."""
 TINY, HUGE = 1e-30, 1e30
 """Ends of every other number but 0: beyond them products of a few leave what a computer holds."""
-KEY = "about"
-"""Where a field's metadata holds its `About`."""
+KEY, PART = "about", "part"
+"""Where a field's metadata holds its `About`; of one that is a table of its own, its `Part`."""
+
+
+class Part(NamedTuple):
+    """What a field holds. kind: a dataclass, several by what their tables call their `kind`, or str; many: a list."""
+
+    kind: Any
+    many: bool = False
 
 
 def number(
@@ -99,12 +111,22 @@ def word(default: str, meaning: str, among: Sequence[str] = ()) -> Any:
     return field(default=default, metadata={KEY: About(meaning, kind="word", among=tuple(among))})
 
 
+def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:
+    """Metadata of a field without a default that holds a name."""
+    return {KEY: About(meaning, kind="word", among=tuple(among))}
+
+
+def part(kind: Any, *, many: bool = False) -> dict[str, Part]:
+    """Metadata of a field that is a table of its own, or a list of such tables."""
+    return {PART: Part(kind, many)}
+
+
 def abouts(kind: Any) -> Mapping[str, About]:
     """Field -> what is known of it, for every described field of a dataclass."""
     return _abouts(kind)
 
 
-@lru_cache
+@cache
 def _abouts(kind: Any) -> Mapping[str, About]:
     return {f.name: f.metadata[KEY] for f in fields(kind) if KEY in f.metadata}
 
@@ -177,3 +199,77 @@ def held(name: str, value: Any, about: About) -> Any:
         raise RooflmError(f"{name} is {value!r}, but it must be a number")
     bounded(name, value, about)
     return value
+
+
+def quantity(value: Any, unit: str, name: str) -> float:
+    """A value of a file as a number above 0, in a unit of `rooflm.units`.
+
+    >>> quantity("400 W", "w", "tdp"), quantity(400, "w", "tdp")
+    (400.0, 400.0)
+    """
+    return float(held(name, value, About("", unit, above=True)))
+
+
+def tabled(name: str, value: Any) -> Mapping[str, Any]:
+    """A value of a file that is a table, else RooflmError."""
+    if not isinstance(value, Mapping):
+        raise RooflmError(f"{name} is {value!r}, but it must be a table")
+    return value
+
+
+def known_field(name: str, known: Collection[str], label: str) -> None:
+    """Nothing where a table may have a field of that name, else RooflmError with the nearest ones."""
+    if name not in known:
+        near = near_matches(name, known)
+        tail = f": did you mean {near[0]!r}?" if near else f": it knows {', '.join(known)}"
+        raise RooflmError(f"{label} has the unknown field {name!r}{tail}")
+
+
+def values(kind: Any, table: Any, label: str, at: str = "", but: Collection[str] = ()) -> dict[str, Any]:
+    """Field -> value of a dataclass, out of a table of a file; parts are read as dataclasses of their own.
+
+    label: what messages call the file and row; at: where in it the table is; but: fields that it does not have.
+    Raises RooflmError naming the field that is unknown, is missing or breaks its rule.
+
+    >>> from rooflm.catalogue.hardware import Memory
+    >>> values(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
+    {'size': 1024.0, 'bandwidth': 3.0}
+    >>> values(Memory, {"sise": 3}, "x.toml", "dram")
+    Traceback (most recent call last):
+    rooflm.errors.RooflmError: x.toml: dram has the unknown field 'sise': did you mean 'size'?
+    """
+    given = tabled(f"{label}: {at}", table)
+    own = {f.name: f for f in fields(kind) if f.name not in but}
+    for name in given:
+        known_field(name, own, f"{label}: {at or 'the row'}")
+    lacking = [f.name for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
+    for name in lacking:
+        if name not in given:
+            raise RooflmError(f"{label}: {at or 'the row'} lacks the field {name!r}")
+    inside = f"{at}." if at else ""
+    return {name: _value(own[name].metadata, value, label, inside + name) for name, value in given.items()}
+
+
+def _value(told: Mapping[str, Any], value: Any, label: str, at: str) -> Any:
+    """The value of one field of a table, by the metadata of the field."""
+    if KEY in told:
+        found = held(f"{label}: {at}", value, told[KEY])
+        return float(found) if isinstance(found, int) and told[KEY].fraction else found
+    kind, many = told[PART]
+    if not many:
+        return _table(kind, value, label, at)
+    if not isinstance(value, list):
+        raise RooflmError(f"{label}: {at} is {value!r}, but it must be a list of tables")
+    return tuple(_table(kind, one, label, f"{at}[{i}]") for i, one in enumerate(value))
+
+
+def _table(kind: Any, value: Any, label: str, at: str) -> Any:
+    """A part as its dataclass: the one that it calls its `kind`, where there are several."""
+    if kind is str:
+        return held(f"{label}: {at}", value, About("", kind="word"))
+    if isinstance(kind, Mapping) and isinstance(value, Mapping):
+        called = value.get("kind")
+        kind = kind[one_of(f"{label}: {at}.kind", called, kind)]
+        if "kind" not in abouts(kind):
+            value = {name: one for name, one in value.items() if name != "kind"}
+    return kind(**values(kind, value, label, at))

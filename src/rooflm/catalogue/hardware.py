@@ -6,19 +6,19 @@ Every number is SI and may be an array (one dimension an axis), so a sweep over 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import KEY, About, number, share, si
+from rooflm.catalogue.fields import number, part, share, si, text, word
 from rooflm.shown.numbers import gib, several
 from rooflm.units import Num
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 """Names of compute data types, the keys of `Device.peak`."""
-LinkKind = Literal["nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "ici"]
-"""What a link is made of."""
+LINKS = ("nvlink", "nvswitch", "xgmi", "pcie", "infiniband", "ethernet", "ici")
+"""What a link may be made of."""
 
 
 @dataclass(frozen=True)
@@ -30,39 +30,34 @@ class Memory:
     latency: Num = number(0.0, "time of one access", "s")
 
 
-class Measured(NamedTuple):
+OFF = ("prefill", "decode", "request", "step", "memory", "cases")
+"""What `Measured.off` may hold: phases of error bands, and the number of runs behind them."""
+
+
+@dataclass(frozen=True)
+class Measured:
     """What the owner of a machine found with `rooflm calibrate`: few constants, in place of the fitted kernel tables.
 
-    The device's peak and DRAM bandwidth are then rates that were reached. launch: s a kernel; half_rows: rows of a
-    product at which it reaches half of the peak; attention, decode: share of the compute rate in prefill attention, and
-    of the bandwidth in decode attention; stream: bandwidth of streaming kernels over the DRAM's; sharp: how compute and
-    traffic add up (1: one after the other; large: the longer one counts); convert: s a weight value unpacked for a
-    product of many rows; vector, matrix: bandwidth of weights in products of one row and of more (which may copy them
-    into blocks) over the DRAM's; apart: 1 where a product of few rows runs as so many of one (llama.cpp on CPUs).
-
-    In a training step: backward: time of the products of the backward pass over that of equal ones forward; chain: the
-    same of streaming kernels over their bytes (eager frameworks run chains of them); update: bytes that the optimiser
-    moves over those of one fused kernel. own: data type -> constants that differ there.
-
-    off: phase of an error band -> |predicted / measured - 1| that nine of ten of its runs kept aside stay below; under
-    `cases` their number.
+    The device's peak and DRAM bandwidth are then rates that were reached. own: data type -> constants that differ
+    there. off: phase of an error band -> |predicted / measured - 1| that nine of ten of its runs kept aside stay below;
+    under `cases` their number.
     """
 
-    launch: Num = 0.0
-    half_rows: Num = 0.0
-    attention: Num = 1.0
-    decode: Num = 1.0
-    stream: Num = 1.0
-    sharp: Num = 2.0
-    convert: Num = 0.0
-    vector: Num = 1.0
-    matrix: Num = 1.0
-    apart: Num = 0.0
-    backward: Num = 1.0
-    chain: Num = 1.0
-    update: Num = 1.0
-    own: Mapping[str, Mapping[str, Num]] = {}
-    off: Mapping[str, float] = {}
+    launch: Num = number(0.0, "time of a kernel", "s")
+    half_rows: Num = number(0.0, "rows of a product at which it reaches half of the peak")
+    attention: Num = number(1.0, "share of the compute rate in prefill attention")
+    decode: Num = number(1.0, "share of the bandwidth in decode attention")
+    stream: Num = number(1.0, "bandwidth of streaming kernels over the DRAM's")
+    sharp: Num = number(2.0, "how compute and traffic add up (1: one after the other; large: the longer one counts)")
+    convert: Num = number(0.0, "time of a weight value unpacked for a product of many rows", "s")
+    vector: Num = number(1.0, "bandwidth of weights in products of one row over the DRAM's")
+    matrix: Num = number(1.0, "the same in products of more rows (which may copy them into blocks)")
+    apart: Num = number(0.0, "1 where a product of few rows runs as so many of one (llama.cpp on CPUs)")
+    backward: Num = number(1.0, "training: time of the backward products over that of equal ones forward")
+    chain: Num = number(1.0, "training: the same of streaming kernels over their bytes (eager frameworks run chains)")
+    update: Num = number(1.0, "training: bytes that the optimiser moves over those of one fused kernel")
+    own: Mapping[str, Mapping[str, Num]] = field(default_factory=dict, hash=False)
+    off: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def of(self, dtype: str) -> Measured:
         """The constants for a data type.
@@ -71,23 +66,27 @@ class Measured(NamedTuple):
         0.1
         """
         found: dict[str, Any] = dict(self.own.get(dtype, {}))
-        return self._replace(**found) if found else self
+        return replace(self, **found) if found else self
 
 
-class Derating(NamedTuple):
+@dataclass(frozen=True)
+class Derating:
     """What kernels reach on a device over its datasheet; a fit gives one to a `Device`, else it is looked up."""
 
-    compute: float = 1.0
-    """Compute rate that kernels see over the datasheet's."""
-    bandwidth: float = 1.0
-    """The same of the device memory's bandwidth."""
-    network: float = 1.0
-    """Rate of its machines' collectives over that of the machine measured."""
-    few: float = 0.0
-    """Time of a product of few rows over its FLOPs at the datasheet's rate, where the library has no good kernels for
-    decoding (0: it has; see `kernels.derating.few_rows_time`)."""
-    narrow: float = 1.0
-    """Time of kernels that read 8- or 4-bit weights over that of the fitted ones, where a library has none as good."""
+    compute: float = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
+    bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
+    network: float = number(1.0, "rate of its machines' collectives over that of the machine measured", above=True)
+    few: float = number(
+        0.0,
+        "time of a product of few rows over its FLOPs at the datasheet's rate, where the library has no good kernels "
+        "for decoding (0: it has; `kernels.derating.few_rows_time`)",
+    )
+    narrow: float = number(
+        1.0,
+        "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where "
+        "a library has none as good (an engine with narrow kernels of its own does not need the library's)",
+        above=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,34 +99,37 @@ class Device:
     """
 
     name: str
-    vendor: str
-    architecture: str
+    vendor: str = field(metadata=text("its maker"))
+    architecture: str = field(metadata=text("generation of its compute units"))
     peak: dict[str, Num]
     sms: Num = field(metadata=si("streaming multiprocessors (compute units, cores)", "1"))
     clock: Num = field(metadata=si("clock at which the peak holds (boost)", "hz"))
-    l1: Memory
-    l2: Memory
-    dram: Memory
+    l1: Memory = field(metadata=part(Memory))
+    l2: Memory = field(metadata=part(Memory))
+    dram: Memory = field(metadata=part(Memory))
     tdp: Num = field(metadata=si("most power that it may take", "w"))
     idle: Num = field(metadata=si("power that it takes while idle", "w", zero=True))
     price: Num = field(metadata=si("price of an hour, indicative", "usd/h", zero=True))
-    year: int = 0
+    year: int = number(0, "when it came out", whole=True)
     measured: Measured | None = None
-    derating: Derating | None = None
+    derating: Derating | None = field(default=None, metadata=part(Derating))
     """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""
-    product_family: str = "datacenter"
-    """Line of products limited alike by clocks, power and memory, whatever their generation; its cards share factors
-    in data/calibration/devices.toml: datacenter (HBM), gddr, geforce, jetson, instinct, apple."""
-    generation: str = ""
-    """Generation as the kernel tables know it, where SMs or memory are not those of its architecture; "": they are."""
-    kernels_of: str = ""
-    """Measured card whose kernel constants hold, as it has the same die: what differs (memory, power, clocks) the
-    formulas take from the datasheet. "": those measured on the card itself, else its generation's."""
-    software: str = ""
-    """Suffix of the engine rows that are builds for it ("rocm" takes vllm-rocm before vllm); "": the plain rows."""
-    system_memory: Num = 0.0
-    """B of its memory that the operating system holds, where the host lives in the same memory. 2 GiB on laptops and
-    desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
+    product_family: str = word(
+        "datacenter",
+        "line of products limited alike by clocks, power and memory, whatever their generation; its cards share "
+        "factors in data/calibration/devices.toml",
+    )
+    generation: str = word(
+        "", "generation as the kernel tables know it, where SMs or memory are not its architecture's (none: they are)"
+    )
+    kernels_of: str = word(
+        "", "measured card whose kernel constants hold, as it has the same die (none: its own, else its generation's)"
+    )
+    software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
+    system_memory: Num = number(
+        0.0, "memory that the operating system holds, where the host lives in the same memory", "bytes"
+    )
+    """2 GiB on laptops and desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
     priced: str = ""
     """What its price is: its kind and date in words."""
     attention_share: Num = share(
@@ -170,8 +172,8 @@ class Device:
 class Link:
     """One tier of a cluster's network, as one device sees it."""
 
-    name: str
-    kind: str = field(metadata={KEY: About("what it is made of", kind="word", among=get_args(LinkKind))})
+    name: str = field(metadata=text("its name in the cluster"))
+    kind: str = field(metadata=text("what it is made of", LINKS))
     size: Num = field(metadata=si("devices that it joins, cumulative: 8 in a node, then 1024 in the cluster", "1"))
     bandwidth: Num = field(metadata=si("one way a device", "bytes/s"))
     latency: Num = field(metadata=si("time of a hop", "s", zero=True))
@@ -183,7 +185,7 @@ class Cluster:
 
     name: str
     device: Device
-    tiers: tuple[Link, ...] = field(default_factory=tuple)
+    tiers: tuple[Link, ...] = field(default=(), metadata=part(Link, many=True))
     host_bandwidth: Num = number(
         25e9, "one way between a device and its host's memory (PCIe or C2C), for offload", "bytes/s", above=True
     )

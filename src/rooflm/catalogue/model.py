@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import LARGEST, About, abouts, bounded, count, flag, number, size, word
+from rooflm.catalogue.fields import (
+    LARGEST,
+    abouts,
+    count,
+    flag,
+    held,
+    number,
+    part,
+    size,
+    text,
+    word,
+)  # fmt: skip
 from rooflm.errors import RooflmError
 from rooflm.shown.numbers import several
 from rooflm.units import Num, is_plain
@@ -100,17 +111,19 @@ class CompressedAttention(MLA):
         return 0 if is_plain(self.ratio, 0) else 1 if is_plain(self.index_topk, 0) else 2
 
 
+RECURRENT = ("mamba2", "mamba1", "gated-delta", "kda", "lightning", "conv")
+"""Kinds of recurrent mixers."""
+
+
 @dataclass(frozen=True)
 class LinearAttention:
     """A recurrent mixer with a state of fixed size: Mamba-2 (SSD), gated DeltaNet, Kimi delta attention, Mamba-1,
     lightning attention (MiniMax-01, arXiv 2501.08313), or a gated short convolution alone (LFM2).
 
-    kind: "mamba2", "gated-delta", "kda", "mamba1", "lightning" or "conv". heads x head_dim is the value width;
-    key_heads x state the key width (Mamba: groups x state size; "conv": none). conv: kernel width of the short
-    convolution, 0 where there is none.
+    heads x head_dim is the value width; key_heads x state the key width (Mamba: groups x state size; "conv": none).
     """
 
-    kind: str
+    kind: str = field(metadata=text("which of them", RECURRENT))
     heads: Num = field(metadata=size("heads of values"))
     head_dim: Num = field(metadata=size("width of a head of values"))
     key_heads: Num = field(metadata=size("heads of keys (Mamba: groups)"))
@@ -152,6 +165,10 @@ class MoE:
 
 Mixer = Attention | MLA | LinearAttention
 FeedForward = MLP | MoE
+MIXERS = {"attention": Attention, "mla": MLA, "compressed": CompressedAttention,
+          **dict.fromkeys(RECURRENT, LinearAttention)}  # fmt: skip
+FEED_FORWARDS = {"mlp": MLP, "moe": MoE}
+"""What a row calls them by `kind`."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +176,8 @@ class Block:
     """`count` equal layers, each a mixer and a feed-forward (either may be absent, as in Nemotron-H)."""
 
     count: Num = field(metadata=size("equal layers"))
-    mixer: Mixer | None
-    ffn: FeedForward | None
+    mixer: Mixer | None = field(default=None, metadata=part(MIXERS))
+    ffn: FeedForward | None = field(default=None, metadata=part(FEED_FORWARDS))
     norms: Num = number(2, "norms of the hidden width a layer (1 in GPT-J, 4 with Gemma 2's sandwich)")
     parallel: bool = flag(
         False,
@@ -187,7 +204,7 @@ class Model:
     name: str
     hidden: Num = field(metadata=size("hidden width"))
     vocab: Num = field(metadata=size("tokens of the vocabulary"))
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...] = field(metadata=part(Block, many=True))
     positions: Num = count(0, "learned position embeddings", low=0)
     max_context: Num = count(INF, "tokens that it was made for")
     head: bool = flag(True, "an output head; without one it embeds texts: a pass over the prompts and no tokens")
@@ -198,7 +215,7 @@ class Model:
     tower_params: Num = count(0, "parameters of towers beside it", low=0)
     mtp_params: Num = count(0, "parameters of layers that predict further ahead", low=0)
     lora_rank: Num = count(0, "rank of the adapter that it was loaded with (0: none)", low=0)
-    lora_modules: tuple[str, ...] = ()
+    lora_modules: tuple[str, ...] = field(default=(), metadata=part(str, many=True))
     dtype: str = word("bf16", "number format of its weights")
     quant: str = word("", "how the released weights are stored, such as fp8 or mxfp4 (none: in dtype)")
     published_params: float = number(0.0, "parameters as published")
@@ -403,49 +420,36 @@ def parameters(model: Model, active: bool = False) -> Num:
     return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
 
 
-def _wrong(at: str, value: Any, about: About) -> list[str]:
-    """The rule of its field that a number breaks, if any."""
-    if not isinstance(value, int | float):
-        return [f"{at} is {value!r}, but it must be {about.rule}"]
-    try:
-        bounded(at, value, about)
-    except RooflmError as error:
-        return [str(error)]
-    return []
-
-
-def _walk(part: Any, at: str) -> list[str]:
-    """The rules that the numbers of a model and its parts break."""
-    wrong = []
+def _bounds(part: Any, at: str) -> None:
+    """RooflmError for the first value of a model or a part of it that breaks the rule of its field."""
     known = abouts(type(part))
     for f in fields(part):
         value, name = getattr(part, f.name), f"{at}{f.name}"
         if is_dataclass(value):
-            wrong += _walk(value, f"{name}.")
+            _bounds(value, f"{name}.")
         elif f.name == "blocks":
-            wrong += [w for i, b in enumerate(value) for w in _walk(b, f"{name}[{i}].")]
-        elif f.name in known and known[f.name].kind == "number":
-            wrong += _wrong(name, value, known[f.name])
-    return wrong
+            for i, block in enumerate(value):
+                _bounds(block, f"{name}[{i}].")
+        elif f.name in known:
+            held(name, value, known[f.name])
 
 
 def checked(model: Model, label: str) -> Model:
     """The model itself when its shapes make sense; otherwise RooflmError naming the field, the value and the rule.
 
-    For models as read, whose numbers are plain: sizes without a default are whole numbers of at least 1, others of at
-    least 0; queries come in whole groups a KV head; no more experts are chosen than there are.
+    For models as read: besides the rules of the fields, queries come in whole groups a KV head, no more experts are
+    chosen than there are, and no block is empty.
     """
-    wrong = _walk(model, "")
+    _bounds(model, f"{label}: ")
     if not model.blocks:
-        wrong.append("blocks is empty, but a model needs at least one block")
-    for i, block in enumerate(model.blocks if not wrong else ()):
-        mixer, ffn, at = block.mixer, block.ffn, f"blocks[{i}]"
+        raise RooflmError(f"{label}: blocks is empty, but a model needs at least one block")
+    for i, block in enumerate(model.blocks):
+        mixer, ffn, at = block.mixer, block.ffn, f"{label}: blocks[{i}]"
         if isinstance(mixer, Attention) and mixer.heads % mixer.kv_heads:
-            wrong.append(f"{at}.mixer.heads is {mixer.heads}, but it must be a multiple of kv_heads {mixer.kv_heads}")
+            rule = f"a multiple of kv_heads {mixer.kv_heads}"
+            raise RooflmError(f"{at}.mixer.heads is {mixer.heads}, but it must be {rule}")
         if isinstance(ffn, MoE) and ffn.top_k > ffn.experts:
-            wrong.append(f"{at}.ffn.top_k is {ffn.top_k}, but there are only {ffn.experts} experts")
+            raise RooflmError(f"{at}.ffn.top_k is {ffn.top_k}, but there are only {ffn.experts} experts")
         if mixer is None and ffn is None:
-            wrong.append(f"{at} is empty, but a block needs a mixer or a feed-forward")
-    if wrong:
-        raise RooflmError(f"{label}: {wrong[0]}")
+            raise RooflmError(f"{at} is empty, but a block needs a mixer or a feed-forward")
     return model

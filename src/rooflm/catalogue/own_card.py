@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.rows import FOLDERS, names, quantity, raw_row, where
+from rooflm.catalogue.fields import quantity
+from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.rows import names, raw_row, where
 from rooflm.errors import RooflmError
 
 SHORT = {"memory": ("dram", "size"), "bandwidth": ("dram", "bandwidth")}
@@ -27,6 +30,8 @@ NEEDED = {
 }
 SCALED = ("sms", "l1.size", "l1.bandwidth", "l2.size", "l2.bandwidth")
 """Fields that grow with the peak at one clock."""
+REQUIRED = [f.name for f in fields(Device) if f.default is MISSING and f.name != "name"]
+"""Fields without which a row does not load."""
 NOT_TAKEN = ("aliases", "from", "note", "base", "year", "price", "measured")
 
 
@@ -60,7 +65,6 @@ def figures(row: Mapping[str, Any], label: str) -> Figures:
 
 @lru_cache
 def _known() -> Mapping[str, Figures]:
-    assert "gpu" in FOLDERS
     return {name: figures(raw_row("gpu", name)[0], name) for name in names("gpu")}
 
 
@@ -105,11 +109,10 @@ def _fields(row: Mapping[str, Any]) -> set[str]:
     }
 
 
-def completed(row: Mapping[str, Any], label: str, required: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+def completed(row: Mapping[str, Any], label: str) -> tuple[dict[str, Any], str]:
     """The whole row of an own card, and in words what was taken from which card ("" where nothing was).
 
-    required: fields without which a row does not load. Raises RooflmError naming every figure that is missing, or the
-    base that is not known.
+    Raises RooflmError naming every figure that is missing, or the base that is not known.
     """
     own = spelled_out(row)
     if "base" in own:
@@ -121,7 +124,7 @@ def completed(row: Mapping[str, Any], label: str, required: tuple[str, ...]) -> 
             own["peak"] = _rescaled(start["peak"], own["peak"]["bf16"], where("gpu", base))
         taken = {k: v for k, v in start.items() if k not in NOT_TAKEN} | {"price": start["price"]}
         return merged({"kernels_of": name} | taken, own), f"all but {', '.join(sorted(_fields(own)))} of {name}"
-    if all(field in own for field in required):
+    if all(name in own for name in REQUIRED):
         return own, ""
     missing = [k for k in NEEDED if not _has(own, k)]
     if missing:

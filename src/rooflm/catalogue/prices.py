@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.rows import Provenance
+from rooflm.catalogue.rows import Source
 
 GIVEN, OWN = "as given", "of one's own"
 
 
-def basis(found: Provenance | None) -> str:
+def basis(found: Source | None) -> str:
     """Kind and date of a price in words: the first clause of its source.
 
-    >>> basis(Provenance("Rough price of an hour, set in proportion", "2026-05", "inferred"))
+    >>> basis(Source("Rough price of an hour, set in proportion", "2026-05", "inferred"))
     'rough price of an hour, inferred, 2026-05'
     """
     if found is None:

@@ -1,17 +1,17 @@
 """Quantisation schemes: how wide weights, activations and KV cache are, and in which type the matrix units compute.
 
-A name is `w<bits>a<bits>[kv<bits>]` or one of the presets below. Sources: SmoothQuant (arXiv 2211.10438, w8a8), GPTQ
-and AWQ (arXiv 2210.17323, 2306.00978: 4-bit weights, one 16-bit scale a group of 128), OCP Microscaling v1.0 (mxfp4:
-32 values share an 8-bit scale), NVIDIA NVFP4 (16 values share an 8-bit scale), DeepSeek-V3 (arXiv 2412.19437:
-fp8 with 128x128 block scales).
+A name is `w<bits>a<bits>[kv<bits>]` or that of a row of data/schemes.toml, which has the sources.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from rooflm.catalogue.fields import flag, word
+from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError, near_matches
 from rooflm.units import REAL, Num
 
@@ -25,22 +25,25 @@ WIDE = {"experts": ("attention", "mlp", "shared"), "ffn": ("attention",)}
 class Quant:
     """Widths in bits, and how weights are scaled.
 
-    kind: "float" (fp8, fp4), "int" (int8, int4) or "any" (whatever the device has). scale_bits: share of a weight's
-    scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay at 16 bits (PARTS; gpt-oss
-    narrows its experts alone), or at rest_bits. block: block-wise fp8 scales (DeepSeek). Norms and router stay at 16
-    bits, and so do embedding and head unless table_bits says otherwise.
+    scale_bits: share of a weight's scale in bits a value (16/128 for group-wise int4). wide: parts of a layer that stay
+    at 16 bits (PARTS; gpt-oss narrows its experts alone), or at rest_bits. Norms and router stay at 16 bits, and so do
+    embedding and head unless table_bits says otherwise.
     """
 
     name: str
     weight_bits: Num = 16
     act_bits: Num = 16
     kv_bits: Num = 16
-    kind: str = "any"
+    kind: str = word("any", "values: fp8 and fp4, int8 and int4, or whatever the device has", ("float", "int", "any"))
     scale_bits: Num = 0.0
     wide: tuple[str, ...] = ()
-    block: bool = False
+    block: bool = flag(False, "scales of blocks of weights (DeepSeek)")
+    rowwise: bool = flag(False, "a scale for every row of weights and activations")
     table_bits: Num = 0.0
     rest_bits: Num = 0.0
+    half: str = word("", "the 16-bit type where it says which (none: the device's first)", ("", "bf16", "fp16"))
+    gguf: bool = flag(False, "a type of GGUF files")
+    in_files: str = word("", "scheme as which an engine that reads files of its own format runs it (none: as it is)")
 
     def narrows(self, part: str) -> bool:
         """Whether the weights of a part of a layer are quantised.
@@ -88,72 +91,10 @@ class Quant:
 
 
 PRESETS = {
-    "bf16": Quant("bf16"),
-    "fp16": Quant("fp16"),
-    "fp32": Quant("fp32", 32, 32, 32, "float"),
-    "fp8": Quant("fp8", 8, 8, 16, "float"),
-    "fp8-block": Quant("fp8-block", 8, 8, 16, "float", 32 / 128**2, block=True),
-    "int8": Quant("int8", 8, 8, 16, "int"),
-    "int8-wo": Quant("int8-wo", 8, 16, 16, "int"),
-    "int4": Quant("int4", 4, 16, 16, "int", 16 / 128),
-    "awq": Quant("awq", 4, 16, 16, "int", 20 / 128),
-    "gptq": Quant("gptq", 4, 16, 16, "int", 20 / 128),
-    "mxfp4": Quant("mxfp4", 4, 16, 16, "float", 8 / 32, WIDE["experts"]),
-    "mxfp4-moe": Quant(
-        "mxfp4-moe",
-        4,
-        16,
-        16,
-        "float",
-        8 / 32,
-        WIDE["experts"],
-        table_bits=8.5,
-        rest_bits=8.5,
-    ),
-    "mxfp4a8": Quant("mxfp4a8", 4, 8, 16, "float", 8 / 32, WIDE["experts"]),
-    "mxfp4a8-fp8": Quant("mxfp4a8-fp8", 4, 8, 16, "float", 8 / 32, WIDE["experts"], rest_bits=8 + 32 / 128**2),
-    "mxfp8": Quant("mxfp8", 8, 8, 16, "float", 8 / 32),
-    "nvfp4": Quant("nvfp4", 4, 4, 16, "float", 8 / 16),
-    "q4_k_m": Quant("q4_k_m", 4.8, 16, 16, "int", table_bits=6.5625),
-    "q4_0": Quant("q4_0", 4.5, 16, 16, "int", table_bits=6.5625),
-    "q8_0": Quant("q8_0", 8.5, 16, 16, "int", table_bits=8.5),
-    **{
-        name: Quant(name, bits, 16, 16, "int", table_bits=bits)
-        for name, bits in {
-            "iq1_s": 2.0042,
-            "iq1_m": 2.1460,
-            "iq2_xxs": 2.3824,
-            "iq2_xs": 2.5882,
-            "iq2_s": 2.7403,
-            "iq2_m": 2.9294,
-            "iq3_xxs": 3.2548,
-            "iq3_xs": 3.4977,
-            "iq3_s": 3.6606,
-            "iq4_nl": 4.6818,
-            "q2_k_s": 2.9697,
-            "q2_k": 3.1593,
-            "q3_k_m": 3.9960,
-            "q3_k_l": 4.2979,
-            "q4_1": 5.1,
-            "q4_k_s": 4.6672,
-            "q5_0": 5.6,
-            "q5_1": 6.1,
-            "q5_k_s": 5.5704,
-            "q5_k_m": 5.7036,
-            "q6_k": 6.5633,
-        }.items()
-    },
-    "iq4_xs": Quant("iq4_xs", 4.25, 16, 16, "int", table_bits=5.86),
-    "iq3_m": Quant("iq3_m", 3.58, 16, 16, "int", table_bits=5.0),
-    "q3_k_s": Quant("q3_k_s", 3.463, 16, 16, "int", table_bits=4.87),
+    name: Quant(name, **row | {"wide": tuple(row.get("wide", ()))})
+    for name, row in tomllib.loads((DATA / "schemes.toml").read_text(encoding="utf-8")).items()
 }
-"""Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`. GGUF widths: llama.cpp's bits a weight of the
-layers (Q4_K_M mixes Q4_K and Q6_K) and of the head (Q6_K; the embedding, counted alike, is a little narrower): a file
-of Llama-3-8B is 4.92 GB, of 70B 42.5 GB; the others: bits a weight of the whole Llama-3.1-8B file, as llama.cpp's
-tools/quantize/README.md lists them (Q4_1, Q5_0, Q5_1: of their block formats and a Q6_K head). IQ4_XS, IQ3_M and
-Q3_K_S: the two widths that give both that file and Llama-3.1-70B's (37.90, 31.94 and 30.91 GB). mxfp4-moe: llama.cpp's
-file type MXFP4_MOE, experts in mxfp4 and the rest in Q8_0 (gpt-oss-20b: 12.1 GB, 120b: 63.4 GB). mxfp4a8-fp8: experts
-in mxfp4, the rest stored as in fp8-block and multiplied at 16 bits (DeepSeek-V4)."""
+"""Named schemes; each takes a suffix such as `fp8kv8` or `int4kv8`."""
 
 
 def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
@@ -172,8 +113,8 @@ def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     >>> native(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
     8.5
     """
-    if own_files and q.name in ("mxfp4", "mxfp4a8"):
-        return replace(PRESETS["mxfp4-moe"], kv_bits=q.kv_bits)
+    if own_files and q.in_files:
+        return replace(PRESETS[q.in_files], kv_bits=q.kv_bits)
     plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
     if plain and q.kind == "float" and q.weight_bits <= 4 and q.act_bits >= 16 and {"fp4", "fp8"} <= peaks.keys():
         return replace(q, act_bits=8)
@@ -182,8 +123,8 @@ def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
 
 _PATTERN = re.compile(r"w(\d+(?:\.\d+)?)a(\d+)(?:g(\d+))?(?:e(\d+(?:\.\d+)?))?(?:kv(\d+))?")
 _WIDTHS = (32, 16, 8, 4)
-FILES = re.compile(r"i?q\d.*")
-"""Names of the types of GGUF files."""
+_HYPHENS = {name.replace("_", "-"): name for name in PRESETS}
+"""Presets by their names with hyphens (those of GGUF files have underscores)."""
 
 
 @lru_cache(maxsize=1024)
@@ -207,21 +148,16 @@ def parse_quant(name: str) -> Quant:
     body = body.rstrip("-")
     head, _, end = body.rpartition("-")
     end = end if end in WIDE and head else ""
-    known = _preset(head if end else body)
+    known = PRESETS.get(_HYPHENS.get(head if end else body, ""))
     if known is not None and (not kv or int(kv) in _WIDTHS):
-        return replace(known, name=low if low != known.name.replace("_", "-") else known.name,
-                       kv_bits=int(kv) if kv else known.kv_bits, wide=WIDE[end] if end else known.wide)  # fmt: skip
+        return replace(known, name=_HYPHENS.get(low, low), kv_bits=int(kv) if kv else known.kv_bits,
+                       wide=WIDE[end] if end else known.wide)  # fmt: skip
     match = _PATTERN.fullmatch((head if end else body) + (f"kv{kv}" if kv else ""))
     if match is None:
         near = near_matches(low, [*PRESETS, "w16a16kv16", "w8a8kv8", "w4a16kv16", "w4a16kv8", "w8a16kv16"])
         tail = f"did you mean {' or '.join(map(repr, near))}?" if near else "write w<bits>a<bits>[kv<bits>] or a preset"
         raise RooflmError(f"unknown quantisation {name!r}: {tail}")
     return _widths(name, low, match, WIDE[end] if end else ())
-
-
-def _preset(name: str) -> Quant | None:
-    """A preset by its name with hyphens (GGUF's have underscores)."""
-    return PRESETS.get(name.replace("-", "_") if FILES.fullmatch(name) else name)
 
 
 def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) -> Quant:

@@ -1,25 +1,22 @@
 """Rows of data/*.toml by name, alias or path; every value with its source, date and kind.
 
 A row is one top-level TOML table; its sub-tables follow it. Reading is lazy and cheap: files are split into rows with
-one regular expression, and only the row that is asked for is parsed. This serves every kind of row (gpu, cluster,
-model, engine); `catalogue` re-exports it beside the loaders of devices and clusters.
+one regular expression, and only the row that is asked for is parsed. This serves every kind of row (FOLDERS).
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from rooflm.catalogue import outside
-from rooflm.catalogue.fields import HUGE, TINY
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 from rooflm.units import parse
 
@@ -51,14 +48,6 @@ _RULES = {
 }
 """What the converter says -> what we say after `FIELD is VALUE, but`."""
 T = TypeVar("T")
-
-
-class Provenance(NamedTuple):
-    """Where a value comes from. `kind`: vendor (printed by the maker), measured, inferred (the source says how)."""
-
-    source: str
-    date: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -170,7 +159,7 @@ def _device_of(name: str) -> str | None:
     found = products().get(short[: stated.start()])
     if found is None:
         return None
-    size = quantity(_packaged_row("gpu", found)["dram"]["size"], "bytes", "dram.size")
+    size = parse(str(_packaged_row("gpu", found)["dram"]["size"]), "bytes")
     return found if 0.99 * size <= float(stated[1]) * 2**30 <= 1.08 * size else None
 
 
@@ -307,46 +296,42 @@ def convert(row: dict[str, Any], schema: type[T], label: str) -> T:
         raise RooflmError(f"{label}: {path or 'the row'}{_value_at(row, path)} {rule}") from error
 
 
-Quantity = str | float | int
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a value comes from. kind: vendor (printed by the maker), measured, inferred (the source says how)."""
 
-
-def quantity(value: Quantity, unit: str, field: str, *, zero: bool = False) -> float:
-    """A catalogue value as an SI number: text with a unit, or a number that is SI already; positive and finite.
-
-    >>> quantity("400 W", "w", "tdp"), quantity(400, "w", "tdp")
-    (400.0, 400.0)
-    >>> quantity("-1 W", "w", "tdp")
-    Traceback (most recent call last):
-    rooflm.errors.RooflmError: tdp is '-1 W', but it must be positive
-    """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise RooflmError(f"{field} is {value!r}, but it must be a number or a text with a unit")
-    try:
-        number = parse(value, unit, field) if isinstance(value, str) else float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise RooflmError(f"{field} is {value!r}, but it must be {'zero or more' if zero else 'positive'}")
-    if number and not TINY <= number <= HUGE:
-        raise RooflmError(f"{field} is {value!r}, but it must be from {TINY:g} to {HUGE:g}")
-    return number
-
-
-class SourceRow(msgspec.Struct, forbid_unknown_fields=True):
     source: str
     date: str
     kind: Literal["vendor", "measured", "inferred"]
 
 
+class Said(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
+    """What may be said of any row beside its values. cluster: in which a device is usually found."""
+
+    aliases: list[str] = []
+    note: str = ""
+    source: str = ""
+    cluster: str = ""
+    origin: dict[str, str | Source] = {}
+
+
+S = TypeVar("S", bound=Said)
+
+
+def said(row: Mapping[str, Any], label: str, kind: type[S]) -> tuple[S, dict[str, Any]]:
+    """What is said of a row, and its values."""
+    names = {f.encode_name for f in msgspec.structs.fields(kind)}
+    about = convert({k: v for k, v in row.items() if k in names}, kind, label)
+    return about, {k: v for k, v in row.items() if k not in names}
+
+
 @lru_cache
-def sources(kind: str) -> dict[str, Provenance]:
+def sources(kind: str) -> dict[str, Source]:
     """The sources that rows of a kind refer to by key (`_sources.toml` beside the rows)."""
     path = DATA / FOLDERS[kind] / "_sources.toml"
     if not path.exists():
         return {}
     table = outside.toml(path.read_text(encoding="utf-8"), path)
-    rows = {key: convert(row, SourceRow, f"{path.name}, source {key!r}") for key, row in table.items()}
-    return {key: Provenance(row.source, row.date, row.kind) for key, row in rows.items()}
+    return {key: convert(row, Source, f"{path.name}, source {key!r}") for key, row in table.items()}
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
@@ -362,7 +347,7 @@ def _leaves(value: object, path: str = "") -> Iterator[str]:
         yield from _leaves(item, f"{path}.{key}" if path else key)
 
 
-def provenance(kind: str, name: str) -> dict[str, Provenance]:
+def provenance(kind: str, name: str) -> dict[str, Source]:
     """Field path -> where its value comes from, for every value of a row.
 
     A row's `from` table maps a field (`l2.bandwidth`), a group of fields (`l2`) or `default` to a source: a key of
@@ -381,13 +366,12 @@ def provenance(kind: str, name: str) -> dict[str, Provenance]:
         raise RooflmError(f"{where(kind, name)}: from is {origin!r}, but it must be a table of sources")
     known = sources(kind)
 
-    def source_of(path: str) -> Provenance:
+    def source_of(path: str) -> Source:
         pieces = path.split(".")
         keys = [".".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
         found = next((origin[key] for key in [*keys, "default"] if key in origin), None)
         if isinstance(found, dict):
-            given = convert(found, SourceRow, f"{where(kind, name)}, source of {path}")
-            return Provenance(given.source, given.date, given.kind)
+            return convert(found, Source, f"{where(kind, name)}, source of {path}")
         if not isinstance(found, str) or found not in known:
             raise RooflmError(f"{kind} {canonical!r}: {path} has no source, but every value must have one")
         return known[found]

@@ -9,7 +9,8 @@ import typer
 
 from rooflm.asked.arguments import Argument
 from rooflm.asked.purchase import affordable, purchase
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
+from rooflm.catalogue.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import GROUPS
 from rooflm.catalogue.engines import load_engine, row_of
 from rooflm.catalogue.fields import abouts, one_of
@@ -37,7 +38,7 @@ def _kind(word: str) -> str:
 
 
 def _gpu_row(name: str) -> tuple[str, ...]:
-    d = catalogue.load_device(name)
+    d = load_device(name)
     best = "bf16" if "bf16" in d.peak else next(iter(d.peak))
     peak, rate = text(float(d.peak[best]) / 1e12, ""), text(float(d.dram.bandwidth), "B/s")
     size = f"{float(d.dram.size) / 2**30:.4g} GiB"
@@ -155,7 +156,7 @@ list_command = command(
 
 
 def _show_gpu(name: str) -> list[Block]:
-    d = catalogue.load_device(name)
+    d = load_device(name)
     found = catalogue.provenance("gpu", name)
     rows = [("vendor", d.vendor, ""), ("architecture", d.architecture, ""), ("SMs", count(d.sms), "sms"),
             ("clock", text(float(d.clock), "Hz"), "clock")]  # fmt: skip
@@ -168,7 +169,7 @@ def _show_gpu(name: str) -> list[Block]:
         ]
     rows += [("TDP", text(float(d.tdp), "W"), "tdp"), ("idle", text(float(d.idle), "W"), "idle"),
              ("price", f"{float(d.price):.2f} USD/h", "price"), ("to buy", told_price(name), ""),
-             ("cluster", catalogue.default_cluster(name), "")]  # fmt: skip
+             ("cluster", default_cluster(name), "")]  # fmt: skip
     return [_titled(d.name, [(a, b, _kind_of(found, c)) for a, b, c in rows], "lrw"), *_source_lines(found)]
 
 
@@ -253,13 +254,13 @@ def _described(part: Any, title: str) -> Table:
 
 
 def _show_cluster(name: str) -> list[Block]:
-    canonical, device, links, _ = catalogue.cluster_parts(name)
-    if device != catalogue.ANY_DEVICE:
-        catalogue.load_device(device)  # a device of that name is there
+    canonical, device, own = cluster_parts(name)
+    if device != ANY_DEVICE:
+        load_device(device)  # a device of that name is there
     tiers = [
         (t.name, t.kind, f"{t.size:,.0f}" if t.size < ANY else "any number", text(float(t.bandwidth), "B/s"),
          text(float(t.latency), "s"))
-        for t in links
+        for t in own["tiers"]
     ]  # fmt: skip
     head = ("tier", "kind", "devices", "B/s one way", "latency")
     return [Say(canonical, "title"), Say(f"  device {device}"), BLANK, Table([head, *tiers], "llrrr", head=True)]
@@ -280,9 +281,9 @@ def _show_technology(kind: str, name: str, row: dict[str, Any]) -> list[Block]:
 
 
 SHOWS: dict[str, tuple[Any, Any]] = {
-    "gpu": (_show_gpu, catalogue.load_device),
+    "gpu": (_show_gpu, load_device),
     "model": (_show_model, load_model),
-    "cluster": (_show_cluster, catalogue.load_cluster),
+    "cluster": (_show_cluster, load_cluster),
     "engine": (_show_engine, load_engine),
     "quant": (_show_quant, parse_quant),
 }

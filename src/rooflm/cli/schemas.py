@@ -14,7 +14,7 @@ from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import DTYPES, Cluster, Derating, Device, Link, Measured, Memory
-from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, LinearAttention, Model, MoE
+from rooflm.catalogue.model import FEED_FORWARDS, MIXERS, Block, Model
 from rooflm.catalogue.own_card import SHORT
 from rooflm.cli.options import SHELL
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, RUN, SETTING, Column
@@ -99,14 +99,11 @@ def device() -> Schema:
             "anyOf": [table(dict.fromkeys(DTYPES, rate)), rate]}  # fmt: skip
     own = {k: {"description": f"{'.'.join(place)}, in short", **quantity({"type": "number"}, "B")}
            for k, place in SHORT.items()}  # fmt: skip
-    measured = table({**dict.fromkeys(Measured._fields, NUMBER), "off": NUMBERS, "own": {
-        "type": "object", "additionalProperties": NUMBERS}})  # fmt: skip
+    measured = table(described(Measured, off=NUMBERS, own={"type": "object", "additionalProperties": NUMBERS}))
     parts = described(
-        Device, peak=peak, **levels, derating=table(dict.fromkeys(Derating._fields, NUMBER)),
+        Device, peak=peak, **levels, derating=table(described(Derating)),
         measured={"description": "constants of one's own machine, by `rooflm calibrate`", **measured},
     )  # fmt: skip
-    parts["system_memory"] = {"description": "B of its memory that the operating system holds",
-                              **quantity({"type": "number"}, "B")}  # fmt: skip
     left = {k: v for k, v in parts.items() if k not in ("name", "inferred")}
     base = {"base": {"description": "a card of the catalogue, from which all else is taken", **TEXT},
             "cluster": {"description": "the cluster in which it is usually found", **TEXT}}  # fmt: skip
@@ -123,21 +120,18 @@ def cluster() -> Schema:
     return table({**own, **ROW}, ["device", "tiers"])
 
 
-MIXERS: dict[str, Any] = {"attention": Attention, "mla": MLA, "compressed": CompressedAttention}
-RECURRENT = ("mamba2", "mamba1", "gated-delta", "kda", "lightning", "conv")
-
-
-def one_kind(kind: Any, *names: str) -> Schema:
+def one_of(kinds: Mapping[str, Any]) -> Schema:
     """A part of a block, told by its `kind`."""
-    own = described(kind) | {"kind": {"enum": list(names)}}
-    return {"title": kind.__name__, **table(own, ["kind", *needed(kind, "kind")])}
+    found = []
+    for kind in dict.fromkeys(kinds.values()):
+        own = described(kind) | {"kind": {"enum": [name for name, other in kinds.items() if other is kind]}}
+        found.append({"title": kind.__name__, **table(own, ["kind", *needed(kind, "kind")])})
+    return {"anyOf": found}
 
 
 def model() -> Schema:
     """Embedding, counted blocks, head."""
-    mixer = [*(one_kind(kind, name) for name, kind in MIXERS.items()), one_kind(LinearAttention, *RECURRENT)]
-    ffn = [one_kind(MLP, "mlp"), one_kind(MoE, "moe")]
-    block = table(described(Block, mixer={"anyOf": mixer}, ffn={"anyOf": ffn}), ["count"])
+    block = table(described(Block, mixer=one_of(MIXERS), ffn=one_of(FEED_FORWARDS)), ["count"])
     whole = described(Model, blocks={"type": "array", "minItems": 1, "items": block})
     return table({**whole, **ROW}, needed(Model, "name"))
 

@@ -3,18 +3,23 @@ split."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping as Dict
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.model import Model
+from rooflm.catalogue.quant import Quant
 from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
 from rooflm.estimate.results import Memory
 from rooflm.estimate.step import add_up
+from rooflm.scenario.kept import kept
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import ENGINE, divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of, ceil, floor, larger, pick, smaller
@@ -66,14 +71,26 @@ class Needs(NamedTuple):
 
 def needs(s: Scenario) -> Needs:
     """What memory is made of, whatever the batch."""
-    e, m, half = s.engine, s.mapping, s.quant.half_bytes
-    held = replace(m, pp=1) if e.stages.even_stages else m
-    weights = mem.weight_bytes(s.model, held, s.quant, half) / (m.pp if e.stages.even_stages else 1)
+    half, weights = s.quant.half_bytes, held_weights(s.model, s.mapping, s.quant, s.engine)
     need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
     if s.speculation.off:
         return need
     more, some = guessing.held(s, sequence_bytes), np.asarray(s.speculation.guesses) > 0
     return need._replace(weights=weights + some * more.weights, sequence=need.sequence + some * more.sequence)
+
+
+@kept
+def held_weights(model: Model, m: Mapping, quant: Quant, engine: Engine) -> Num:
+    """Bytes of weights on the fullest device; where the engine cuts stages evenly, all stages hold alike."""
+    if engine.stages.even_stages:
+        return mem.weight_bytes(model, replace(m, pp=1), quant, quant.half_bytes) / m.pp
+    return mem.weight_bytes(model, m, quant, quant.half_bytes)
+
+
+@kept
+def token_values(model: Model, m: Mapping) -> Num:
+    """Values of activations a token of a pass: residual and its norm, and the widest layer."""
+    return 2 * model.scaled().hidden + mem.layer_widths(model, m)
 
 
 class Running(NamedTuple):
@@ -188,11 +205,9 @@ def pass_tokens(s: Scenario, sequences: Num) -> Num:
 
 
 def token_bytes(s: Scenario, half: float) -> Num:
-    """Activation bytes a token of a pass: residual and its norm, the widest layer, and unfused attention's scores;
-    `half`: bytes of a value."""
-    values = 2 * s.model.scaled().hidden + mem.layer_widths(s.model, s.mapping)
+    """Activation bytes a token of a pass, with unfused attention's scores; `half`: bytes of a value."""
     scores = 0.0 if s.engine.kernels.flash else mem.score_bytes(s.model, s.mapping, s.workload.prompt, half)
-    return values * half + scores
+    return token_values(s.model, s.mapping) * half + scores
 
 
 def logit_bytes(s: Scenario, half: float) -> Num:
@@ -222,7 +237,7 @@ def running_limit(s: Scenario) -> Num:
     return s.engine.room.max_sequences * s.mapping.dp
 
 
-def check(broken: Mapping[str, Num], memory: Memory) -> Limits:
+def check(broken: Dict[str, Num], memory: Memory) -> Limits:
     """The rules that are broken (`rules.flags`), and memory, each a flag with its reason."""
     return Limits({**broken, OUT_OF_MEMORY: (memory.total <= memory.capacity) == 0})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,7 +34,7 @@ from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import Block
-from rooflm.units import Num, floor, is_plain, larger, pick, smaller
+from rooflm.units import Num, floor, larger, pick
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
@@ -235,7 +235,8 @@ def mean_step(x: Num, axes: int) -> Num:
     """
     if not isinstance(x, np.ndarray) or x.ndim <= axes:
         return x
-    return (x[0] + 4.0 * x[1] + x[2]) / 6.0
+    first, middle, last = x if axes else x.tolist()
+    return (first + 4.0 * middle + last) / 6.0  # type: ignore[no-any-return]
 
 
 def last_step(x: Num, axes: int) -> Num:
@@ -259,33 +260,9 @@ def timed_passes(s: Scenario, run: Running) -> Passes:
 
 def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
     """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
-    timed = time_nodes(nodes, s)
-    return engine_times(timed, s) if s.efficiency.mode == "calibrated" else timed
-
-
-def kernel_factor(t: Timed, s: Scenario) -> Num:
-    """Time of a kernel in this engine over the calibrated one's; a collective's factor is in its time already."""
-    return own_factor(t.node.kind, s.engine.factors) if isinstance(t.node, Op) else s.engine.factors.speed
-
-
-def engine_times(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
-    """Nodes with their seconds in this engine. No factor lifts a kernel above its roof: what was fitted on one card is
-    carried to others, where less may be left to win."""
-    factors: dict[str, Num] = {}
-    out = []
-    for t in timed:
-        kind = t.node.kind if isinstance(t.node, Op) else ""
-        if kind not in factors:
-            factors[kind] = kernel_factor(t, s)
-        factor = factors[kind]
-        if is_plain(factor, 1.0):
-            out.append(t)
-            continue
-        time = t.time * factor
-        if isinstance(factor, np.ndarray) or factor < 1.0:
-            time = larger(time, smaller(t.roof, t.time))  # work beside another kernel's has no time of its own
-        out.append(Timed(t.node, time, t.levels, t.kernel, t.roof))
-    return out
+    if s.efficiency.mode != "calibrated":
+        return time_nodes(nodes, s)
+    return time_nodes(nodes, s, partial(own_factor, f=s.engine.factors))
 
 
 class Speed(NamedTuple):

@@ -137,7 +137,7 @@ class Result(Answer):
     def __post_init__(self) -> None:
         """Numbers of a single point are plain Python numbers."""
         if self.scenario.axes == 0:
-            self.__dict__.update({k: single(v) for k, v in self.__dict__.items()})
+            self.__dict__.update({k: single(v) for k, v in self.__dict__.items() if type(v) not in PLAIN})
 
     def plainly(self, value: Any) -> Any:
         """A value as this estimate shows it: plain where it is of a single point."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
@@ -55,12 +57,14 @@ def add_up(values: Iterable[Num]) -> Num:
     >>> float(add_up([1.0, np.array(2.0), 3]))
     6.0
     """
-    listed = list(values)
-    arrays = [value for value in listed if isinstance(value, np.ndarray)]
-    if not arrays:
-        return sum(listed, 0.0)
-    total = sum((value for value in listed if not isinstance(value, np.ndarray)), 0.0)
-    return sum(sorted(arrays, key=np.size), total)
+    total: Num = 0.0
+    arrays: list[NDArray[Any]] = []
+    for value in values:
+        if isinstance(value, np.ndarray):
+            arrays.append(value)
+        else:
+            total += value
+    return sum(sorted(arrays, key=np.size), total) if arrays else total
 
 
 def launches(timed: Sequence[Timed]) -> Num:

@@ -207,7 +207,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     else:  # frozen first layers need no backward pass at all
         backward = [scaled(n, t.trainable_layers) for n in backward]
     if isinstance(q.act_bits, int | float) and q.act_bits < 16:
-        casts = rules.quantisation(base, 1.0 / m, q.name == "fp8-rowwise")
+        casts = rules.quantisation(base, 1.0 / m, q.rowwise)
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
     return base, backward
@@ -219,7 +219,7 @@ def narrow_gathers(s: Scenario) -> bool:
     Sources: torchao, Float8ColwiseParallel; Transformer Engine, ub_overlap_ag of quantised inputs.
     """
     narrow = isinstance(s.quant.act_bits, int | float) and s.quant.act_bits < 16
-    return narrow and s.engine.kernels.narrow_gather and s.quant.name != "fp8-rowwise"
+    return narrow and s.engine.kernels.narrow_gather and not s.quant.rowwise
 
 
 def gathered(node: Op | Comm, s: Scenario) -> Op | Comm:

@@ -121,8 +121,9 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     if c.kernels.fused:
         written = b + (c.widths("attention")[1] + c.widths("mlp")[1]) / 2  # of a layer's two norms
         moved = values * (2 * b + written)
-        norm = stream("norm", "norm", "norm", count * norms, moved, rows=c.residual_tokens, of="norm")
-        return [norm if c.training else norm._replace(overlapped=inside_reduce(c, norms))]
+        inside = 0.0 if c.training else inside_reduce(c, norms)
+        rows = c.residual_tokens
+        return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
     launches = 6 if c.model.norm == "rms" else 1
     traffic = (26.0 if c.model.norm == "rms" else 2 * b) * values
     return [

@@ -7,6 +7,7 @@ how much more traffic a real kernel causes, and how long it takes, is for roofli
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +90,7 @@ def columns(rows: Sequence[tuple[Num, ...]], shape: tuple[int, ...]) -> Sequence
     [[1.0, 3.0], [2.0, 4.0]]
     """
     if shape == ():
-        return list(np.array(rows, dtype=float).T)
+        return list(np.fromiter(chain.from_iterable(rows), float).reshape(len(rows), -1).T)
     return [stacked(column, shape) for column in zip(*rows, strict=True)]
 
 
@@ -142,12 +143,12 @@ def bmm(name: str, part: str, count: Num, m: Num, n: Num, k: Num, batch: Num, wi
 
 def stream(
     name: str, part: str, kind: str, count: Num, bytes_: Num, launches: Num = 1, flops: Num = 0.0,
-    rows: Num | None = None, of: str = "",
+    rows: Num | None = None, of: str = "", overlapped: Num = 0.0,
 ) -> Op:  # fmt: skip
     """A kernel that moves `bytes_` through device memory and computes next to nothing; rows: tokens, each of which one
-    SM works on (None: spread over all); of: the module it belongs to."""
+    SM works on (None: spread over all); of: the module it belongs to; overlapped: as in Op."""
     shape = () if rows is None else (rows,)
-    return Op(name, part, kind, count, flops, bytes_, shape, (0.0, 0.0, 0.0), "vector", launches, of=of)
+    return Op(name, part, kind, count, flops, bytes_, shape, (0.0, 0.0, 0.0), "vector", launches, overlapped, of)
 
 
 def attended(new: Num, past: Num, window: Num) -> Num:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import ceil, larger, pick, smaller
+from rooflm.units import ceil, common_shape, larger, pick, smaller
 
 Number = float | NDArray[np.float64]
 Truth = bool | NDArray[np.bool_]
@@ -218,21 +218,22 @@ def split_kv_time(
     22.0
     """
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
-    shapes = (np.shape(x) for x in (units, kv_len, a_token, sms, max_splits))
-    shape = np.broadcast_shapes(*shapes)
-    best = np.full(shape, np.inf)
+    shape = common_shape((units, kv_len, a_token, sms, max_splits))
     splits = SPLITS.reshape(-1, *(1,) * len(shape))
-    step = len(SPLITS) if best.size <= FEW else 1
+    allowed = pick(max_splits < 0, splits == -max_splits, splits <= max_splits)
+    merging = np.where(allowed, (split_s / 7) * np.log2(splits), np.inf)
+    step = len(SPLITS) if math.prod(shape) <= FEW else 1
     time = np.empty((step, *shape))
-    for s in (splits[first : first + step] for first in range(0, len(SPLITS), step)):
-        allowed = pick(max_splits < 0, s == -max_splits, s <= max_splits)
-        if not np.any(allowed):
+    best: Number = np.inf
+    for first in range(0, len(SPLITS), step):
+        s, merge = splits[first : first + step], merging[first : first + step]
+        if step == 1 and merge.min() == np.inf:
             continue
         block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
         np.multiply(np.ceil(units * s / sms), block_time, out=time)
-        time += np.where(allowed, (split_s / 7) * np.log2(s), np.inf)
-        np.minimum(best, time.min(axis=0), out=best)
-    return best[()]
+        time += merge
+        best = np.minimum(best, time.min(axis=0))
+    return best
 
 
 @lru_cache

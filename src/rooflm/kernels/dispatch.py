@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.engine import Factors
+from rooflm.catalogue.engine import Engine, Factors
+from rooflm.catalogue.hardware import Derating, Device
+from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct_experts, equal, popularity
 from rooflm.kernels import own_machine
@@ -44,9 +46,10 @@ from rooflm.kernels.mla import (
 )
 from rooflm.kernels.moe import Hardware, moe_time, routed
 from rooflm.kernels.products import brain_time, expert_vectors, products
-from rooflm.kernels.rates import Rates
+from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
-from rooflm.scenario.scenario import Scenario
+from rooflm.scenario.kept import kept
+from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
@@ -57,32 +60,52 @@ MIXED = 5e-6
 """s: floor of such a product."""
 
 
+PLAIN = ("fp8", "int8")
+"""Narrow products of one scale a tensor, a row or a column: every library has them."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
 
-def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario, r: Rates) -> NDArray[Any]:
+class Setting(NamedTuple):
+    """What picks the constants of kernels, what the device reaches of its datasheet, and the rates that these make."""
+
+    where: Where
+    reached: Derating
+    rates: Rates
+
+
+@kept
+def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> Setting:
+    """The setting of all kernels of a scenario."""
+    r = rates_of(device, scheme, efficiency)
+    w = where(device, engine, scheme, r)
+    reached = derating(device, w.engine)
+    peak = {k: v * reached.compute for k, v in r.peak.items()}
+    return Setting(w, reached, r._replace(peak=peak, dram=r.dram * reached.bandwidth))
+
+
+def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario) -> NDArray[Any]:
     """Seconds of ops of one broadcast shape, (ops, *shape), before the engine's factors. floor: their
     roofline, which no kernel beats."""
-    if s.cluster.device.measured is not None:
-        return own_machine.times(ops, floor, s.cluster.device.measured, r)
-    w = where(s, r)
-    reached = derating(s.cluster.device, w.engine)
-    r = r._replace(peak={k: v * reached.compute for k, v in r.peak.items()}, dram=r.dram * reached.bandwidth)
+    device = s.cluster.device
+    if device.measured is not None:
+        return own_machine.times(ops, floor, device.measured, rates(s))
+    w, reached, r = setting(device, s.engine, s.quant, s.efficiency)
+    scaled = w.quant not in (w.half, *PLAIN) and not s.engine.kernels.gemv
+    narrow = reached.narrow if scaled else 1.0
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     together = math.prod(shape) <= FEW
     for index, op in enumerate(ops):
         family = FAMILY.get(op.kind, "stream")
-        groups.setdefault((family, "" if together and family == "gemm" else op.rate), []).append(index)
+        groups.setdefault((family, "" if together and family in ANY_RATE else op.rate), []).append(index)
     for (family, rate), members in groups.items():
         chosen = [ops[i] for i in members]
-        kept, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
-        times = EVALUATE[family](kept, shape, rate, w, s, r)
-        for index, at in zip(members, which, strict=True):
-            narrow = reached.narrow if ops[index].rate == "quant" and w.quant != w.half else 1.0
-            out[index] = times[at] * (1.0 - ops[index].overlapped) * narrow
-    return np.asarray(larger(out, floor))
+        own, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
+        times = EVALUATE[family](own, shape, rate, w, s, r)
+        for index, op, at in zip(members, chosen, which, strict=True):
+            out[index] = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
+    return np.maximum(out, floor)
 
 
 def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
@@ -126,12 +149,13 @@ FACTORS = {
 
 
 def own_factor(kind: str, f: Factors) -> Num:
-    """Time of a kind of kernel in an engine over the time of the calibrated one.
+    """Time of a kind of kernel in an engine over the time of the calibrated one; of a collective (""), whose own factor
+    is in its time already.
 
     >>> own_factor("gemm", Factors(gemm_factor=1.5, speed=2.0)), own_factor("norm", Factors())
     (3.0, 1.0)
     """
-    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor")) * f.speed
+    factor: Num = f.speed * (getattr(f, FACTORS.get(kind, "stream_factor")) if kind else 1.0)
     return factor
 
 
@@ -247,7 +271,12 @@ GRAPHLESS = 6e-6
 
 
 def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point."""
+    """Expert layers: sort, two grouped products, combine; of the engine's kernels the fastest at each point. An engine
+    with narrow kernels of its own runs experts on those, at the datasheet's rate: what a card's share of it says is of
+    dense products (sums of fp16 values on GeForce, hipBLASLt)."""
+    if s.engine.kernels.gemv:
+        share = derating(s.cluster.device, w.engine).compute
+        r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
     family = s.engine.kernels.experts
     kernels = {
@@ -342,5 +371,7 @@ EVALUATE: dict[str, Any] = {
 }  # fmt: skip
 
 
+ANY_RATE = ("gemm", "stream")
+"""Families whose ops of all rates are evaluated together at few points."""
 ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
 """Families whose ops are evaluated one after the other, so that an op equal to another is worth finding."""

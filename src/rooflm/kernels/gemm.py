@@ -137,13 +137,12 @@ def _sm_time(
         area = bm * bn
         u = np.maximum(multiply * area ** (1.0 - c.pen), fetch * operand_bytes * (bm + bn))
         load = np.ceil(m / bm) * (np.ceil(n / bn) / sms)
-        s = np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
-        whole = (np.ceil(load) * u).min(axis=0) * (k + c.k0)
-        filled = (np.ceil(load * s) * u * (k / s + c.k0) + s * reduce).min(axis=0)
-        s = 4.0 * s
-        even = (np.ceil(load * s) * u * (k / s + c.k0) + s * reduce).min(axis=0)
-        best = np.minimum(best, np.minimum(whole, np.minimum(filled, even) + c.split))
+        whole = np.minimum.reduce(np.ceil(load) * u) * (k + c.k0)
+        s = _SPLITS[:, *(None,) * (shape.ndim + 1)] * np.minimum(np.maximum(np.floor(1.0 / load), 1.0), MAX_SPLIT)
+        parted = np.minimum.reduce(np.ceil(load * s) * u * (k / s + c.k0) + s * reduce, axis=(0, 1))
+        best = np.minimum(best, np.minimum(whole, parted + c.split))
     return best
 
 
+_SPLITS = np.array([1.0, 4.0])
 _TILE_AXIS = np.array(TILES, dtype=np.float64).T

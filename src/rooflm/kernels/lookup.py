@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.hardware import Derating
+from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
 from rooflm.kernels.derating import derating
-from rooflm.kernels.rates import Rates, rates
-from rooflm.scenario.scenario import Scenario
+from rooflm.kernels.rates import Rates, rates_of
+from rooflm.scenario.kept import kept
+from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import highest
 
 
@@ -53,12 +55,11 @@ def weight_dtype(q: Quant, computed: str) -> str:
     return computed if computed in ("fp8", "int8") else "int8_wo"
 
 
-def where(s: Scenario, r: Rates) -> Where:
-    """What picks the constants of a scenario."""
-    device = s.cluster.device
-    quant = weight_dtype(s.quant, r.dtype["quant"])
+def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
+    """What picks the constants of a scheme in an engine on a device."""
+    quant = weight_dtype(scheme, r.dtype["quant"])
     own, generation = device.kernels_from, device.kernel_generation
-    return Where(own, generation, s.engine.kernels.whose, quant, r.dtype["half"], s.engine.runs)
+    return Where(own, generation, engine.kernels.whose, quant, r.dtype["half"], engine.runs)
 
 
 @lru_cache(maxsize=4096)
@@ -97,14 +98,19 @@ def standing_in(s: Scenario) -> str:
     >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
     ['', 'constants of all measured cards: none of arc-b580 was measured']
     """
-    device = s.cluster.device
-    plain = isinstance(device.name, str) and s.efficiency.mode == "calibrated" and bool(s.engine.kernels.whose)
+    return _standing_in(s.cluster.device, s.engine, s.quant, s.efficiency)
+
+
+@kept
+def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> str:
+    """`standing_in` of the parts of a scenario."""
+    plain = isinstance(device.name, str) and efficiency.mode == "calibrated" and bool(engine.kernels.whose)
     if plain and not device.measured and device.inferred:
         return f"constants of {device.kernels_from}: none of {device.name} was measured"
-    if not plain or device.measured or derating(device, s.engine.runs) != Derating():
+    if not plain or device.measured or derating(device, engine.runs) != Derating():
         return ""
-    r = rates(s)
-    w = where(s, r)
+    r = rates_of(device, scheme, efficiency)
+    w = where(device, engine, scheme, r)
     level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
     kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
     return "" if kin is None else f"constants of {kin}: none of {device.name} was measured"

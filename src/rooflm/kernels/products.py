@@ -60,7 +60,7 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
 def brain_time(flops: Num, s: Scenario, r: Rates) -> Num:
     """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
     share = s.engine.kernels.brain_share
-    if not s.quant.name.startswith("bf16") or is_plain(share, 0.0):
+    if s.quant.half != "bf16" or is_plain(share, 0.0):
         return 0.0
     time: Num = flops / (share * r.peak["vector"])
     return time

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rooflm.catalogue.quant import compute_dtype
-from rooflm.scenario.scenario import Scenario
+from rooflm.catalogue.hardware import Device
+from rooflm.catalogue.quant import Quant, compute_dtype
+from rooflm.scenario.kept import kept
+from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import REAL, Num
 
 
@@ -22,11 +24,16 @@ class Rates(NamedTuple):
 
 
 def rates(s: Scenario) -> Rates:
-    """The device's rates for the scenario's data types, derated in flat mode.
+    """The device's rates for the scenario's data types."""
+    return rates_of(s.cluster.device, s.quant, s.efficiency)
+
+
+@kept
+def rates_of(d: Device, q: Quant, e: Efficiency) -> Rates:
+    """The device's rates for the data types of a scheme, derated in flat mode.
 
     "quant" is the type of the wider operand of quantised products, "half" that of the rest, "vector" fp32 units.
     """
-    d, e, q = s.cluster.device, s.efficiency, s.quant
     wide = q.weight_bits if isinstance(q.weight_bits, REAL) else 16
     act = q.act_bits if isinstance(q.act_bits, REAL) else 16
     half, _ = compute_dtype(32 if wide >= 32 else 16, "any", d.peak)

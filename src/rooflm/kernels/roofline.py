@@ -7,20 +7,20 @@ each level's traffic that of the best tiling that fits the level below it. Calib
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.graph.ops import Comm, Op, columns, equal, stacked
+from rooflm.graph.ops import Comm, Op, columns, equal
 from rooflm.kernels import dispatch as efficiency
 from rooflm.kernels import links as efficiency_links
 from rooflm.kernels.collectives import hierarchical
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.scenario import Scenario, arrays_in
-from rooflm.units import Num, sqrt
+from rooflm.units import Num, common_shape, larger, smaller, sqrt
 
 BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
 """What can bound a node; a label is an index into this tuple."""
@@ -54,6 +54,15 @@ class Timed(NamedTuple):
         return self.node.count * self.time
 
 
+Factor = Callable[[str], Num]
+"""Kind of an op ("": of a collective) -> its time in an engine over that of the calibrated kernel."""
+
+
+def alone(kind: str) -> Num:
+    """The factor of kernels as they were calibrated."""
+    return 1.0
+
+
 def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
     """Seconds that each op needs at [compute, DRAM, L2, L1], shape (4, ops, *shape).
 
@@ -62,16 +71,15 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
     all L1 for L2 traffic, the register file for L1 traffic. Other ops touch every level once.
     """
     out = np.empty((4, len(ops), *shape))
-    out[0] = stacked([op.flops / r.peak[op.rate] for op in ops], shape)
-    moved = stacked([op.bytes for op in ops], shape)
     bandwidths = (r.dram, r.l2, r.l1)
-    products = [i for i, op in enumerate(ops) if op.kind == "gemm"]
-    if not products:
+    every = [(op.flops / r.peak[op.rate], op.bytes) for op in ops]
+    if all(op.kind != "gemm" for op in ops):
+        out[0], moved = columns(every, shape)
         for row, bandwidth in zip(out[1:], bandwidths, strict=True):
             np.divide(moved, bandwidth, out=row)
         return out
-    rows = [(*op.shape[:3], *op.widths[:2]) if op.kind == "gemm" else (1.0, 1.0, 0.0, 0.0, 0.0) for op in ops]
-    m, n, k, weight, act = columns(rows, shape)
+    sizes = (op.shape[:3] + op.widths[:2] if op.kind == "gemm" else (1.0, 1.0, 0.0, 0.0, 0.0) for op in ops)
+    out[0], moved, m, n, k, weight, act = columns([(*e, *s) for e, s in zip(every, sizes, strict=True)], shape)
     a, b = m * k * act, k * n * weight
     rest = moved - a - b
     tiles = (sqrt(r.l2_size / 2), sqrt(r.l1_size / 2), float(REGISTER_TILE))
@@ -80,21 +88,18 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[
     return out
 
 
-def _shape(op: Op, plain: bool) -> tuple[int, ...]:
-    """Broadcast shape of all that an op's time depends on."""
-    if not isinstance(op.bytes, np.ndarray) and plain:
-        return ()
-    shapes = [x.shape for x in (op.flops, op.bytes, op.overlapped, op.launches, *op.shape) if isinstance(x, np.ndarray)]
-    return np.broadcast_shapes(*shapes) if shapes else ()
-
-
-def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
-    """Every op timed; ops of equal broadcast shape are evaluated together."""
-    r = rates(s)
-    device_shape = np.broadcast_shapes(*(x.shape for x in arrays_in((r, s.cluster.device, s.engine)))) if s.axes else ()
+def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Timed]:
+    """Every op timed, `factor` of its kind times its kernel's time; ops of equal broadcast shape are evaluated
+    together. No factor lifts a kernel above its roof: what was fitted on one card is carried to others, where less may
+    be left to win."""
+    r, point = rates(s), s.axes == 0
+    device_shape = () if point else common_shape(arrays_in((r, s.cluster.device, s.engine)))
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, op in enumerate(ops):
-        groups.setdefault(_shape(op, s.axes == 0), []).append(index)
+        alone = point and not isinstance(op.bytes, np.ndarray)
+        shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
+        groups.setdefault(shape, []).append(index)
+    factors = {kind: factor(kind) for kind in {op.kind for op in ops}}
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
@@ -103,10 +108,16 @@ def time_ops(ops: Sequence[Op], s: Scenario) -> list[Timed]:
         roofs = np.maximum(levels[0], levels[1])
         times = np.maximum(roofs, np.maximum(levels[2], levels[3]))
         if s.efficiency.mode == "calibrated":
-            times = efficiency.kernel_times(chosen, shape, times, s, r)
+            times = efficiency.kernel_times(chosen, shape, times, s)
         listed = (times.tolist(), roofs.tolist()) if shape == () else (times, roofs)
-        for index, time, level, roof in zip(members, listed[0], levels.swapaxes(0, 1), listed[1], strict=True):
-            timed[index] = Timed(ops[index], time, level, time, roof)
+        for index, op, time, level, roof in zip(
+            members, chosen, listed[0], levels.swapaxes(0, 1), listed[1], strict=True
+        ):
+            own = factors[op.kind]
+            scaled = time * own
+            if isinstance(own, np.ndarray) or own < 1.0:
+                scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
+            timed[index] = Timed(op, scaled, level, time, roof)
     return [t for t in timed if t is not None]
 
 
@@ -158,10 +169,11 @@ def _equal(a: Comm, b: Comm) -> bool:
     return a.op == b.op and equal((a.ranks, a.stride, a.bytes), (b.ranks, b.stride, b.bytes))
 
 
-def time_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
-    """Every node timed, in the order given."""
-    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s))
-    comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
+def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, factor: Factor = alone) -> list[Timed]:
+    """Every node timed, in the order given, `factor` of its kind times its kernel's time."""
+    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, factor))
+    collectives = time_comms([n for n in nodes if isinstance(n, Comm)], s)
+    comms = iter([t._replace(time=t.time * factor("")) for t in collectives])
     return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
 
 

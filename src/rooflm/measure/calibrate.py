@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine, ServerOptions
+from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.hardware import Cluster, Device, Link, Measured, Memory
 from rooflm.errors import RooflmError
 from rooflm.kernels.own_machine import attention_time, product_time
@@ -125,7 +126,7 @@ def build(values: Mapping[str, float], ranks: int = 2, memory: float = 0.0, cont
     own: dict[str, dict[str, float]] = {}
     for name, dtype in (k.split(".") for k in values if "." in k and not k.startswith("peak.")):
         own.setdefault(dtype, {})[name] = values[f"{name}.{dtype}"]
-    plain: dict[str, Any] = {k: values[k] for k in Measured._fields if k in values}
+    plain: dict[str, Any] = {k: values[k] for k in abouts(Measured) if k in values}
     constants = Measured(**plain, own=own)
     fast = Memory(2.0**25, 1e15)
     device: Any = Device(
@@ -291,7 +292,7 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
     d, e, link = found.machine.cluster.device, found.machine.engine, found.machine.cluster.tiers[0]
     rates = ", ".join(f"{k} = {v:.4g}" for k, v in d.peak.items())
     constants = d.measured or Measured()
-    plain = [f"{k} = {getattr(constants, k):.4g}" for k in Measured._fields if k not in ("own", "off")]
+    plain = [f"{k} = {getattr(constants, k):.4g}" for k in abouts(Measured)]
     by = [f"{t} = {{ {', '.join(f'{k} = {v:.4g}' for k, v in c.items())} }}" for t, c in constants.own.items()]
     off = {REPORTED[m]: f["p90_ape"] for m, f in found.outside.items()} | {"cases": found.held}
     told = ", ".join(f"{phase} = {value:.4g}" for phase, value in off.items())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.engine import ServerOptions
 from rooflm.catalogue.engines import RELEASE, load_engine
 from rooflm.catalogue.hardware import Measured
@@ -68,9 +68,8 @@ def serving(
     device = base.cluster.device
     first = next(iter(known))
     half = first.dtype if first.dtype in device.peak else next(iter(device.peak))
-    wide = (
-        (device.measured or Measured()).of("fp32")._replace(launch=0.0, convert=0.0, apart=float(apart), own={}, off={})
-    )
+    known_constants = (device.measured or Measured()).of("fp32")
+    wide = replace(known_constants, launch=0.0, convert=0.0, apart=float(apart), own={}, off={})
     engine = base.engine.but(fused=True, merged=True, step=0.0, context=0.0)
     engine = replace(engine, server=options or engine.server)
 
@@ -78,7 +77,7 @@ def serving(
         rate, bandwidth = np.exp(x).tolist()
         own: Any = {half: {"vector": bandwidth, "matrix": bandwidth}}
         peak: Any = {**device.peak, half: rate}
-        card = replace(device, peak=peak, measured=wide._replace(own=own))
+        card = replace(device, peak=peak, measured=replace(wide, own=own))
         return Machine(replace(base.cluster, device=card), engine)
 
     def residual(x: Array) -> Array:

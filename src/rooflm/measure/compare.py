@@ -60,7 +60,7 @@ class Machine(NamedTuple):
 
 def machine_of(gpu: str, engine: str | None = None, efficiency: str | None = None) -> Machine:
     """A catalogue device or a calibrated machine's file, with its own engine or the one named (default hf-eager)."""
-    from rooflm.catalogue.devices import own_row
+    from rooflm.catalogue.rows import own_row
 
     cluster, _ = find_cluster(gpu, None)
     name = engine or own_row("engine", gpu) or "hf-eager"

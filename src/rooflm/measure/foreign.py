@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.errors import RooflmError
 from rooflm.measure import schemas
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from rooflm.asked.paths import get
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.engines import RELEASE, family_of, releases
 from rooflm.errors import RooflmError
 from rooflm.serving.deploy import server_for

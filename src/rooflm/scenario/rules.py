@@ -302,7 +302,7 @@ SPLIT = (
     Rule("pp exceeds the layers", lambda s: s.mapping.pp > s.model.layers, _layers),
 )
 """Rules of any split."""
-INFERENCE = (
+DEPLOYED = (
     *SPLIT,
     *expert_rules(("tp", "dp")),
     *ENGINE,
@@ -330,18 +330,23 @@ INFERENCE = (
             f"{s.model.name} has {shown(s.model.layers)} layers, of which the device holds at least one"
         ),
     ),
+    Rule("the engine keeps no such cache", _kept, _cache),
+)
+"""Rules of a deployed model, whatever is asked of it."""
+ASKED = (
     Rule(
         "the model embeds texts: no output follows",
-        lambda s: (not s.model.head) & ((np.asarray(s.workload.output) > 1) | (np.asarray(s.speculation.guesses) > 0)),
+        lambda s: not s.model.head and ((np.asarray(s.workload.output) > 1) | (np.asarray(s.speculation.guesses) > 0)),
         lambda s: (
             f"output is {shown(s.workload.output)} and guesses {shown(s.speculation.guesses)}, but {s.model.name} has "
             "no head: it embeds texts, and they must be 1 and 0"
         ),
     ),
-    Rule("the engine keeps no such cache", _kept, _cache),
     Rule("dp exceeds the batch", lambda s: s.mapping.dp > s.workload.batch, _ranks),
     Rule("cached is not below the prompt", lambda s: s.workload.cached >= s.workload.prompt, _cached),
 )
+"""Rules of what is asked of it."""
+INFERENCE = (*DEPLOYED, *ASKED)
 """Rules of serving."""
 TRAINING = (
     Rule("the model has no head to train", lambda s: not s.model.head,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class Efficiency:
     network: Num = share(1.0, "share of the links' bandwidth", above=True)
 
 
+@lru_cache(maxsize=256)
 def parse_efficiency(text: str) -> Efficiency:
     """ "ideal", "calibrated", or flat factors "F,M" or "F,M,N" (compute, memory, network).
 

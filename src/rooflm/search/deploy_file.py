@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.devices import DATA
+from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError
 from rooflm.search.serve_command import OPTIONS, Start
 

@@ -175,6 +175,4 @@ def search_infer(
     grid = Grid((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
-    several = len(listed(gpu)) > 1
-    done = search(task, on, assumed=[a for a in request.assumed if not (several and " bought for " in a)])
-    return replace(done, prices=searched_prices(listed(gpu), cluster, more))
+    return replace(search(task, on, assumed=request.assumed), prices=searched_prices(listed(gpu), cluster, more))

@@ -33,8 +33,10 @@ Array = NDArray[Any]
 PREFILL = ("prefill_replicas", "prefill_tp", "prefill_pp", "prefill_dp", "prefill_ep")
 """Inputs of a point with pools that say what its prefill pool is."""
 SPLIT = ("tp", "pp", "dp", "ep")
-APART = ("prefill_gpu", "prefill_price", "transfer_bandwidth")
+APART = ("prefill_gpu", "prefill_price", "prefill_purchase", "transfer_bandwidth")
 """Arguments that are of the pools alone."""
+BEFORE = (*PREFILL[1:], *APART[:3])
+"""What a replica of the prefill pool may have of its own."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +100,13 @@ def _side(role: str, load: Load, longest: tuple[int, int], arguments: _Named) ->
 
 def evaluate(
     *, mean: tuple[float, float], longest: tuple[int, int], prefill_replicas: Any, replicas: Any,
-    concurrency: Any = None, rate: Any = None, prefill_gpu: Any = None, prefill_price: Any = None,
-    transfer_bandwidth: float | None = None, outputs: tuple[str, ...] | None = None, **arguments: Any,
+    concurrency: Any = None, rate: Any = None, transfer_bandwidth: float | None = None,
+    outputs: tuple[str, ...] | None = None, **arguments: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """The steady states of a prefill and a decode split over numbers of replicas and loads: what a search needs."""
-    own = {k.removeprefix("prefill_"): arguments.pop(k) for k in PREFILL[1:] if k in arguments}
+    own = {k: arguments.pop(k) for k in BEFORE if k in arguments}
     load = Load(*mean, 0.0, 0.0, 0.0, 0.0, 0.0)
-    own |= {k: v for k, v in (("gpu", prefill_gpu), ("price", prefill_price)) if v is not None}
-    before = apart(arguments, own)
+    before = before_of(arguments, own)
     first, second = side_of("prefill", load, longest, before), side_of("decode", load, longest, arguments)
     assert first.prompts is not None and second.decoding is not None
     one, other = (side.pool.table.components.scenario for side in (first, second))
@@ -134,6 +135,15 @@ def evaluate(
         "load_share": np.where(found.stable, 0.0, arrivals / np.maximum(x, 1e-30)), "legal": np.ones((), dtype=bool),
         **({"purchase_usd": bill + 0.0 * x} if "purchase_usd" in (outputs or ()) else {}),
     }  # fmt: skip
+
+
+def before_of(arguments: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of prefill replicas. own: those of `BEFORE` that are given.
+
+    >>> before_of({"gpu": "h100", "price": 2.0}, {"prefill_gpu": "l4", "prefill_price": 0.5})
+    {'gpu': 'l4', 'price': 0.5}
+    """
+    return apart(arguments, {k.removeprefix("prefill_"): own[k] for k in BEFORE if own.get(k) is not None})
 
 
 def sizes_of(most: int, node: int) -> list[int]:

@@ -98,10 +98,10 @@ def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, bra
     return {k: v for k, v in given.items() if v is not None}
 
 
-def searched_prices(gpus: Sequence[Any], cluster: Any, given: Mapping[str, Any]) -> str:
-    """What the costs of a search rest on; "" where a price is searched itself."""
-    swept = any(is_list(given.get(name)) for name in MONEY)
-    return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, given)
+def searched_prices(gpus: Sequence[Any], cluster: Any, *given: Mapping[str, Any]) -> str:
+    """What the costs of a search rest on; "" where a price is searched itself. given: as of `prices_told`."""
+    swept = any(is_list(each.get(name)) for each in given for name in MONEY)
+    return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, *given)
 
 
 MONEY = ("price", "owned", "purchase", "electricity")
@@ -114,7 +114,7 @@ def money(given: Mapping[str, Any]) -> dict[str, Any]:
     >>> money({"price": None, "owned": True, "purchase": None, "electricity": 0.15, "gpu": "l4"})
     {'owned': True, 'electricity': 0.15}
     """
-    own = given["owned"] or given["purchase"] is not None
+    own = given["owned"] or any(given.get(k) is not None for k in ("purchase", "prefill_purchase"))
     return {k: given[k] for k in MONEY if given[k] is not None and (own or k == "price")}
 
 

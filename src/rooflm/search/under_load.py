@@ -236,11 +236,12 @@ def search_serve(
     cpu_layers: Numbers = 0, cpu_experts: Numbers = 0, host_bandwidth: Numbers | None = None,
     concurrency: Numbers | None = None, rate: Numbers | None = None, spread: tuple[float, float] = (0.8, 1.2),
     pools: bool = False, prefill_gpu: str | Device | None = None, prefill_price: float | None = None,
-    transfer_bandwidth: float | None = None, slo: str = "", confirm: int = 3, token_budget: Numbers | None = None,
-    ttft: float | None = None, tpot: float | None = None, latency: float | None = None, cost: float | None = None,
-    throughput: float | None = None, memory_margin: float | None = None, objective: str = "throughput",
-    quant: Schemes | None = None, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
-    sets: Mapping[str, Any] | None = None, on: str = "local",
+    prefill_purchase: float | None = None, transfer_bandwidth: float | None = None, slo: str = "", confirm: int = 3,
+    token_budget: Numbers | None = None, ttft: float | None = None, tpot: float | None = None,
+    latency: float | None = None, cost: float | None = None, throughput: float | None = None,
+    memory_margin: float | None = None, objective: str = "throughput", quant: Schemes | None = None,
+    engine: Engines | None = None, efficiency: Names | Efficiency | None = None, sets: Mapping[str, Any] | None = None,
+    on: str = "local",
 ) -> LoadResult:  # fmt: skip
     """The best deployment for users: as `search_infer`, but requests come and go (continuous batching). Every point by
     its steady state, the best ones simulated as `serve` does.
@@ -279,6 +280,7 @@ def search_serve(
       pools: Also separate prefill and decode pools of every size and split (disaggregated).
       prefill_gpu: Another GPU for the prefill replicas.
       prefill_price: USD an hour of one of those (default: the card's row).
+      prefill_purchase: USD that one of those costs to buy (default: its launch price).
       transfer_bandwidth (B/s): From prefill to decode replicas, such as 50GB/s (default: the cluster's).
       slo: Limits such as ttft:p95=500ms,tpot:p95=50ms.
       confirm: Simulate so many of the best.
@@ -313,13 +315,10 @@ def search_serve(
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
-    for name in SINGLE:
-        if is_list(more.get(name)):
+    for name, value in {**more, "prompt": prompt, "output": output}.items():
+        if name in SINGLE and is_list(value):
             raise RooflmError(f"{name} is a list, but a search answers for one {name}")
     found = generating(model, "search")
-    for name, length in (("prompt", prompt), ("output", output)):
-        if is_list(length):
-            raise RooflmError(f"{name} is a list, but a search answers for one {name}")
     lengths: dict[str, Any] = {"prompt": int(prompt), "output": int(output)}
     for k, v in lengths.items():
         workload.lengths(v, spread, 1, 0, k)  # checks the spread
@@ -335,6 +334,8 @@ def search_serve(
             f"no split of {found.name} over {', '.join(map(str, counts))} GPUs is legal with these degrees"
         )
     pooled.check_pools(pools, prefill_gpu, transfer_bandwidth, counts)
+    apart = {"prefill_gpu": prefill_gpu, "prefill_price": prefill_price, "prefill_purchase": prefill_purchase,
+             "transfer_bandwidth": transfer_bandwidth}  # fmt: skip
     load = load_axis(concurrency, rate, max(counts))
     slos = metrics.parse_limits(slo) if slo else ()
     bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
@@ -344,7 +345,6 @@ def search_serve(
     grids = tuple(grids_of(found, splits, free, fixed, load, token_budget))
     alone = len(grids)
     if pools:
-        apart = {"prefill_gpu": prefill_gpu, "prefill_price": prefill_price, "transfer_bandwidth": transfer_bandwidth}
         grids = (*grids, *pooled.grids_of(found, counts, degrees_given, free, fixed | apart, load))
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     best_of = LOADS if token_budget is not None else (*LOADS, "token_budget")  # of budgets not asked for, the best
@@ -360,9 +360,9 @@ def search_serve(
     few = answer.top[: max(int(confirm), 0)]
     other = answer.beside.best if answer.beside and few else None
     confirmed = tuple(confirmation(c, load, run) for c in (*few, *([other] if other and other not in few else [])))
-    cards = (*listed(gpu), prefill_gpu if prefill_price is None else None)
+    prices = searched_prices(listed(gpu), cluster, more, *([pooled.before_of(more, apart)] if prefill_gpu else []))
     same = {f.name: getattr(answer, f.name) for f in fields(SearchResult)}
-    return LoadResult(**same | {"prices": searched_prices(cards, cluster, more)}, kind=load.name, confirmed=confirmed)
+    return LoadResult(**same | {"prices": prices}, kind=load.name, confirmed=confirmed)
 
 
 def load_axis(concurrency: Any, rate: Any, gpus: int) -> Axis:

@@ -361,7 +361,8 @@ def serve(
     model: str | Model, *, replicas: int = 1, router: str = "round-robin", prefill_replicas: int = 0,
     prefill_gpu: str | None = None, prefill_tp: int | None = None, prefill_pp: int | None = None,
     prefill_dp: int | None = None, prefill_ep: int | None = None, prefill_price: float | None = None,
-    transfer_bandwidth: float | None = None, prompt: int = 512, output: int = 128, slo: str = "",
+    prefill_purchase: float | None = None, transfer_bandwidth: float | None = None,
+    prompt: int = 512, output: int = 128, slo: str = "",
     definitions: str = "vllm", horizon: float = math.inf,
     progress: Progress | None = None, options: Dict[str, Any] | None = None, warmup: int = 0, **arguments: Any,
 ) -> Served:  # fmt: skip
@@ -371,8 +372,8 @@ def serve(
     Load: concurrency (closed loop), or rate (requests/s), or trace (file); prompt, output, spread (shares of both),
     requests, seed, burstiness, peak, copies, shared_prefix, limit (see `make_requests`).
     Deployment: replicas behind a router ("round-robin", "least-loaded", "prefix-aware"); prefill_replicas makes
-    separate prefill and decode pools (prefill_gpu, prefill_price: another card for the first; prefill_tp,
-    ..: its own split).
+    separate prefill and decode pools (prefill_gpu, prefill_price, prefill_purchase: another card for the
+    first; prefill_tp, ..: its own split).
     options: fields of `Server`.
     warmup: first requests that times leave out. slo: limits such as "ttft:p95=500ms,tpot:p95=50ms" for goodput;
     horizon: stop after that many simulated s.
@@ -391,7 +392,7 @@ def serve(
     generating(common["model"], "serve")
     built = build_inference(**common)
     own = {"gpu": prefill_gpu, "tp": prefill_tp, "pp": prefill_pp, "dp": prefill_dp, "ep": prefill_ep,
-           "price": prefill_price}  # fmt: skip
+           "price": prefill_price, "purchase": prefill_purchase}  # fmt: skip
     first = prefill_built(common, {k: v for k, v in own.items() if v is not None}, prefill_replicas)
     d = deploy(built, load, replicas, router, options, prefill_replicas, first, transfer_bandwidth)
     limits = metrics.parse_limits(slo) if slo else ()

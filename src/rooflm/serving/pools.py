@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.purchase import purchase
 from rooflm.errors import RooflmError
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving.schedulers import SCHEDULERS, InFlight
@@ -204,6 +205,11 @@ def apart(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """
     rest = {k: v for k, v in common.items() if k != "batch"}
     if "gpu" in own:
-        rest = {k: v for k, v in rest.items() if k not in ("price", "purchase")}
-        rest |= {"owned": True} if common.get("purchase") is not None else {}
+        bought = (rest.get("owned") or rest.get("purchase") is not None) and not own.keys() & {"price", "purchase"}
+        rest = {k: v for k, v in rest.items() if k not in ("price", "purchase", "owned")}
+        name = str(getattr(own["gpu"], "name", own["gpu"]))
+        if bought and purchase(name) is None:
+            raise RooflmError(f"no public purchase price of {name} is known: give it with --prefill-purchase, in USD, "
+                              "or the rent of an hour with --prefill-price")  # fmt: skip
+        rest |= {"owned": True} if bought else {}
     return {**rest, **own}

@@ -17,7 +17,7 @@ import numpy as np
 
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import RELEASE, family_of, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.bands import around, band
@@ -244,7 +244,7 @@ def banded(x: Scored) -> Scored:
     r = x.request
     if x.reason or r.metric == "oom":
         return x
-    device = catalogue.load_device(str(r.kwargs["gpu"]))
+    device = load_device(str(r.kwargs["gpu"]))
     found = band(band_phase(r.metric, r.task), load_engine(str(r.kwargs["engine"])).runs, device.architecture)
     if found is None:
         return x
@@ -370,7 +370,7 @@ def why(x: Scored) -> str:
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.0f} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
-    if catalogue.load_device(gpu).kernels_from not in measured_cards("gemm"):
+    if load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")
     facts += x.request.assumed
     return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"

@@ -7,7 +7,8 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from rooflm.catalogue import devices as catalogue
+from rooflm.catalogue import rows as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
@@ -80,7 +81,7 @@ def _figures() -> dict[str, dict[str, float]]:
     """Every device of the catalogue with its dense 16-bit rate, bandwidth and memory."""
     found = {}
     for name in catalogue.names("gpu"):
-        d = catalogue.load_device(name)
+        d = load_device(name)
         peak = float(d.peak.get("bf16") or d.peak.get("fp16") or max(d.peak.values()))
         found[name] = {"peak": peak, "bandwidth": float(d.dram.bandwidth), "memory": float(d.dram.size)}
     return found
@@ -110,7 +111,7 @@ def device_settings(like: str, own: dict[str, float]) -> dict[str, float]:
     sets: dict[str, float] = {}
     if "peak" in own:
         scale = own["peak"] / _figures()[like]["peak"]
-        peaks = catalogue.load_device(like).peak
+        peaks = load_device(like).peak
         sets |= {f"cluster.device.peak.{dtype}": float(p) * scale for dtype, p in peaks.items()}
     if "bandwidth" in own:
         sets["cluster.device.dram.bandwidth"] = own["bandwidth"]

@@ -17,8 +17,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue import devices as catalogue
 from rooflm.catalogue import outside
+from rooflm.catalogue import rows as catalogue
+from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import RELEASE, build_for, load_engine, releases
 from rooflm.errors import RooflmError, near_matches
 from rooflm.validation import sizes
@@ -339,7 +340,7 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         found = DEFAULT_ENGINE[task]
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
-    software = "" if catalogue.is_path(str(kwargs["gpu"])) else catalogue.load_device(str(kwargs["gpu"])).software
+    software = "" if catalogue.is_path(str(kwargs["gpu"])) else load_device(str(kwargs["gpu"])).software
     return build_for(found, software)
 
 
