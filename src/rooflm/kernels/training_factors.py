@@ -8,14 +8,14 @@ from typing import Any
 
 from rooflm.graph.backward import FLASH_BACKWARD
 from rooflm.kernels.attention import PrefillConstants
-from rooflm.kernels.constants import CALIBRATION
+from rooflm.kernels.constants import text_of
 from rooflm.units import Num
 
 
 @cache
 def table() -> dict[str, Any]:
     """The constants as read."""
-    return tomllib.loads((CALIBRATION / "training.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(text_of("training"))
 
 
 def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
