@@ -118,6 +118,16 @@ def find_model(model: str | Model) -> Model:
     return load_model(str(model))
 
 
+def output_of(model: Model, output: Any) -> Any:
+    """Output tokens as asked for; 1, which is none, of a model that embeds texts where nobody asked for any.
+
+    >>> from rooflm.checkpoints.load import load_model
+    >>> output_of(load_model("bge-m3"), 128), output_of(load_model("llama-7b"), 128)
+    (1, 128)
+    """
+    return 1 if not (model.head or is_array(output)) and output == defaults("infer")["output"] else output
+
+
 def generating(model: str | Model, call: str) -> Model:
     """The model, for a call that is of output tokens; RooflmError for one that embeds texts.
 
@@ -335,8 +345,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     known = alone and not sets and _catalogued(model, given)
     start, assumed = _deployed(model, **given) if known else deployed(model, **given)
     found = start.model
-    if not (found.head or is_array(asked["output"])) and asked["output"] == defaults("infer")["output"]:
-        asked["output"] = 1
+    asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
     scenario = apply_sets(replace(start, workload=work), sets)
     if not scenario.model.head:
