@@ -17,7 +17,7 @@ import numpy as np
 
 from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.asked.arguments import arguments as table_of
-from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.build_inference import Built, build_inference, find_model, output_of
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import read
 from rooflm.errors import RooflmError
@@ -164,6 +164,8 @@ class Task:
         axes, fixed = find_axes({k: v for k, v in arguments.items() if k not in ("outputs", "on")})
         outputs = arguments.get("outputs")
         listed = [outputs] if isinstance(outputs, str) else outputs
+        if "output" in fixed and "model" in fixed:
+            fixed["output"] = output_of(find_model(fixed["model"]), fixed["output"])
         return axes, fixed, None if listed is None else check_outputs(listed, self.outputs)
 
     def grid(self, arguments: Point) -> Grid:
@@ -313,7 +315,7 @@ def infer(
       draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
-      branches: Guesses side by side at each place: 1 a chain, else a tree.
+      branches: Guesses side by side at each depth: 1 a chain, else a tree.
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
@@ -606,7 +608,7 @@ def serve(
       draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
-      branches: Guesses side by side at each place: 1 a chain, else a tree.
+      branches: Guesses side by side at each depth: 1 a chain, else a tree.
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).

@@ -21,6 +21,15 @@ from rooflm.errors import RooflmError, RooflmWarning
 APART = {"longcat_flash": "transformers allocates gate and up for the identity experts too: 741 B for the card's 562 B"}
 
 
+USUAL: dict[str, dict[str, object]] = {
+    "deepseek_v2": {"num_experts_per_tok": 6}, "glm4_moe": {"head_dim": 128}, "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 64, "moe_topk": 8, "intermediate_size": 3072},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 16}, "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}  # fmt: skip
+"""Fields that published configs of a family have and its default, which no class or no reader takes, has not."""
+
+
 class Count(NamedTuple):
     """One family: parameters by transformers and by us (0: refused), what we said, or why theirs cannot be counted."""
 
@@ -54,7 +63,7 @@ def count(family: str, name: str, **given: object) -> Count:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            config = transformers.AutoConfig.for_model(family, **given)
+            config = transformers.AutoConfig.for_model(family, **USUAL.get(family, {}) | given)
             text = config.to_json_string(use_diff=False)
             with torch.device("meta"):
                 model = getattr(transformers, name)._from_config(config)

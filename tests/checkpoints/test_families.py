@@ -153,6 +153,19 @@ def test_gemma_4_of_experts_beside_a_dense_layer(tmp_path: Path) -> None:
     assert all(isinstance(b.ffn, MoE) and b.ffn.shared_width == 2112 for b in model.blocks)
 
 
+@pytest.mark.parametrize(("value", "causal"), [(None, True), (False, True), ("vision", True), ("all", False)])
+def test_images_alone_that_look_both_ways_leave_text_causal(value: object, causal: bool, tmp_path: Path) -> None:
+    """Gemma 4's "vision" is of the tokens of an image among themselves, "all" of every token."""
+    config = shape(2560, 6, 8, 4, 10240, 262144, 131072) | {
+        "model_type": "gemma4_text", "head_dim": 256, "global_head_dim": 512, "hidden_size_per_layer_input": 0,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"], "sliding_window": 512,
+        "use_bidirectional_attention": value,
+    }  # fmt: skip
+    assert [b.mixer.causal for b in read(config, tmp_path).blocks if isinstance(b.mixer, Attention)] == [causal] * 2
+    with pytest.raises(RooflmError, match="use_bidirectional_attention is 'some'"):
+        read(config | {"use_bidirectional_attention": "some"}, tmp_path)
+
+
 def test_attention_and_mamba_side_by_side(tmp_path: Path) -> None:
     """Falcon-H1-7B: 7.59 B (https://huggingface.co/tiiuae/Falcon-H1-7B-Base)."""
     config = shape(3072, 44, 12, 2, 12288, 130048, 262144) | PLAIN | {
@@ -301,7 +314,7 @@ def test_compressed_attention_is_timed_in_every_question(tmp_path: Path) -> None
 
 SAMPLE = ("llama", "afmoe", "apertus", "bamba", "falcon_h1", "zamba2", "kimi_linear", "minimax", "olmo_hybrid",
           "lfm2", "gemma3n_text", "gemma4_text", "mimo_v2_flash", "granitemoehybrid", "mamba2", "persimmon", "gpt_neo",
-          "gemma3", "bert", "jetmoe")  # fmt: skip
+          "gemma3", "bert", "jetmoe", "gemma4_unified_text", "hunyuan_v1_moe", "lfm2_moe", "nemotron")  # fmt: skip
 
 
 @pytest.mark.parametrize("family", SAMPLE)

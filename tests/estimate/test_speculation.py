@@ -8,6 +8,7 @@ import pytest
 import rooflm
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
+from rooflm.scenario.speculation import in_a_tree
 
 CASE = {"gpu": "h100", "tp": 4, "batch": 1, "prompt": 512, "output": 128}
 
@@ -55,6 +56,42 @@ def test_mtp_of_deepseek_v3() -> None:
     section 5.4.3)."""
     plain, mtp = (rooflm.infer("deepseek-v3", gpu="h200", tp=8, batch=1, guesses=n, acceptance=0.875) for n in (0, 1))
     assert plain.tpot / mtp.tpot == pytest.approx(1.8, rel=0.06)
+
+
+SPECINFER = {"Alpaca": (68, 77, 81, 84, 85), "CP": (69, 79, 83, 86, 87), "WebQA": (62, 72, 77, 80, 82),
+             "CIP": (70, 81, 85, 88, 89), "PIQA": (63, 75, 79, 83, 85)}  # fmt: skip
+"""Percent of LLaMA-7B's tokens among the first 1 to 5 guesses of LLaMA-68M, greedy (arXiv 2305.09781, table 1)."""
+
+
+@pytest.mark.parametrize("name", SPECINFER)
+def test_more_guesses_at_one_place_are_right_as_often_as_measured(name: str) -> None:
+    first, *more = SPECINFER[name]
+    for k, measured in enumerate(more, 2):
+        assert 100 * (in_a_tree(first / 100, 1, k) - 1) == pytest.approx(measured, abs=4)
+
+
+@pytest.mark.parametrize(("chain", "tree"), [(3.20, 3.94), (3.23, 3.98), (2.97, 3.68), (3.00, 3.62), (3.18, 3.90),
+                                             (3.12, 3.81)])  # fmt: skip
+def test_a_tree_gains_over_a_chain_what_eagle_measured(chain: float, tree: float) -> None:
+    """Vicuna 7B, 13B, 33B and LLaMA2-Chat 7B, 13B, 70B on MT-bench, greedy: five guesses as a chain, and 22 in a tree
+    of five depths (EAGLE, arXiv 2401.15077, table 5 and figure 9). From the chain follows the chance of a guess."""
+    chances = np.linspace(0.5, 0.9, 4001)
+    one = chances[np.argmin(np.abs([in_a_tree(float(a), 5, 1) - chain for a in chances]))]
+    few, many = (in_a_tree(float(one), 5, k) for k in (4, 5))  # 20 and 25 guesses
+    assert few == pytest.approx(tree, rel=0.055) and many == pytest.approx(tree, rel=0.03) and few < many
+
+
+def test_a_tree_is_the_sum_over_its_nodes() -> None:
+    """By hand: two guesses a depth, right with 0.6 and 0.4 - 0.4 / 2^0.5; of four children the two likeliest stay."""
+    first, second = 0.6, 0.4 - 0.4 / 2**0.5
+    by_hand = 1 + first + second + first**2 + first * second
+    assert in_a_tree(0.6, 2, 2) == pytest.approx(by_hand)
+    assert in_a_tree(0.8, 3, 1) == pytest.approx(1 + 0.8 + 0.64 + 0.512)
+    assert in_a_tree(1.0, 3, 4) == 4 and in_a_tree(0.0, 3, 1) == 1 and in_a_tree(0.7, 0, 4) == 1
+    grid = rooflm.infer("llama-3.2-1b", gpu="h100", guesses=[1, 3], branches=[1, 4], acceptance=0.6)
+    assert grid["tpot_s"].shape == (2, 2)
+    with pytest.raises(RooflmError, match="branches is 2000"):
+        rooflm.infer("llama-3.2-1b", gpu="h100", guesses=3, branches=2000)
 
 
 def test_a_tree_a_grid_a_server_and_a_search() -> None:

@@ -262,3 +262,11 @@ def test_kv_memory_is_a_ramp_not_a_stair():
     assert line["kv"][last] < line["kv_before"][last]  # what ends gives its memory back at once
     grown = line["kv_before"][last] - line["kv"][last - 1]
     assert grown > 0
+
+
+def test_a_model_that_embeds_has_no_output_in_its_pictures():
+    """Neither by its name nor as an object; a model that generates has one."""
+    for model, told in (("bge-m3", False), (rooflm.load_model("bge-m3"), False), ("llama-3.2-1b", True)):
+        one, many = (rooflm.infer(model, gpu="l4", batch=batch) for batch in (1, [1, 8]))
+        pictures = [plot.estimate(one), plot.estimate(one, kind="memory"), plot.grid(many)]
+        assert [any("output" in t for t in p.spec["title"]["subtitle"]) for p in pictures] == [told] * 3, model

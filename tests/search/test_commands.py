@@ -25,7 +25,7 @@ from rooflm.cli.app import main
 from rooflm.errors import RooflmError
 from rooflm.search.checkpoint import weights_for
 from rooflm.search.deploy_file import deployment_text
-from rooflm.search.serve_command import start
+from rooflm.search.serve_command import serve_command, start
 from rooflm.search.train_command import PROGRAMS, train_command
 
 TABLE = tomllib.loads((Path(__file__).parent / "flags.toml").read_text(encoding="utf-8"))["parser"]
@@ -53,6 +53,12 @@ def test_every_flag_is_one_of_the_parsers(engine: str) -> None:
     flags = {flag for text in texts for flag in re.findall(r"(?<!\S)--([\w-]+)", text)}
     assert flags and flags <= PARSERS[parser_of(engine)]
     assert listed(load_engine(engine).abilities.schemes)
+
+
+def test_a_cache_that_holds_one_sequence_is_told_of_all() -> None:
+    """TabbyAPI's cache is as long as its longest sequence unless told, in whole pages of 256 tokens."""
+    text = serve_command("m", load_engine("exllamav3"), PRESETS["bf16"], {"batch": 16}, 700)
+    assert "--max-seq-len 700 --cache-size 12288 " in text and 12288 == 16 * 3 * 256
 
 
 SPLITS: tuple[dict[str, Any], ...] = (
@@ -257,6 +263,34 @@ def test_pools_are_deployed_with_their_router(engine: str, front: str, roles: st
     if name.startswith("compose"):
         with pytest.raises(RooflmError, match=r"takes 7 GPUs.*or a Kubernetes file"):
             deployment_text(name, begun, "nvidia", 4)
+
+
+NAMED = r"^(services|configs|data)$|\.(limits|labels|matchLabels)$"
+"""Paths of tables whose keys are names of one's own."""
+
+
+def paths(part: Any, at: str = "") -> set[str]:
+    """Every path of a file with the kind of its value, names and places of lists left out."""
+    if isinstance(part, dict):
+        star = re.search(NAMED, at)
+        return {p for k, v in part.items() for p in paths(v, ".".join(filter(None, (at, "*" if star else k))))}
+    return {p for v in part for p in paths(v, at)} if isinstance(part, list) else {f"{at}:{type(part).__name__}"}
+
+
+@pytest.mark.parametrize("engine", [n for n in SERVERS if load_engine(n).command.image])
+def test_deployment_files_hold_what_their_schemas_have(engine: str) -> None:
+    table = tomllib.loads((Path(__file__).parent / "deployed.toml").read_text(encoding="utf-8"))
+    m, e = load_model("llama-3.1-8b"), load_engine(engine)
+    quant = parse_quant("q4_k_m" if e.command.weights else "fp8kv8" if "8" in e.abilities.caches else "bf16")
+    whole, one, two = (start("llama-3.1-8b", m, e, quant, {"tp": 2, "batch": 8, **role}, 640)
+                       for role in ({}, {"role": "prefill"}, {"role": "decode"}))  # fmt: skip
+    assert whole and one and two
+    pooled = [replace(two, replicas=2, before=one)] * e.command.pools
+    starts, names = (whole, replace(whole, replicas=2), *pooled), ("compose.yaml", "k.yaml")
+    for begun, name, vendor in itertools.product(starts, names, ("nvidia", "amd", "intel")):
+        for document in yaml.safe_load_all(deployment_text(name, begun, vendor, 8)):
+            known = table["compose" if name.startswith("compose") else document["kind"]]
+            assert paths(document) <= set(known["paths"].split())
 
 
 def test_the_router_of_trtllm_reads_its_file(tmp_path: Path) -> None:

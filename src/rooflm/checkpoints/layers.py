@@ -123,7 +123,8 @@ def attention(c: Config, i: int, kind: str, layers: int) -> Mixer:
     context = c.number("context", _ENDLESS)
     window: float = c.number("window") if kind == "window" else INF
     bias = c.flag(f.bias)
-    both_ways = c.get("is_causal") is False or c.flag("use_bidirectional_attention")
+    whole = {"all": True, "vision": False}.get(str(c.get("use_bidirectional_attention")))  # or images' tokens
+    both_ways = c.get("is_causal") is False or (c.flag("use_bidirectional_attention") if whole is None else whole)
     free = ("chunked" in f.window or "full_without_rope" in f.extra) and kind == "full"
     index = _block_index(c) if kind == "blocks" else (0, 0, 0)
     return Attention(

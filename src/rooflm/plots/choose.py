@@ -155,7 +155,7 @@ def subject(grid: Any) -> str:
     sizes = [
         f"{k} {number(v) if isinstance(v, int | float) else v}"
         for k, v in fixed.items()
-        if k in told and v is not None and v != 1
+        if k in told and v not in (None, 1, "1")
     ]
     return ", ".join(t for t in (head, *sizes) if t)
 

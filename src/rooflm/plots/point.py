@@ -29,11 +29,8 @@ LEAST = 0.004
 def subject(e: Estimate) -> str:
     """What a prediction is about."""
     s, w, m = e.scenario, e.scenario.workload, e.scenario.mapping
-    sizes = (
-        f"prompt {number(w.prompt)}, output {number(w.output)}"
-        if isinstance(e, InferenceEstimate)
-        else f"seq {number(w.seq)}"
-    )
+    output = f", output {number(w.output)}" if s.model.head else ""
+    sizes = f"prompt {number(w.prompt)}{output}" if isinstance(e, InferenceEstimate) else f"seq {number(w.seq)}"
     split = "".join(f", {k} {number(getattr(m, k))}" for k in ("tp", "pp", "dp", "cp", "ep") if getattr(m, k) != 1)
     head = f"{s.model.name} on {number(e.gpus)} x {s.cluster.device.name}{split}"
     return f"{head}: batch {number(w.batch)}, {sizes}, {s.engine.name}, {s.quant.name}"

@@ -267,7 +267,7 @@ def search_serve(
       draft: Draft model that guesses (default: heads of the model's own: MTP, EAGLE).
       acceptance: Chance that a guess is right.
       accepted: Tokens that a step gains as measured, in place of acceptance.
-      branches: Guesses side by side at each place: 1 a chain, else a tree.
+      branches: Guesses side by side at each depth: 1 a chain, else a tree.
       adapters: Adapters held on the devices, each request asking for one (0: none).
       adapter_rank: Rank of each.
       adapter_modules: Products that they adapt, such as qkv,out (default: all).
