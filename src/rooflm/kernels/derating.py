@@ -19,16 +19,21 @@ ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
 
 
-def few_rows_time(usual: Num, ideal: Num, rows: Num, few: Num) -> Num:
-    """Seconds of a product where kernels for few rows are poor: (usual³ + (few ideal / (1 + (rows/512)⁴))³)^(1/3).
+FLOPS = 1e14
+"""FLOPs whose time on poor kernels is a card's `few`: those leave most of a card idle, so their time hangs on no peak
+(of two cards of AMD one tells the other within 28 %, as a multiple of the datasheet's rate within 41)."""
 
-    usual: s of the fitted kernel; ideal: FLOPs / datasheet rate. A stand-in for kernels nobody measured (hipBLASLt on
-    MI300X in 2024: decoding with 16 to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
 
-    >>> round(float(few_rows_time(1.0, 1.0, 16.0, 10.0)), 2)
+def few_rows_time(usual: Num, flops: Num, rows: Num, few: Num) -> Num:
+    """Seconds of a product where kernels for few rows are poor: (usual³ + (few FLOPs/1e14 / (1 + (rows/512)⁴))³)^(1/3).
+
+    usual: s of the fitted kernel. A stand-in for kernels nobody measured (hipBLASLt on MI300X in 2024: decoding with 16
+    to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
+
+    >>> round(float(few_rows_time(1.0, 1e14, 16.0, 10.0)), 2)
     10.0
     """
-    return smooth_max(3.0, usual, few * ideal / (1.0 + (rows / ROWS) ** 4))
+    return smooth_max(3.0, usual, few * flops / FLOPS / (1.0 + (rows / ROWS) ** 4))
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
