@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from rooflm import RooflmError, infer, load_device, load_engine, load_model
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.fields import abouts, bounded, number
-from rooflm.checkpoints.families import FAMILIES, Family
+from rooflm.checkpoints.families import Family, families
 from rooflm.units import Num
 
 TEXT = (Path(__file__).parents[1] / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -40,8 +41,8 @@ def test_a_gpu_is_one_file(tmp_path: Path) -> None:
 
 
 def test_a_family_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rooflm.checkpoints.read.FAMILIES", families := dict(FAMILIES))
-    exec(block("family"), {"FAMILIES": families, "Family": Family})
+    known = families() | {name: Family(**row) for name, row in tomllib.loads(block("family")).items()}
+    monkeypatch.setattr("rooflm.checkpoints.read.families", lambda: known)
     config = {"model_type": "newllama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
               "intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 2048}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))

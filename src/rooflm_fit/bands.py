@@ -2,7 +2,7 @@
 
 ROWS.csv comes from `rooflm_fit.engines --rows`: each row with its prediction by a fit that never saw its group.
 Training comes from --tables (predicted by the shipped constants, so these bands are in sample and widened a little),
-runs under load from --load: by constants that are one set an engine, eleven for hundreds of runs. Each phase is widened
+runs under load from --load: by constants of which few are fitted to hundreds of runs. Each phase is widened
 until its bands hold 80 % (86 % under load) of the rows of models that were left out whole, every model counting alike
 (split conformal prediction, Vovk et al. 2005, with models for exchangeable units). What no option names stays as the
 file has it.
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import family_of
+from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.estimate.bands import FEWEST, LEVELS, asked
 from rooflm.estimate.bands import widening as by_phase
 from rooflm.kernels.constants import ANY
@@ -66,6 +66,11 @@ class BandRow(NamedTuple):
     rows: int
 
 
+def runs_of(request: Request) -> str:
+    """The engine's row whose runs make a request's band."""
+    return load_engine(engine_of(request)).runs
+
+
 def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
     """Ratios out of the rows that a fit wrote; in-sample ones (widened) where a row was in no fold."""
     done = []
@@ -79,7 +84,7 @@ def from_fit(path: Path, requests: dict[str, Request]) -> list[Ratio]:
             predicted = outside if np.isfinite(outside) else float(row["inside"])
             ratio = (r.measured / predicted) ** (wide * (-1.0 if is_rate(r.metric) else 1.0))
             device = load_device(r.group[1])
-            done.append(Ratio(band_phase(r.metric), engine_of(r), device.architecture, ratio, r.group))
+            done.append(Ratio(band_phase(r.metric), runs_of(r), device.architecture, ratio, r.group))
     return done
 
 
@@ -93,7 +98,7 @@ def from_tables(paths: Iterable[Path]) -> list[Ratio]:
             continue
         ratio = (r.measured / x.predicted) ** (IN_SAMPLE * (-1.0 if is_rate(r.metric) else 1.0))
         device = load_device(r.group[1])
-        done.append(Ratio(band_phase(r.metric), engine_of(r), device.architecture, ratio, r.group))
+        done.append(Ratio(band_phase(r.metric), runs_of(r), device.architecture, ratio, r.group))
     return done
 
 
@@ -107,7 +112,7 @@ def from_load(paths: Iterable[Path]) -> list[Ratio]:
         r = x.request
         ratio = (r.measured / x.predicted) ** (-1.0 if is_rate(r.metric) else 1.0)
         architecture = load_device(r.group[1]).architecture
-        done.append(Ratio(band_phase(r.metric, r.task), engine_of(r), architecture, ratio, r.group))
+        done.append(Ratio(band_phase(r.metric, r.task), runs_of(r), architecture, ratio, r.group))
     return done
 
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating
 from rooflm.estimate.capacity import Running, running
@@ -36,6 +35,7 @@ from rooflm.validation.folds import held_out
 from rooflm.validation.score import engine_of, family, scenario_of
 from rooflm_fit.common import Array, Param, fit
 from rooflm_fit.engine_rows import file_of, updated, write
+from rooflm_fit.generations import kin, line, places
 from rooflm_fit.jobs import FREE, JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
 
@@ -116,15 +116,6 @@ class Family:
         return metrics(self.requests, s, speed(s, scaled, rates(s), self.running))
 
 
-def kin(gpu: str) -> str:
-    """The product family of a card as a key of constants, which no card's name is.
-
-    >>> kin("rtx-4090")
-    '~geforce'
-    """
-    return f"~{load_device(gpu).product_family}"
-
-
 def shared_experts(e: Engine) -> float:
     """moe_factor with which experts are timed before the others' factor is put on them: of engines whose experts may
     run on the kernels of other products, it over gemm_factor; else 1, and their own factor is put on them.
@@ -191,10 +182,14 @@ def params_of(job: Job, members: Sequence[Family]) -> list[Param]:
             if width:
                 start = 1.0 if job.kin else FREE[name].start  # a share of its family's
                 listed.append(FREE[name]._replace(name=f"{gpu}|{name}", start=start, prior=width))
+    lines = [line(f.gpu) for f in members]
     for name, width in job.kin._asdict().items() if job.kin else ():
         if width:
-            kinds = sorted({f.kin for f in members})
-            listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in kinds]
+            listed += [FREE[name]._replace(name=f"{k}|{name}", prior=width) for k in sorted({x[0] for x in lines})]
+    for name, width in job.generation._asdict().items() if job.generation else ():
+        if width:
+            kinds = sorted({key for own in lines for key in own[1:]})
+            listed += [FREE[name]._replace(name=f"{k}|{name}", start=1.0, prior=width) for k in kinds]
     return listed
 
 
@@ -220,10 +215,10 @@ def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     families_too = any(key.startswith("~") for key in theta)
     general = Derating()
     if f.kin == "~geforce" and not families_too:
-        general = on_file(f.gpu, "", f.kin.removeprefix("~"), "", "")
+        general = on_file(f.gpu, "", f.kin.removeprefix("~"), "", 0, "")
     found = general._asdict()
     for name in found:
-        parts = [theta[key] for key in (f"{f.gpu}|{name}", f"{f.kin}|{name}") if key in theta]
+        parts = [theta[f"{key}|{name}"] for key in (f.gpu, *line(f.gpu)) if f"{key}|{name}" in theta]
         if parts:
             found[name] = float(np.prod(parts))
     return Derating(**found)
@@ -261,7 +256,7 @@ def fit_to(
     to start from (a fit to more rows), which saves most of the steps."""
     use = use & np.array([not r.apart for r in requests])
     kept = [f for f in members if use[f.index].any()]
-    seen = {f.gpu for f in kept} | {f.engine for f in kept} | {f.kin for f in kept}
+    seen = {f.gpu for f in kept} | {f.engine for f in kept} | {key for f in kept for key in line(f.gpu)}
     free = params_of(job, members)
     listed = [p for p in free if p.name.replace("|", ":").split(":")[0] in seen or p.name.isidentifier()]
     sizes: dict[tuple[str, str], int] = {}
@@ -336,26 +331,21 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     lines += [f"\n[[card]]{block.rstrip()}" for block in blocks if not any(mark in block for mark in gone)]
     general: dict[str, tuple[int, list[str]]] = {}
     for name, found in results.items():
-        gpus = sorted({k.split("|")[0] for k in found.constants if "|" in k})
-        for gpu in gpus:
-            family = gpu if gpu.startswith("~") else kin(gpu)
-            named = f'product_family = "{gpu[1:]}"' if gpu.startswith("~") else f'gpu = "{gpu}"'
-            factors = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{gpu}|")}
-            shared = {k.split("|")[1]: v for k, v in found.constants.items() if k.startswith(f"{family}|")}
-            if not gpu.startswith("~"):
-                factors = {k: factors.get(k, 1.0) * shared.get(k, 1.0) for k in {**shared, **factors}}
-            rows = sum(gpu in (r.group[1], kin(r.group[1])) for r in found.requests)
+        cards = [r.group[1] for r in found.requests]
+        for place, (named, keys, rows) in places(JOBS[name], found.constants, cards).items():
+            parts = [(k.split("|")[1], v) for k, v in found.constants.items() if k.split("|")[0] in keys]
+            factors = {k: float(np.prod([v for n, v in parts if n == k])) for k in dict(parts)}
             values = [f"{k} = {v:.4g}" for k, v in factors.items()]
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in JOBS[name].engines:
-                lines += ["", "[[card]]", named, f'engine = "{engine}"', *values, f"rows = {rows}",
+                lines += ["", "[[card]]", *named, f'engine = "{engine}"', *values, f"rows = {rows}",
                           f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
-            if name == "llama.cpp" and family == "~geforce":
+            if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
             plain = [f"{k} = {v:.4g}" for k, v in factors.items() if k not in ("few", "network")]
-            if gpu.startswith(GENERAL) and rows > general.get(gpu, (0, []))[0]:
+            if place.startswith(GENERAL) and rows > general.get(place, (0, []))[0]:
                 note = f'source = "as fitted to runs of {name}; for engines without runs on this card"'
-                general[gpu] = (rows, [named, *plain, f"rows = {rows}", note])
+                general[place] = (rows, [*named, *plain, f"rows = {rows}", note])
     for _, row in general.values():
         lines += ["", "[[card]]", *row]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -22,7 +22,8 @@ class Card(NamedTuple):
 class Job:
     """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
     common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
-    the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards."""
+    the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards; generation: of
+    one generation of a family over the one before it."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
@@ -30,6 +31,7 @@ class Job:
     cards: Mapping[str, Card] = field(default_factory=dict)
     skip: tuple[str, ...] = ()
     kin: Card | None = None
+    generation: Card | None = None
 
 
 FREE = {
@@ -119,7 +121,8 @@ JOBS: dict[str, Job] = {
         own={"llama.cpp-2024-05": kernel("decode_factor", width=0.5),
              "llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)},
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
-        kin=Card(0.5, 0.3), skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
+        kin=Card(0.5, 0.3), generation=Card(0.3, 0.3),
+        skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(
         ("llama.cpp-rocm", "llama.cpp-vulkan"),

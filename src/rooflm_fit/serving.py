@@ -2,9 +2,10 @@
 
     python -m rooflm_fit.serving PUBLISHED.csv --write
 
-A run is one measurement (TTFT and TPOT together). Constants are those of an engine; never of a card, a release, a model
-or a row. What the fit is worth is said by leaving out: each model, each card and each release in turn is predicted by
-constants fitted without it. The refits take the derivatives of the fit on all; the predictions are simulated.
+A run is one measurement (TTFT and TPOT together). Constants are those of an engine or of all engines; never of a card,
+a release, a model or a row. What the fit is worth is said by leaving out: each model, each card and each release in
+turn is predicted by constants fitted without it. The refits take the derivatives of the fit on all; the predictions are
+simulated.
 """
 
 from __future__ import annotations
@@ -90,19 +91,19 @@ MOST = 14
 """Runs of a release, model and card that a fit looks at; more do not move it."""
 
 
-def residuals(items: Sequence[Prepared], c: Constants) -> Array:
+def residuals(items: Sequence[Prepared], theta: Theta) -> Array:
     """log(predicted / measured), (cases, 2)."""
     out = np.zeros((len(items), 2))
     for i, p in enumerate(items):
-        ttft, tpot = predict(p, c)
+        ttft, tpot = predict(p, theta.constants(p.case.engine))
         out[i] = np.log(ttft / p.case.ttft), np.log(tpot / p.case.tpot)
     return out
 
 
 def weights(items: Sequence[Prepared]) -> Array:
-    """Weight of each residual: every group (model and card) counts alike."""
-    size = Counter(p.case.group for p in items)
-    base = np.array([[w / size[p.case.group] ** 0.5 for w in WEIGHTS] for p in items]) / NOISE
+    """Weight of each residual: every group (model and card) of an engine counts alike."""
+    size = Counter((p.case.engine, *p.case.group) for p in items)
+    base = np.array([[w / size[p.case.engine, *p.case.group] ** 0.5 for w in WEIGHTS] for p in items]) / NOISE
     return np.asarray(base * float(np.mean(list(size.values()))) ** 0.5)
 
 
@@ -129,16 +130,18 @@ def solved(weight: Array, at: Theta, then: Array, slopes: Array) -> Theta:
     return at._replace(logs=logs)
 
 
-def fit(items: Sequence[Prepared], engine: str, rounds: int = 2, tell: Callable[[Array], None] | None = None) -> Fitted:
+def fit(items: Sequence[Prepared], rounds: int = 2, tell: Callable[[Array], None] | None = None) -> Fitted:
     """Gauss-Newton from the priors; derivatives (one-sided differences) are taken anew each round."""
-    theta = start(engine)
+    theta = start(sorted({p.case.engine for p in items}))
     found = Fitted(theta, theta, np.zeros(0), np.zeros(0))
     for _ in range(rounds):
-        now = residuals(items, theta.constants)
+        now = residuals(items, theta)
         if tell is not None:
             tell(now)
-        moved = [residuals(items, theta.bumped(j).constants) - now for j in range(len(theta.names))]
-        slopes = np.stack(moved, axis=-1) / BUMP
+        slopes = np.zeros((*now.shape, len(theta.names)))
+        for j, (engine, _) in enumerate(theta.names):
+            on = [i for i, p in enumerate(items) if engine in ("", p.case.engine)]
+            slopes[on, :, j] = (residuals([items[i] for i in on], theta.bumped(j)) - now[on]) / BUMP
         found = Fitted(solved(weights(items), theta, now, slopes), theta, now, slopes)
         theta = found.theta
     return found
@@ -157,11 +160,9 @@ def left_out(items: Sequence[Prepared], looked: Sequence[int], found: Fitted, ki
     for label in set(labels):
         kept = [i for i, j in enumerate(looked) if labels[j] != label]
         rest = [items[looked[i]] for i in kept]
-        theta = start(items[0].case.engine)
-        if rest:
-            theta = solved(weights(rest), found.at, found.then[kept], found.slopes[kept])
+        theta = solved(weights(rest), found.at, found.then[kept], found.slopes[kept]) if rest else start(ENGINES)
         mask = [i for i, own in enumerate(labels) if own == label]
-        out[mask] = residuals([items[i] for i in mask], theta.constants)
+        out[mask] = residuals([items[i] for i in mask], theta)
     return out
 
 
@@ -254,18 +255,18 @@ def rows_of(items: Sequence[Prepared], kept: NDArray[np.bool_], kind: str, r: Ar
 
 
 class Report(NamedTuple):
-    """A fit of an engine: its constants, its errors (in sample, and by what was left out), runs, and cells of ROW."""
+    """A fit: its constants, by engine its errors (in sample, and by what was left out) and runs, and cells of ROW."""
 
-    constants: Constants
-    errors: dict[str, float]
-    runs: int
+    theta: Theta
+    errors: dict[str, dict[str, float]]
+    runs: dict[str, int]
     rows: list[tuple[str, ...]]
 
 
-def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> Report:
-    """Fit an engine to all groups, leave out models, cards and releases in turn, and print both."""
+def fit_all(every: Sequence[Case], rounds: int) -> Report:
+    """Fit all engines to all groups, leave out models, cards and releases in turn, and print both."""
     began = time.time()
-    items = prepared(c for c in every if c.engine == engine)
+    items = prepared(every)
     odd = outpaced(p.case for p in items)
     for group in sorted(odd):
         print(f"scored but not fitted, slower than on an older card: {' '.join(group)}")
@@ -274,46 +275,49 @@ def fit_engine(engine: str, every: Sequence[Case], rounds: int) -> Report:
     def tell(now: Array) -> None:
         print(f"  {time.time() - began:4.0f} s", said("fitting", now), file=sys.stderr, flush=True)
 
-    found = fit([items[i] for i in looked], engine, rounds, tell)
-    c = found.theta.constants
+    found = fit([items[i] for i in looked], rounds, tell)
     kept = np.array([(p.case.engine, *p.case.group) not in odd for p in items])
-    print(said(f"{engine} at its priors", residuals(items, start(engine).constants)[kept]))
-    report: dict[str, float] = {}
+    of = {e: np.array([p.case.engine == e for p in items]) & kept for e in sorted({p.case.engine for p in items})}
+    report: dict[str, dict[str, float]] = {e: {} for e in of}
     rows: list[tuple[str, ...]] = []
     for kind in ("", *KINDS):
-        r = left_out(items, looked, found, kind) if kind else residuals(items, c)
-        print(said(f"{engine}, {kind} left out" if kind else f"{engine} in sample", r[kept]))
+        r = left_out(items, looked, found, kind) if kind else residuals(items, found.theta)
+        label = f"{kind} left out" if kind else "in sample"
+        for engine, own in of.items():
+            print(said(f"{engine}, {label}", r[own]))
+            report[engine] |= {f"{k}_{kind}" if kind else k: v for k, v in errors(r[own]).items()}
+        print(said(f"all, {label}", r[kept]))
         if not kept.all():
             print(said("    with what is not fitted", r))
         if kind == "model":
             print("\n".join(by_group(items, r)), flush=True)
-        report |= {f"{k}_{kind}" if kind else k: v for k, v in errors(r[kept]).items()}
         rows += rows_of(items, kept, kind, r)
-    return Report(c, report, int(kept.sum()), rows)
+    return Report(found.theta, report, {e: int(own.sum()) for e, own in of.items()}, rows)
+
+
+ENGINES = ("vllm", "trtllm", "sglang")
+"""Engines that have runs in a closed loop."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit engines, report what they are worth on what is left out whole, and write the rows."""
+    """Fit the engines, report what that is worth on what is left out whole, and write the rows."""
     parser = argparse.ArgumentParser(prog="python -m rooflm_fit.serving", description=main.__doc__)
     parser.add_argument("published", help="table of published figures")
     parser.add_argument("--write", action="store_true", help="put the constants into the engines' rows")
-    parser.add_argument("--engines", default="vllm,trtllm,sglang")
     parser.add_argument("--rounds", type=int, default=2, help="times that derivatives are taken")
     parser.add_argument("--most", type=int, default=10**6, help="runs of a release, model and card that are read")
     parser.add_argument("--rows", help="file to write each run's errors to, for docs/accuracy.md")
     given = parser.parse_args(arguments)
     every = unique(cases(read(given.published)))
-    rows: list[tuple[str, ...]] = []
-    for engine in given.engines.split(","):
-        found = fit_engine(engine, fewest((c for c in every if c.engine == engine), given.most), given.rounds)
-        if given.write:
-            path = file_of(engine)
-            report = (found.constants, found.errors, found.runs)
-            write(path, put(path.read_text(encoding="utf-8"), engine, *report))
-        rows += found.rows
+    mine = {e: fewest((c for c in every if c.engine == e), given.most) for e in ENGINES}
+    found = fit_all([c for own in mine.values() for c in own], given.rounds)
+    for engine in ENGINES if given.write else ():
+        path = file_of(engine)
+        report = (found.theta.constants(engine), found.errors[engine], found.runs[engine])
+        write(path, put(path.read_text(encoding="utf-8"), engine, *report))
     if given.rows:
         with Path(given.rows).open("w", newline="", encoding="utf-8") as handle:
-            csv.writer(handle).writerows([ROW, *rows])
+            csv.writer(handle).writerows([ROW, *found.rows])
     return 0
 
 

@@ -1,11 +1,12 @@
-"""The constants of runs under load with their priors: of an engine, whatever its release and the card.
+"""The constants of runs under load with their priors: few are fitted, and what a kernel takes is common to all engines.
 
-Factors a card or a release were tried: in sample they took a tenth off the error, on models, cards and releases left
-out whole they added to it (docs/decisions/0041).
+Factors a card or a release, and factors of its own for every engine, were tried: in sample they took a tenth off the
+error, on models, cards and releases left out whole they added to it (docs/decisions/0041, 0067).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,20 +36,23 @@ class Prior(NamedTuple):
         return self.value * float(np.exp(move))
 
 
-HOST, DEVICE = 0.5, 0.03
-"""Widths of the priors: what the host costs is the engine's own; what its kernels take over those measured alone is
-common, and groups left out come out worst where each engine may move it far (trtllm 16.7 % of TPOT at 0.1, 12.2 at
-0.02)."""
+HOST, DEVICE = 0.3, 0.1
+"""Widths of the priors of what the host costs and of what kernels take."""
 PRIORS = {
-    "request": Prior(0.03, HOST), "front": Prior(0.001, HOST), "tokenise": Prior(4e-6, HOST), "step": Prior(1e-3, HOST), "sequence": Prior(1e-5, HOST),
-    "eager": Prior(60e-6, HOST), "collective_factor": Prior(0.85, DEVICE), "gemm_factor": Prior(0.95, DEVICE),
-    "decode_factor": Prior(1.1, DEVICE), "moe_factor": Prior(1.05, DEVICE), "stream_factor": Prior(0.9, DEVICE),
-    "prompt": Prior(1.15, DEVICE),
+    "request": Prior(0.03, HOST), "front": Prior(1e-3, 0.0), "tokenise": Prior(4e-6, 0.0), "step": Prior(1e-3, 0.0),
+    "sequence": Prior(1e-5, 0.0), "eager": Prior(60e-6, HOST), "collective_factor": Prior(0.85, 0.0),
+    "gemm_factor": Prior(0.95, 0.0), "decode_factor": Prior(1.1, DEVICE), "moe_factor": Prior(1.05, 0.0),
+    "stream_factor": Prior(0.9, 0.0), "prompt": Prior(1.15, 0.0),
 }  # fmt: skip
-"""Constants of an engine. step, sequence: host time that asynchronous scheduling hides where the device takes longer.
-collectives and vector kernels: below 1, since engines fuse what was measured apart; prompt: real passes of many tokens
-run hotter than kernels measured alone. eager: Python issues a pass that no graph holds, and a kernel of ours stands for
-several launches of its."""
+"""Constants of an engine; those of width 0 are not fitted. step, sequence: host time that asynchronous scheduling hides
+where the device takes longer. tokenise: a text of 8,192 tokens takes 30 ms more to its first token than one of 1,024
+whatever the card and split, more when many come at once. collectives and vector kernels: below 1, since engines fuse
+what was measured apart; prompt: real passes of many tokens run hotter than kernels measured alone. eager: Python issues
+a pass that no graph holds, and a kernel of ours stands for several launches of its."""
+OWN = ("request", "eager")
+"""What is fitted to each engine by itself."""
+COMMON = ("decode_factor",)
+"""What is fitted to all engines together."""
 GAP = {"sglang": 0.0}
 """s between two kernels in a CUDA graph where it is not OVERLAP: 0 where none is launched before the one before has
 ended (SGLang's models left out whole: TPOT 10.5/9.5 % with OVERLAP, 8.3/6.9 with 0; the other engines get worse)."""
@@ -60,28 +64,31 @@ LACKS = {"trtllm": ("eager",)}
 
 
 class Theta(NamedTuple):
-    """What is fitted of an engine: names, and how far each is from its prior; gap: what is not."""
+    """What is fitted: of each engine ("" for all of them) a constant, and how far it is from its prior (log)."""
 
-    names: tuple[str, ...]
+    names: tuple[tuple[str, str], ...]
     logs: Array
-    gap: float = OVERLAP
 
     @property
     def sigma(self) -> Array:
         """Widths of the priors."""
-        return np.array([PRIORS[n].sigma for n in self.names])
+        return np.array([PRIORS[n].sigma for _, n in self.names])
 
     def bumped(self, index: int) -> Theta:
         """With one constant larger by the factor exp(BUMP)."""
         return self._replace(logs=self.logs + BUMP * (np.arange(len(self.logs)) == index))
 
-    @property
-    def constants(self) -> Constants:
-        """The constants themselves."""
-        return {"gap": self.gap, **{n: PRIORS[n].at(v) for n, v in zip(self.names, self.logs.tolist(), strict=True)}}
+    def constants(self, engine: str) -> Constants:
+        """The constants of an engine, and the gap between its kernels."""
+        found = {n: p.value for n, p in PRIORS.items() if n not in LACKS.get(engine, ())}
+        for (whose, name), log in zip(self.names, self.logs.tolist(), strict=True):
+            if whose in ("", engine):
+                found[name] = PRIORS[name].at(log)
+        return {"gap": GAP.get(engine, OVERLAP), **found}
 
 
-def start(engine: str) -> Theta:
-    """All constants of an engine at their priors."""
-    names = tuple(name for name in PRIORS if name not in LACKS.get(engine, ()))
-    return Theta(names, np.zeros(len(names)), GAP.get(engine, OVERLAP))
+def start(engines: Iterable[str]) -> Theta:
+    """All that is fitted of these engines, at its priors."""
+    own = [(e, n) for e in engines for n in OWN if n not in LACKS.get(e, ())]
+    names = (*own, *(("", n) for n in COMMON))
+    return Theta(names, np.zeros(len(names)))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rooflm import RooflmError, infer, load_device
+from rooflm.cli.app import main
 
 
 def written(folder: Path, text: str) -> str:

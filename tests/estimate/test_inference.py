@@ -195,3 +195,15 @@ def test_the_ideal_engine_is_never_slower_than_a_real_one():
                 assert all(ideal.ttft < e.ttft and ideal.tpot < e.tpot for e in real)
     with pytest.raises(RooflmError, match="engine ideal has no measured kernels"):
         rooflm.infer("llama-7b", gpu="a100", engine="ideal", efficiency="calibrated")
+
+
+def test_what_a_checkpoint_leaves_wide_takes_its_bytes_from_the_kv_cache() -> None:
+    """Attention at 16 bits beside a feed-forward in nvfp4: 80 layers of 151 M weights at 2 B instead of 4.5 bits."""
+    whole, partly = (
+        infer("llama-3.1-70b", gpu="b200", engine="vllm", quant=quant, prompt=4096, output=512)
+        for quant in ("nvfp4", "nvfp4-ffn")
+    )
+    more = 80 * (2 * 8192**2 + 2 * 8192 * 1024) * (2 - 4.5 / 8)
+    assert float(partly.memory.parts["weights"] - whole.memory.parts["weights"]) == pytest.approx(more)
+    room = more / (kv_bytes_per_token(whole.scenario.model, PRESETS["nvfp4"]) * 4608)
+    assert float(whole.max_batch - partly.max_batch) == pytest.approx(room, abs=1)

@@ -27,7 +27,6 @@ from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import Match, load_constants, typed
 from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
-from rooflm.kernels.rates import rates
 from rooflm_fit.common import hot_share
 
 H200 = {"peak": 989e12, "bandwidth": 4800e9, "sms": 132}
@@ -250,14 +249,13 @@ def test_few_query_heads_take_flashinfers_kernel_where_sglang_uses_it() -> None:
 def test_predictions_take_the_kernel_of_each_group() -> None:
     """What `dispatch` times is the chosen kernel, at a point and where the cells of a grid take different ones."""
     s = build_inference(model="llama-7b", gpu="l40s", engine="sglang", quant="fp16").scenario
-    r = rates(s)
 
     def op(kv: Any) -> Op:
         return Op("attention", "attention", "decode_attention", 1, 0.0, 0.0, (8, 1024, 32, kv, 128, 128, np.inf),
                   (2.0, 2.0, 2.0))  # fmt: skip
 
     def taken(kv: Any, shape: tuple[int, ...] = ()) -> Any:
-        return kernel_times([op(kv)], shape, np.zeros((1, *shape)), s, r)[0]
+        return kernel_times([op(kv)], shape, np.zeros((1, *shape)), s)[0]
 
     grid = taken(np.array([32.0, 8.0]), (2,))
     for kv, name, cell in ((32.0, "decode-few", grid[0]), (8.0, "decode", grid[1])):
@@ -276,6 +274,6 @@ def test_a_grid_may_hold_every_kernel() -> None:
     def taken(kv: Any, shape: tuple[int, ...] = ()) -> Any:
         shaped = (8, 1024, 64, kv, 128, 128, np.inf)
         op = Op("attention", "attention", "decode_attention", 1, 0.0, 0.0, shaped, (2.0, 2.0, 2.0))
-        return kernel_times([op], shape, np.zeros((1, *shape)), s, rates(s))[0]
+        return kernel_times([op], shape, np.zeros((1, *shape)), s)[0]
 
     assert taken(kv, (3,)) == pytest.approx([float(taken(each)) for each in kv], rel=1e-12)

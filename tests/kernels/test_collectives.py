@@ -16,6 +16,7 @@ from rooflm.kernels.collectives import (
     ideal,
     library_hops,
     ranks_in_tiers,
+    sent_by_tier,
     time,
     volume,
 )
@@ -50,9 +51,7 @@ def test_one_rank_is_free(op: str, size: float) -> None:
     assert float(ideal(op, size, 1, bandwidth=1e9, latency=1e-6, direct=True, in_switch=True)) == 0
     assert float(time(op, size, 1, bandwidth=1e9, latency=1e-6, c=NCCL)) == 0
     for constants in (None, (NCCL, NCCL)):
-        cost = hierarchical(op, size, 1, (NODE, FABRIC), constants=constants)
-        assert float(cost.time) == 0
-        assert float(cost.volume) == 0
+        assert float(hierarchical(op, size, 1, (NODE, FABRIC), constants=constants)) == 0
 
 
 def test_ideal_all_reduce_by_hand() -> None:
@@ -90,7 +89,7 @@ def test_more_bandwidth_is_never_slower(op: str, size: float, n: int, faster: fl
     for constants in (None, (NCCL, NCCL)):
         slow = hierarchical(op, size, n, (NODE, FABRIC), constants=constants)
         quick = tuple(tier._replace(bandwidth=tier.bandwidth * faster) for tier in (NODE, FABRIC))
-        assert float(hierarchical(op, size, n, quick, constants=constants).time) <= float(slow.time) * (1 + 1e-12)
+        assert float(hierarchical(op, size, n, quick, constants=constants)) <= float(slow) * (1 + 1e-12)
 
 
 @given(op=ops, size=st.floats(1, 1e10), n=ranks, more=st.floats(1, 10))
@@ -98,29 +97,24 @@ def test_more_bytes_are_never_quicker(op: str, size: float, n: int, more: float)
     for constants in (None, (NCCL, NCCL)):
         small = hierarchical(op, size, n, (NODE, FABRIC), constants=constants)
         large = hierarchical(op, size * more, n, (NODE, FABRIC), constants=constants)
-        assert float(large.time) >= float(small.time) * (1 - 1e-12)
+        assert float(large) >= float(small) * (1 - 1e-12)
 
 
 @given(op=ops, size=sizes, n=st.integers(2, 8))
 def test_a_group_inside_a_node_is_flat(op: str, size: float, n: int) -> None:
     flat = time(op, size, n, bandwidth=NODE.bandwidth, latency=NODE.latency, c=NCCL)
     cost = hierarchical(op, size, n, (NODE, FABRIC), constants=(NCCL, NCCL))
-    assert float(cost.time) == pytest.approx(float(flat), rel=1e-9)
+    assert float(cost) == pytest.approx(float(flat), rel=1e-9)
     best = ideal(op, size, n, bandwidth=NODE.bandwidth, latency=NODE.latency, direct=True)
-    assert float(hierarchical(op, size, n, (NODE, FABRIC)).time) == pytest.approx(float(best), rel=1e-9)
+    assert float(hierarchical(op, size, n, (NODE, FABRIC))) == pytest.approx(float(best), rel=1e-9)
 
 
 @given(op=ops.filter(lambda op: op not in ("p2p", "broadcast")), size=sizes, n=ranks, stride=st.integers(1, 64))
 def test_volume_over_the_tiers_is_the_flat_volume(op: str, size: float, n: int, stride: int) -> None:
-    cost = hierarchical(op, size, n, (NODE, FABRIC), stride=stride)
-    assert float(cost.volume) == pytest.approx(float(volume(op, size, n)), rel=1e-9, abs=1e-9)
-
-
-@given(op=ops, size=sizes, n=ranks, overlap=st.floats(0, 1))
-def test_parts_sum_to_the_time(op: str, size: float, n: int, overlap: float) -> None:
-    cost = hierarchical(op, size, n, (NODE, FABRIC), constants=(NCCL, NCCL), overlap=overlap)
-    assert float(sum(cost.parts)) == pytest.approx(float(cost.time), rel=1e-9, abs=1e-15)
-    assert float(sum(cost.volumes)) == pytest.approx(float(cost.volume), rel=1e-9)
+    sent = sum(sent_by_tier(op, size, n, (NODE, FABRIC), stride))
+    assert float(sent) == pytest.approx(
+        float(volume(op, size, n)), rel=1e-9, abs=1e-9
+    )
 
 
 def test_arrays_equal_scalars() -> None:
@@ -128,11 +122,10 @@ def test_arrays_equal_scalars() -> None:
     for op in OPS:
         for constants in (None, (NCCL, NCCL)):
             grid = hierarchical(op, size, n, (NODE, FABRIC), constants=constants, stride=stride)
-            assert np.shape(grid.time) == (4, 4)
+            assert np.shape(grid) == (4, 4)
             for i, j in np.ndindex(4, 4):
                 one = hierarchical(op, size[j], int(n[i, 0]), (NODE, FABRIC), constants=constants, stride=stride)
-                assert float(one.time) == pytest.approx(float(grid.time[i, j]), rel=1e-12)  # type: ignore[index]
-                assert int(one.bound) == int(np.broadcast_to(grid.bound, (4, 4))[i, j])
+                assert float(one) == pytest.approx(float(grid[i, j]), rel=1e-12)  # type: ignore[index]
 
 
 def test_ranks_in_tiers_by_stride() -> None:
@@ -143,47 +136,46 @@ def test_ranks_in_tiers_by_stride() -> None:
 
 def test_groups_with_one_rank_a_node_pay_the_fabric_alone() -> None:
     cost = hierarchical("all_reduce", 1e9, 4, (NODE, FABRIC), stride=8)
-    assert float(cost.time) == pytest.approx(1.5e9 / 50e9 + 2 * 2 * 5e-6)
-    assert float(cost.volumes[0]) == 0
-    assert int(cost.bound) == 1
+    assert float(cost) == pytest.approx(1.5e9 / 50e9 + 2 * 2 * 5e-6)
 
 
 def test_hierarchical_all_reduce_by_hand() -> None:
-    # two nodes of 8, no pipelining: 1.75 GB over NVLink, then the eighth among 2 nodes, 0.125 GB over the NIC
-    cost = hierarchical("all_reduce", 1e9, 16, (NODE, FABRIC), overlap=0.0)
-    assert float(cost.time) == pytest.approx(1.75e9 / 450e9 + 3 * 0.5e-6 + 0.125e9 / 50e9 + 2 * 5e-6, rel=2e-3)
+    # two nodes of 8: 1.75 GB over NVLink, beside it the eighth among 2 nodes, 0.125 GB over the NIC; or a slow NIC
+    cost = hierarchical("all_reduce", 1e9, 16, (NODE, FABRIC))
+    assert float(cost) == pytest.approx(1.75e9 / 450e9 + 3 * 0.5e-6 + 2 * 5e-6, rel=1e-3)
+    slow = hierarchical("all_reduce", 1e9, 16, (NODE, FABRIC._replace(bandwidth=5e9)))
+    assert float(slow) == pytest.approx(0.125e9 / 5e9 + 3 * 0.5e-6 + 2 * 5e-6, rel=1e-3)
 
 
 def test_all_to_all_share_that_leaves_the_node() -> None:
     cost = hierarchical("all_to_all", 16e6, 16, (NODE, FABRIC))
-    assert [float(v) for v in cost.volumes] == pytest.approx([7e6, 8e6])
-    assert int(cost.bound) == 1
+    assert sent_by_tier("all_to_all", 16e6, 16, (NODE, FABRIC)) == pytest.approx((7e6, 8e6))
+    assert float(cost) == pytest.approx(8e6 / 50e9 + 0.5e-6 + 5e-6)
 
 
 def test_p2p_pays_the_slowest_tier_it_crosses() -> None:
     inside = hierarchical("p2p", 1e6, 4, (NODE, FABRIC), stride=2)
     across = hierarchical("p2p", 1e6, 8, (NODE, FABRIC), stride=2)
-    assert float(inside.time) == pytest.approx(1e6 / 450e9 + 0.5e-6)
-    assert float(across.time) == pytest.approx(1e6 / 50e9 + 5e-6)
-    assert float(across.volume) == 1e6
+    assert sent_by_tier("p2p", 1e6, 8, (NODE, FABRIC), stride=2) == (0.0, 1e6)
+    assert float(inside) == pytest.approx(1e6 / 450e9 + 0.5e-6)
+    assert float(across) == pytest.approx(1e6 / 50e9 + 5e-6)
 
 
 @pytest.mark.parametrize("library", ["nccl", "vllm", "trtllm", "sglang"])
 @pytest.mark.parametrize(("gpu", "architecture"), [("h200-sxm-141gb", "hopper"), ("h20", "hopper"), ("mi300x", "cdna")])
 def test_every_gpu_has_constants(gpu: str, architecture: str, library: str) -> None:
     for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p"):
-        c, error = fitted(op, gpu=gpu, generation=architecture, library=library, kind="nvswitch")
+        c = fitted(op, gpu=gpu, generation=architecture, library=library, kind="nvswitch")
         seconds = time(op, np.logspace(2, 9, 30), 8, bandwidth=450e9, latency=0.5e-6, c=c)
         assert np.all(np.diff(np.asarray(seconds)) > 0)
-        assert 0 < error < 100
 
 
 def test_measured_all_reduce_of_h200() -> None:
     # aiconfigurator 095f58a, NCCL 2.29.2, H200 SXM, 8 ranks: 64 MiB in 345 us; SGLang's kernel, 512 B in 3.0 us
     link = {"bandwidth": 450e9, "latency": 0.5e-6}
-    c, _ = fitted("all_reduce", gpu="h200-sxm-141gb", generation="hopper", library="nccl", kind="nvswitch")
+    c = fitted("all_reduce", gpu="h200-sxm-141gb", generation="hopper", library="nccl", kind="nvswitch")
     assert float(time("all_reduce", 67108864, 8, **link, c=c)) == pytest.approx(345e-6, rel=0.15)
-    c, _ = fitted("all_reduce", gpu="h200-sxm-141gb", generation="hopper", library="sglang", kind="nvswitch")
+    c = fitted("all_reduce", gpu="h200-sxm-141gb", generation="hopper", library="sglang", kind="nvswitch")
     assert float(time("all_reduce", 512, 8, **link, c=c)) == pytest.approx(3.0e-6, rel=0.15)
 
 
@@ -195,8 +187,8 @@ def test_hops_grow_as_measured() -> None:
 
 def test_networks_are_slower_than_nvlink() -> None:
     for op in ("all_reduce", "p2p", "all_gather", "all_to_all"):
-        fast, _ = fitted(op, gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="nvswitch")
-        slow, _ = fitted(op, gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="infiniband")
+        fast = fitted(op, gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="nvswitch")
+        slow = fitted(op, gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="infiniband")
         within = time(op, 1e6, 2, bandwidth=450e9, latency=0.5e-6, c=fast)
         across = time(op, 1e6, 2, bandwidth=50e9, latency=2e-6, c=slow)
         assert float(across) > float(within)

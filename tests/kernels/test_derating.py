@@ -13,6 +13,8 @@ from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
+from rooflm.estimate.capacity import running
+from rooflm.estimate.inference import timed_passes
 from rooflm.kernels.derating import derating
 
 ROW = """
@@ -73,3 +75,34 @@ def test_rows_say_what_cards_are() -> None:
         assert "product_family" in row, name
         twin = row.get("kernels_of", "")
         assert not twin or not load_device(twin).kernels_of, name
+
+
+def test_a_generation_nobody_measured_takes_the_one_nearest_in_time() -> None:
+    newest = load_device("apple-m4-max-40core-64gb")
+    before = load_device("apple-m1-ultra-48core-64gb")
+    last = replace(load_device("apple-m3-max-40core-64gb"), name="a-card-of-the-last-generation-measured")
+    assert derating(newest, "llama.cpp") == derating(last, "llama.cpp") != derating(before, "llama.cpp")
+    faster = derating(replace(newest, name="x", year=newest.year + 9, architecture="apple-m14"), "llama.cpp")
+    assert faster == derating(last, "llama.cpp")
+
+
+def test_slow_narrow_kernels_are_those_with_scales_a_block() -> None:
+    """AMD's vLLM image of November 2025: 70B in fp8 of one scale a tensor, eight MI300X, 7.9 ms a token."""
+    one, block = (
+        infer("llama-3.1-70b", gpu="mi300x", tp=8, engine="vllm", quant=quant, batch=1, prompt=128, output=2048)
+        for quant in ("fp8", "fp8-block")
+    )
+    assert float(one.latency) == pytest.approx(16.15, rel=0.25)
+    assert float(block.tpot) > 1.3 * float(one.tpot)
+
+
+def test_experts_on_an_engines_own_kernels_do_not_take_the_share_of_dense_products() -> None:
+    s = infer("gpt-oss-20b", gpu="rtx-5090", engine="llama.cpp", quant="mxfp4", prompt=512, output=8).scenario
+    found = []
+    for compute in (1.0, 2.0):
+        device = replace(s.cluster.device, derating=Derating(compute=compute))
+        given = replace(s, cluster=replace(s.cluster, device=device))
+        prefill = timed_passes(given, running(given)).prefill
+        found.append([float(t.time) for t in prefill if getattr(t.node, "kind", "") == "moe"])
+        found.append([float(t.time) for t in prefill if getattr(t.node, "name", "") == "q"])
+    assert found[0] == found[2] and found[1][0] > 1.3 * found[3][0]

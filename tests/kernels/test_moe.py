@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflm.graph.ops import distinct_experts, distinct_ranks, popularity
-from rooflm.kernels.constants import load_constants
+from rooflm.kernels.constants import load_constants, typed
 from rooflm.kernels.moe import (
     Hardware,
     MoEConstants,
     Routing,
-    fitted,
     imbalance,
     moe_time,
     routed,
     tiles_per_expert,
+    usual,
 )
 from rooflm_fit.common import L2_SAVES, hot_share
 from rooflm_fit.moe import balanced
@@ -192,7 +192,7 @@ def test_arrays_equal_scalars() -> None:
     [("trtllm", 16, 1, 301e-6), ("trtllm", 4096, 1, 712e-6), ("vllm", 1, 1, 40e-6), ("vllm", 1024, 8, 111e-6)],
 )
 def test_measured_kernels(engine: str, tokens: int, tp: int, measured: float) -> None:
-    c, _ = fitted(gpu="h200-sxm-141gb", generation="hopper", engine=engine, dtype="bf16")
+    c = typed(MoEConstants, usual("h200-sxm-141gb", "hopper", engine, "bf16").row)
     routing, warm = balanced(tokens, 8, 128), {"trtllm": 0.5429, "vllm": 0.5047}[engine]  # as fitted with them
     time = seconds(tokens, tp=tp, c=c, routing=routing, fetched=fetched(float(routing.experts), tp, warm))
     assert float(time) == pytest.approx(measured, rel=0.25)  # type: ignore[arg-type]
@@ -202,9 +202,9 @@ def test_measured_kernels(engine: str, tokens: int, tp: int, measured: float) ->
 @pytest.mark.parametrize(("gpu", "architecture"), [("b200-sxm-180gb", "blackwell"), ("mi300x", "cdna")])
 def test_every_gpu_and_dtype_has_constants(gpu: str, architecture: str, dtype: str) -> None:
     for expert_parallel in (False, True):
-        c, error = fitted(gpu=gpu, generation=architecture, engine="vllm", dtype=dtype, expert_parallel=expert_parallel)
-        assert 0 < c.eff_m <= 1.05
-        assert 0 < error < 150
+        match = usual(gpu, architecture, "vllm", dtype, expert_parallel)
+        assert 0 < typed(MoEConstants, match.row).eff_m <= 1.05
+        assert 0 < match.mape < 150
 
 
 def test_shipped_fits_are_described() -> None:

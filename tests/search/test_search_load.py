@@ -185,7 +185,7 @@ def test_command_line(capsys):
 
 def test_a_search_leaves_out_the_first_wave_as_its_runs_do() -> None:
     """The estimate of the table is that of the simulated run beside it: one state, without what starts at once."""
-    found = rooflm.search_serve("llama-3.1-8b", gpu="h100", gpus=1, concurrency=50, prompt=2048, output=64, confirm=1)
+    found = search_serve("llama-3.1-8b", gpu="h100", gpus=1, concurrency=50, prompt=2048, output=64, confirm=1)
     (run,) = found.confirmed
     steady = run.served.steady
     assert steady is not None

@@ -82,6 +82,7 @@ def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
         closed_loop(1, 3, prompt, 200),
         request=float(e.scenario.engine.host.request),
         front=float(e.scenario.engine.host.front),
+        tokenise=float(e.scenario.engine.host.tokenise),
     )
     t = metrics.table(run)
     assert t.ttft == pytest.approx(float(e.ttft), rel=0.01)
@@ -347,7 +348,7 @@ def test_prompts_wait_for_company_and_not_longer_than_told() -> None:
 
 
 def test_a_serial_front_end_queues() -> None:
-    assert visible(np.array([0.0, 0.0, 0.0, 9.0]), 0.5).tolist() == [0.5, 1.0, 1.5, 9.5]
+    assert visible(np.array([0.0, 0.0, 0.0, 9.0]), np.full(4, 0.5)).tolist() == [0.5, 1.0, 1.5, 9.5]
     run = run_of(closed_loop(32, 32, 64, 4), front=0.1)
     assert metrics.table(run).ttft.max() > 3.2
 

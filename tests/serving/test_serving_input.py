@@ -84,7 +84,7 @@ def test_a_trace_played_faster_and_thicker() -> None:
         ("t.csv", "arrival,prompt_tokens,output_tokens\n1,2.5,3\n", "whole number of at least 1"),
         ("t.csv", "arrival,prompt_tokens,output_tokens\n1,,3\n", "line 2: prompt_tokens is ''"),
         ("t.csv", "arrival,prompt_tokens,output_tokens\n", "has no requests"),
-        ("t.jsonl", "{broken\n", "line 1: no valid JSON"),
+        ("t.jsonl", "{broken\n", "line 1 is not valid JSON"),
         ("t.jsonl", "[1]\n", "must be an object"),
         ("t.json", "{}", "must be a list of requests"),
         ("t.txt", "", "must end in .csv, .jsonl or .json"),

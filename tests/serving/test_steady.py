@@ -122,6 +122,6 @@ def test_the_slowest_stage_sets_the_pace_of_a_full_pipeline():
 def test_no_steady_state_is_told_where_tokens_are_cached() -> None:
     """It knows of no tokens that are in the cache; an engine that caches none is told one."""
     ask = {"gpu": "h100", "concurrency": 4, "prompt": 256, "output": 16, "shared_prefix": 200}
-    served = rooflm.serve("llama-3.2-1b", **ask)
-    assert served.values()["prompt_tokens_cached"] > 0.5 and served.steady is None and "steady" not in served.values()
-    assert rooflm.serve("llama-3.2-1b", **ask, options={"prefix_caching": False}).steady is not None
+    served = serve("llama-3.2-1b", **ask)
+    assert served.values()["cached_share"] > 0.5 and served.steady is None and "steady" not in served.values()
+    assert serve("llama-3.2-1b", **ask, options={"prefix_caching": False}).steady is not None

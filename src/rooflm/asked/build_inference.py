@@ -18,21 +18,21 @@ import numpy as np
 
 from rooflm.asked import paths
 from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
+from rooflm.asked.assumed import assumed_engine, build_for, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.abilities import Abilities, listed
+from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.devices import default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import build_for, engines_instead, load_engine, other_releases, usual_engine
+from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.prices import GIVEN, OWN
 from rooflm.catalogue.prices import told as told_prices
 from rooflm.catalogue.quant import Quant, native, parse_quant
-from rooflm.catalogue.rows import aliases, is_path, normalise
+from rooflm.catalogue.rows import aliases, is_path, normalise, own_row
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.scenario.adapters import Adapters
@@ -200,24 +200,6 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
     return load_engine(build_for(engine, cluster.device.software), cluster.device.name)
 
 
-def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
-    """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
-    it does not run the scheme or is not built for the card's product family, one that does and is.
-
-    >>> from rooflm.catalogue.quant import PRESETS
-    >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
-    ('vllm', 'llama.cpp')
-    """
-
-    def able(name: str) -> bool:
-        abilities = load_engine(name).abilities
-        return abilities.runs(quant) and not set(kinds) & set(listed(abilities.elsewhere))
-
-    usual = own or usual_engine("inference")
-    others = () if own or able(usual) else engines_instead("inference")
-    return next((name for name in others if able(name)), usual)
-
-
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
     """An efficiency from text, or as it is; calibrated where nothing is said."""
     return efficiency if isinstance(efficiency, Efficiency) else parse_efficiency(efficiency or "calibrated")
@@ -264,6 +246,33 @@ def apply_sets(scenario: Scenario, sets: Dict[str, Any]) -> Scenario:
     return scenario
 
 
+class Opened(NamedTuple):
+    """What any call begins with. own_engine: the card's file, where it holds an engine too; assumed: to be added to."""
+
+    model: Model
+    machine: Cluster
+    efficiency: Efficiency
+    own_engine: str | None
+    assumed: list[str]
+
+
+def opened(model: str | Model, given: Dict[str, Any]) -> Opened:
+    """The model, the priced machine and the efficiency of the arguments of a call."""
+    machine, assumed = find_cluster(given["gpu"], given["cluster"])
+    machine = priced(machine, given, assumed)
+    own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
+    return Opened(find_model(model), machine, find_efficiency(given["efficiency"]), own, assumed)
+
+
+def too_long(model: Model, what: str, tokens: Num) -> tuple[str, ...]:
+    """A warning where a length is beyond what a model was made for."""
+    longest = highest(tokens)
+    if not highest(longest > model.max_context):
+        return ()
+    made_for = f"beyond the {shown(np.min(model.max_context))} that {model.name} was made for"
+    return (f"{what} is {shown(longest)} tokens, {made_for}",)
+
+
 class Deployed(NamedTuple):
     """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
@@ -273,17 +282,11 @@ class Deployed(NamedTuple):
 
 def deployed(model: str | Model, **given: Any) -> Deployed:
     """The model on its machine, whatever is asked of it: all arguments of `infer` but the work and --set."""
-    assumed: list[str] = []
-    found = find_model(model)
-    machine, said = find_cluster(given["gpu"], given["cluster"])
-    assumed += said
-    machine = priced(machine, given, assumed)
-    mode = find_efficiency(given["efficiency"])
+    found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
     scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
     if engine is None:
-        own = catalogue.own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         kinds = (machine.device.product_family, machine.device.architecture)
         engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
@@ -352,9 +355,5 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     effective(scenario, sets, training=False)
     if alone:
         refuse(scenario, ASKED if known else INFERENCE)
-    longest = highest(work.prompt + (work.output if found.head else 0))
-    warnings: tuple[str, ...] = ()
-    if highest(longest > found.max_context):
-        made_for = f"beyond the {shown(np.min(found.max_context))} that {found.name} was made for"
-        warnings = (f"prompt + output is {shown(longest)} tokens, {made_for}",)
+    warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     return Built(scenario, assumed, warnings)

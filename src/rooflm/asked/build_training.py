@@ -9,32 +9,29 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.arguments import fields_at, filled
+from rooflm.asked.assumed import engines_instead, usual_engine
 from rooflm.asked.bounds import effective
 from rooflm.asked.build_inference import (
     Built,
     apply_sets,
     efficiency_of,
-    find_cluster,
-    find_efficiency,
     find_engine,
-    find_model,
-    priced,
+    opened,
     split_degrees,
+    too_long,
 )
 from rooflm.asked.checks import whole
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import engines_instead, usual_engine
 from rooflm.catalogue.fields import one_of, shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
-from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING, refuse
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
-from rooflm.units import highest, is_array
+from rooflm.units import is_array
 
 DTYPES: dict[str, Quant] = {
     **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "fp8")},
@@ -141,7 +138,8 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
     """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp,
     pp, cp nor 8-bit products are asked for, one for adapters.
 
-    >>> assumed_trainer(find_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(find_model("llama-7b"), {})
+    >>> from rooflm.checkpoints.load import load_model
+    >>> assumed_trainer(load_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(load_model("llama-7b"), {})
     ('peft', 'megatron')
     """
     rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
@@ -161,16 +159,10 @@ def build_training(
     RooflmError for bad input.
     """
     given = filled("train", arguments)
-    assumed: list[str] = []
+    found, machine, mode, own, assumed = opened(model, given)
     warnings: list[str] = []
-    found = find_model(model)
-    machine, said = find_cluster(given["gpu"], given["cluster"])
-    assumed += said
-    machine = priced(machine, given, assumed)
-    mode = find_efficiency(given["efficiency"])
     engine = given["engine"]
     if engine is None:
-        own = own_row("engine", given["gpu"]) if isinstance(given["gpu"], str) else None
         engine = "ideal" if mode.mode == "ideal" else own or assumed_trainer(found, given)
         assumed.append(f"engine {engine}")
     runner = find_engine(engine)
@@ -194,7 +186,5 @@ def build_training(
     effective(scenario, given["sets"] or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
-    if np.any(highest(work.seq) > found.max_context):
-        limit = f"the {shown(np.min(found.max_context))} that {found.name} was made for"
-        warnings.append(f"seq is {shown(np.max(work.seq))} tokens, beyond {limit}")
+    warnings += too_long(found, "seq", work.seq)
     return Built(scenario, tuple(assumed), tuple(warnings))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.build_inference import Built, build_inference
+from rooflm.asked.checks import whole
 from rooflm.catalogue.model import MLP, Attention, Block, Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
@@ -45,11 +46,10 @@ class Kernel:
         return {**self.__dict__, "assumed": list(self.assumed)}
 
 
-def whole(**sizes: float) -> None:
+def counts(**sizes: float) -> None:
     """Refuse sizes that are not whole and at least 1."""
     for name, value in sizes.items():
-        if not (np.isfinite(value) and value >= 1 and value == int(value)):
-            raise RooflmError(f"{name} is {value:g}, but it must be a whole number of at least 1")
+        whole(name, value)
 
 
 def on(model: Model, **arguments: Any) -> Built:
@@ -91,7 +91,7 @@ def predict_gemm(
     >>> predict_gemm(4096, 4096, 4096, gpu="a100-sxm-80gb", efficiency="ideal").bound
     'compute'
     """
-    whole(m=m, n=n, k=k)
+    counts(m=m, n=n, k=k)
     request = on(stub(), gpu=gpu, quant=quant or "bf16", engine=engine, efficiency=efficiency)
     q = request.scenario.quant
     half = q.half_bytes
@@ -116,7 +116,7 @@ def predict_attention(
     if phase not in ("prefill", "decode"):
         raise RooflmError(f"phase is {phase!r}, but it must be prefill or decode")
     groups = heads if kv_heads is None else kv_heads
-    whole(batch=batch, tokens=tokens, heads=heads, kv_heads=groups, head_dim=head_dim)
+    counts(batch=batch, tokens=tokens, heads=heads, kv_heads=groups, head_dim=head_dim)
     if heads % groups:
         raise RooflmError(f"kv_heads is {groups}, which does not divide the {heads} heads")
     prompt = tokens if phase == "prefill" else max(tokens - 1, 1)
@@ -145,7 +145,7 @@ def predict_collective(
         raise RooflmError(f"collective is {op!r}, but it must be one of {', '.join(OPS)}")
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise RooflmError(f"algorithm is {algorithm!r}, but it must be {' or '.join(ALGORITHMS)}")
-    whole(ranks=ranks)
+    counts(ranks=ranks)
     if not (np.isfinite(size) and size >= 0):
         raise RooflmError(f"size is {size:g}, but it must be a number of bytes of at least 0")
     request = on(stub(), gpu=gpu, cluster=cluster, engine=engine, efficiency=efficiency)

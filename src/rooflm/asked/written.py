@@ -295,9 +295,8 @@ READ: dict[str, Callable[[Any, str], Any]] = {
 are."""
 
 
-NUMERIC = {"numbers": numbers, "amounts": amounts, "amount": amount, "seconds": seconds, "joules": one_number,
-           "count": count, "number": one_number, "share": share, "budgets": budgets}  # fmt: skip
-"""Kinds of arguments that hold numbers, with their readers."""
+NUMERIC = ("numbers", "amounts", "amount", "seconds", "joules", "count", "number", "share", "budgets")
+"""Kinds of arguments that hold numbers."""
 
 
 def read(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,9 +309,9 @@ def read(call: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     def number(a: Any, value: Any) -> Any:
         if isinstance(value, str):
-            return NUMERIC[a.kind](value, a.name)
+            return READ[a.kind](value, a.name)
         if isinstance(value, list | tuple) and any(isinstance(v, str) for v in value):
-            return [NUMERIC[a.kind](v, a.name) if isinstance(v, str) else v for v in value]
+            return [READ[a.kind](v, a.name) if isinstance(v, str) else v for v in value]
         return value
 
     def put(path: str, value: Any) -> Any:

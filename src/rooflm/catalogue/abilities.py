@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rooflm.catalogue.fields import flag, number, word
+from rooflm.catalogue.fields import count, flag, word
 from rooflm.catalogue.quant import PRESETS, Quant
 from rooflm.units import REAL
 
@@ -28,33 +28,21 @@ class Abilities:
     """What it can run, and how it splits what it was not told to split."""
 
     schemes: str = word("", f"kinds of schemes that it runs, with commas: {', '.join(KINDS)} (none: all)")
-    elsewhere: str = word(
-        "", "families or architectures of devices that it is not built for, with commas (none: any runs it)"
-    )
+    elsewhere: str = word("", "families or architectures of devices that it is not built for, with commas")
     caches: str = word("", "widths in bits of a cached value that it keeps, with commas (none: any)")
     tensor_groups: bool = flag(True, "it splits a layer over several devices")
     stage_groups: bool = flag(True, "it runs pipeline stages")
     context_groups: bool = flag(True, "it splits a sequence over several devices")
     mixed_groups: bool = flag(True, "tensor groups and pipeline stages go together")
-    expert_groups: str = word(
-        "any", "over how many ranks experts go: any divisor of a group, all of tp x dp or none, or never", SPREADS
-    )
+    expert_groups: str = word("any", "ranks that experts go over: any divisor, all of tp x dp, or none", SPREADS)
     ranks_are_groups: bool = flag(True, "ranks that share experts with others may be tensor groups")
     layers_first: bool = flag(False, "devices that are not spoken for become pipeline stages, not a tensor group")
     adapters: bool = flag(True, "it trains low-rank adapters on a frozen base")
     many_adapters: bool = flag(True, "it serves requests of different low-rank adapters in one pass")
     several: bool = flag(True, "one instance spans several devices")
     host_layers: bool = flag(False, "it runs layers, or their experts, on the host's CPU")
-    instead: int = number(
-        0,
-        "its place among the engines that are assumed where the usual one does not run a scheme (0: none)",
-        whole=True,
-    )
-    for_adapters: int = number(
-        0,
-        "its place among the engines that are assumed where adapters are trained and nothing is split (0: none)",
-        whole=True,
-    )
+    instead: int = count(0, "its place among engines assumed where the usual one does not run a scheme (0: none)", 0)
+    for_adapters: int = count(0, "its place among engines assumed where adapters are trained unsplit (0: none)", 0)
 
     def runs(self, quant: Quant) -> bool:
         """Whether it runs a scheme; one whose widths are a list of values counts as run.

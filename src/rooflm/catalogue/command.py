@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rooflm.catalogue.fields import flag, number, word
+from rooflm.catalogue.fields import count, flag, word
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Command:
     weights: str = word("", "kind of files that it loads", ("", "gguf"))
     image: str = word("", "container image that it is published in (none: no deployment file is written)")
     host: str = word("", "that it listens to other machines, and its port")
-    port: int = number(8000, "port of its server", low=1, whole=True)
+    port: int = count(8000, "port of its server")
     health: str = word("/health", "path that answers once it is ready")
     after: str = word("", "what loads the model once the server runs")
 

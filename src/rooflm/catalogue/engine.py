@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, flag, number, share, word
+from rooflm.catalogue.fields import About, abouts, count, flag, number, share, word
 from rooflm.units import Num
 
 if TYPE_CHECKING:
@@ -28,38 +28,24 @@ class ServerOptions:
 
     scheduler: str = word("continuous", "what it makes passes of: a key of `serving.schedulers.SCHEDULERS`")
     policy: str = word("fcfs", "order of its queue: a key of `serving.schedulers.POLICIES`")
-    budget: int = number(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", whole=True)
-    small_budget: int = number(0, "the same on cards with less memory than small_card (0: no other there)", whole=True)
+    budget: int = count(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", 0)
+    small_budget: int = count(0, "the same on cards with less memory than small_card (0: no other there)", 0)
     small_card: float = number(0.0, "memory of the smallest card that takes its usual budget", "bytes")
-    max_sequences: int = number(0, "running limit of a rank (0: the engine's max_sequences)", whole=True)
+    max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
-    stream_interval: int = number(1, "tokens that are made before the client sees the first", low=1, whole=True)
-    receive_interval: int = number(1, "decode steps between two looks at the queue", low=1, whole=True)
-    lookahead: int = number(
-        0,
-        "1 where the next pass is made up while one runs (overlapped, asynchronous scheduling): what arrives meanwhile "
-        "waits for the one after it",
-        whole=True,
-    )
-    wait_steps: int = number(
-        0,
-        "prompts wait up to that many decode steps for wait_share of the budget (TensorRT-LLM's "
-        "batch_wait_timeout_iters, batch_wait_max_tokens_ratio)",
-        whole=True,
-    )
+    stream_interval: int = count(1, "tokens that are made before the client sees the first")
+    receive_interval: int = count(1, "decode steps between two looks at the queue")
+    lookahead: int = count(0, "1 where a pass is made up while one runs: what arrives meanwhile waits for the next", 0)
+    wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget (TensorRT-LLM)", 0)
     wait_share: float = share(0.0, "share of the budget that prompts wait for")
     prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
-    cache_block: int = number(512, "tokens a hash", low=1, whole=True)
-    speculative: int = number(0, "tokens guessed a step", whole=True)
+    cache_block: int = count(512, "tokens a hash")
+    speculative: int = count(0, "tokens guessed a step", 0)
     acceptance: float = share(0.7, "chance that a guess is right")
     draft: float = number(0.03, "cost of a guess over that of a step")
     gained: float = number(0.0, "tokens that a step gains, where it is known (0: worked out of acceptance)")
     swap_bandwidth: float = number(25e9, "between device and host, all GPUs of the instance", "bytes/s", above=True)
-    static_fraction: float = share(
-        0.0,
-        "share of the device that weights and cache take together (SGLang's mem_fraction_static; 0: the engine's "
-        "memory_fraction, for all it holds)",
-    )
+    static_fraction: float = share(0.0, "share of the device for weights and cache (0: memory_fraction, for all)")
 
 
 @dataclass(frozen=True)
@@ -74,74 +60,30 @@ class Kernels:
     )
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
-    all_reduce: str = word(
-        "nccl", "its all-reduce: nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom")
-    )
-    vectorised: bool = flag(
-        False, "its norms, activations and rotary embeddings load and store whole vectors, and stream as sums do"
-    )
-    reduce_norm: Num = number(
-        0.0,
-        "largest all-reduce of a tensor group whose kernel takes in the residual add and the norm after it",
-        "bytes",
-    )
-    experts: str = word(
-        "", "library whose kernels its experts' products run on, as the server was told (none: the fastest that it has)"
-    )
+    all_reduce: str = word("nccl", "nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom"))
+    vectorised: bool = flag(False, "its elementwise kernels load and store whole vectors, and stream as sums do")
+    reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
+    experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
-    kv_reread: Num = number(
-        0.0,
-        "time of query heads that read the KV cache each by itself, over that of 16-bit values at L1's rate",
-    )
-    kv_shared: Num = number(
-        1.0,
-        "largest group of query heads that shares one read of the cache (no group does within a sliding window, where "
-        "kv_reread is above 0)",
-        low=1,
-    )
-    kv_convert: Num = number(
-        0.0, "vector operations that an 8-bit cached value costs where the device does not know fp8"
-    )
+    kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
+    kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
+    kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
     merged: bool = flag(True, "Q, K, V and gate, up are one product each")
-    epilogue: bool = flag(
-        False, "rotary embedding and activation happen inside the products and cost no traffic of their own"
-    )
-    adapter_by_token: bool = flag(
-        False, "decoding, each token reads its adapter anew (BGMV), not a pass each adapter once"
-    )
+    epilogue: bool = flag(False, "rotary embedding and activation happen inside the products, without own traffic")
+    adapter_by_token: bool = flag(False, "decoding, each token reads its adapter anew (BGMV), not a pass each once")
     rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
-    ready_scales: bool = flag(
-        False,
-        "served 8-bit checkpoints hold the scales of products and the kernel before them quantises, both of which the "
-        "measured products do themselves",
-    )
+    ready_scales: bool = flag(False, "8-bit checkpoints come with scales, which the measured products find themselves")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
-    shared_aside: Num = number(
-        0.0,
-        "most sequences of a decoding pass at which the shared expert's kernels run beside the routed experts' (a "
-        "second stream, or one kernel for both)",
-        whole=True,
-    )
+    shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
-    brain_share: Num = share(
-        0.0,
-        "share of the vector units' rate that products of bf16 weights reach without matrix units (0: they use them)",
-    )
-    latent_prompts: bool = flag(
-        False, "attention over a prompt reads latents (MLA) as decoding does, without expanding them to keys and values"
-    )
-    own_files: bool = flag(
-        False, "reads files of its own format, in which what a checkpoint of 4-bit experts leaves wide has 8.5 bits"
-    )
+    brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
+    latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
+    own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
-    convert: Num = number(
-        0.0, "bytes moved a value between fp32 activations and the 16-bit operands and results of a product", "bytes"
-    )
-    attention_kernel: str = word(
-        "cudnn", "attention in training: a row of data/calibration/training.toml", ("cudnn", "fa2")
-    )
+    convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
+    attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ("cudnn", "fa2"))
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word(
         "all_to_all",
@@ -150,11 +92,7 @@ class Kernels:
         ("all_to_all", "gather"),
     )
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
-    grouped: bool = flag(
-        False,
-        "training: one kernel holds the products of all experts, else each expert's products and casts are kernels of "
-        "their own",
-    )
+    grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
 
 
@@ -164,13 +102,8 @@ class Host:
 
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
-    eager: Num = number(
-        0.0,
-        "host time a launch of a pass with prompts that no CUDA graph holds, where it is above issue_prefill (Python "
-        "issues what the graph's nodes stand for)",
-        "s",
-    )
-    captured: Num = number(0.0, "most tokens of a pass with prompts that CUDA graphs hold", whole=True)
+    eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
+    captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(
@@ -179,16 +112,10 @@ class Host:
         "the host, serialise, wait of the transport, wake the next process",
         "s",
     )
-    request: Num = number(
-        0.0, "time once a request until its client sees the first token that was made (others' do not wait for it)", "s"
-    )
+    request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
-    overlap: bool = flag(
-        False,
-        "the host prepares the next step while the device runs, so that step and sequence costs show only when the "
-        "device is done first",
-    )
+    overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
         0.0,
         "device idle time between two dependent kernels (negative: launches overlap; the shortest kernels take 1.3 us)",
@@ -196,18 +123,8 @@ class Host:
         low=-1.25e-6,
     )
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
-    moe_host: Num = number(
-        0.0,
-        "training: host time of one layer of experts, forward and backward, for one micro-batch where it is issued "
-        "kernel by kernel (what the device does not cover shows)",
-        "s",
-    )
-    chunk_host: Num = number(
-        0.0,
-        "training: host time of one pass of a virtual stage where exchanges run beside another micro-batch "
-        "(ep_overlap): plans of both are laid side by side first",
-        "s",
-    )
+    moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
+    chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
     graphed: Num = share(0.0, "share of moe_host and chunk_host which CUDA graphs hold")
 
 
@@ -216,31 +133,17 @@ class Room:
     """How it spends memory, and the limits of a pass. Memory in bytes."""
 
     memory_fraction: Num = share(1.0, "share of device memory that it may use", above=True)
-    free_fraction: Num = share(
-        1.0, "share of what is left beside weights, activations and buffers that the KV cache may take", above=True
-    )
+    free_fraction: Num = share(1.0, "share of what weights, activations and buffers leave for the KV cache", above=True)
     context: Num = number(0.0, "CUDA context and libraries", "bytes")
     workspace: Num = number(0.0, "fixed buffers", "bytes")
-    token_budget: Num = number(INF, "most new tokens in one pass", low=1, whole=True)
-    block: Num = number(1, "tokens a KV block", low=1, whole=True)
-    max_sequences: Num = number(INF, "most sequences that run at a time", low=1, whole=True)
-    waves: bool = flag(
-        False,
-        "sequences beyond the running limit or the KV cache wait and run in later rounds (else they count as out of "
-        "memory)",
-    )
+    token_budget: Num = count(INF, "most new tokens in one pass")
+    block: Num = count(1, "tokens a KV block")
+    max_sequences: Num = count(INF, "most sequences that run at a time")
+    waves: bool = flag(False, "sequences beyond the running limit or the cache run later, else they do not fit")
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)
-    logit_bytes: Num = number(
-        6.0,
-        "training: a logit at the loss's fullest moment (16-bit and fp32 copies, and their gradients where these are "
-        "not in place)",
-        "bytes",
-        above=True,
-    )
+    logit_bytes: Num = number(6.0, "training: a logit at its fullest moment, copies and gradients", "bytes", above=True)
     grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
-    grad_extra_bf16: Num = number(
-        0.0, "a gradient kept beside it with bf16 weights (DeepSpeed's fp32 accumulation)", "bytes"
-    )
+    grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
 
 
 @dataclass(frozen=True)
@@ -249,7 +152,7 @@ class Stages:
 
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
     pipeline_loss: Num = share(0.0, "share of a prefill's passes that run as if they did not")
-    stage_tokens: Num = number(INF, "most new tokens in one micro-batch of a pipeline", low=1, whole=True)
+    stage_tokens: Num = count(INF, "most new tokens in one micro-batch of a pipeline")
     even_stages: bool = flag(False, "layers and head are shared out by bytes, not by count")
 
 
@@ -257,15 +160,9 @@ class Stages:
 class Habits:
     """What a training framework does unless told otherwise."""
 
-    zero: Num = number(1, "ZeRO stage unless told otherwise", high=3, whole=True)
+    zero: Num = count(1, "ZeRO stage unless told otherwise", 0, 3)
     zero_one: bool = flag(True, "it shards optimiser states apart from gradients (FSDP shards both: no ZeRO-1)")
-    pipeline_zero: Num = number(
-        3,
-        "highest ZeRO stage that goes with its pipelines (DeepSpeed documents that 2 and 3 do not; Megatron-LM's "
-        "distributed optimizer is 1)",
-        high=3,
-        whole=True,
-    )
+    pipeline_zero: Num = count(3, "highest ZeRO stage that goes with its pipelines (Megatron-LM, DeepSpeed: 1)", 0, 3)
     sequence_parallel: bool = flag(True, "sequence parallelism unless told otherwise")
     dropout: bool = flag(False, "the framework's recipes train with it")
     selective: str = word(
@@ -274,17 +171,9 @@ class Habits:
         "torchtitan)",
         ("core", "ops"),
     )
-    early_stop: bool = flag(
-        False,
-        "recomputation ends with the last tensor that is needed, so that the closing product of a layer is not run "
-        "again (PyTorch 2.1 and later, XLA)",
-    )
+    early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
     regather: bool = flag(False, "FSDP gathers again at each micro-batch even with a pipeline")
-    owners: bool = flag(
-        False,
-        "under ZeRO 1 every rank owns whole tensors: gradients are reduced to their owner and weights broadcast by it, "
-        "one collective an owner (InternEvo)",
-    )
+    owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 
 @dataclass(frozen=True)
@@ -294,9 +183,7 @@ class Overlaps:
     grad_overlap: bool = flag(True, "gradient reduction hides behind the backward pass")
     param_overlap: bool = flag(True, "gathers of parameters hide behind the forward pass (FSDP: behind both)")
     tp_overlap: Num = share(0.0, "share of tensor-parallel communication that may hide behind compute")
-    cp_overlap: Num = share(
-        1.0, "share of context-parallel communication that may hide behind the attention that runs beside it"
-    )
+    cp_overlap: Num = share(1.0, "share of context-parallel communication that may hide behind the attention beside it")
     ep_overlap: Num = share(0.0, "share of expert-parallel communication that may hide behind compute")
     pp_overlap: bool = flag(True, "sends between stages hide behind compute where the schedule is interleaved")
     overlap_tax: Num = number(0.0, "compute time lost a second of hidden communication")
@@ -309,14 +196,11 @@ class Factors:
     collective_factor: Num = number(1.0, "time of its collectives over that of today's", above=True)
     collective_floor: Num = number(1.0, "the same of their latency alone", above=True)
     dp_factor: Num = number(1.0, "the same of collectives of the data-parallel group", above=True)
-    stream_share: Num = share(
-        0.8, "share of memory bandwidth that elementwise kernels reach on a micro-batch's large tensors", above=True
-    )
+    stream_share: Num = share(0.8, "share of memory bandwidth that elementwise kernels of training reach", above=True)
     gemm_factor: Num = number(1.0, "time of products over their calibrated (warm, alone) time", above=True)
     bmm_factor: Num = number(1.0, "the same of unfused attention's products", above=True)
     attention_factor: Num = number(1.0, "the same of attention over a prompt", above=True)
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
-    attention_backward: Num = number(1.0, "of attention's backward pass a FLOP over the forward", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
     speed: Num = number(1.0, "factor of all device times when serving", above=True)
@@ -334,12 +218,7 @@ class Engine:
     phase: str = word("inference", "what it does", ("inference", "training"))
     family: str = word("", "engine that it is a release of (none: itself)")
     measured_as: str = word("", "engine whose runs its card factors and error bands were fitted to (none: itself)")
-    doubt: Num = number(
-        1.0,
-        "power by which its error bands are widened, where its row is documented behaviour and nothing was fitted",
-        low=1.0,
-        high=10.0,
-    )
+    doubt: Num = number(1.0, "power by which error bands are widened where nothing was fitted", low=1.0, high=10.0)
     kernels: Kernels = Kernels()
     host: Host = Host()
     room: Room = Room()

@@ -16,7 +16,7 @@ from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
 from rooflm.catalogue.fields import bounded, held, known_field, one_of
 from rooflm.catalogue.residuals import parse
-from rooflm.catalogue.rows import Said, aliases, beside, is_path, names, normalise, raw_row, resolve, said, where
+from rooflm.catalogue.rows import Said, beside, is_path, names, raw_row, resolve, said, where
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
 
 Factors = Mapping[str, Mapping[str, float]]
@@ -56,19 +56,6 @@ def load_engine(name: str, gpu: str = "") -> Engine:
     if is_path(name):
         return _on(_read(name), "", gpu)
     return _loaded(name, gpu)
-
-
-def build_for(name: str, software: str) -> str:
-    """The row of an engine's build for a device's software, where the catalogue has one; else the name as it is.
-
-    >>> build_for("llama.cpp", "rocm"), build_for("vllm", "rocm"), build_for("llama.cpp", "")
-    ('llama.cpp-rocm', 'vllm', 'llama.cpp')
-    """
-    if not software or is_path(name):
-        return name
-    known = aliases("engine")
-    plain = known.get(normalise(name), name)
-    return known.get(f"{plain}-{software}", name)
 
 
 @lru_cache(maxsize=4096)
@@ -115,40 +102,6 @@ def family_of(name: str) -> str:
     except UnknownNameError:
         return name
     return e.family or e.runs
-
-
-@lru_cache
-def other_releases(name: str) -> tuple[str, ...]:
-    """The rows of other releases of an engine of the catalogue, where it has any.
-
-    >>> other_releases("llama.cpp"), other_releases("sglang")
-    (('llama.cpp-2024-05',), ())
-    """
-    rows = {n: raw_row("engine", n)[0] for n in engine_names()}
-    return tuple(n for n, row in rows.items() if row.get("family") == name and n != name)
-
-
-@lru_cache
-def usual_engine(phase: str) -> str:
-    """The engine that is assumed where none is named, of a phase ("inference", "training"): the row that says `usual`.
-
-    >>> usual_engine("inference"), usual_engine("training")
-    ('vllm', 'megatron')
-    """
-    rows = {name: raw_row("engine", name)[0] for name in engine_names()}
-    return next(name for name, row in rows.items() if row.get("usual") and load_engine(name).phase == phase)
-
-
-@lru_cache
-def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
-    """Engines that are assumed where the usual one of a phase cannot run what is asked, by the field that says so.
-
-    >>> engines_instead("inference")[0], engines_instead("training", "for_adapters")
-    ('llama.cpp', ('peft',))
-    """
-    rows = {name: raw_row("engine", name)[0] for name in engine_names()}
-    found = [name for name, row in rows.items() if row.get(of) and load_engine(name).phase == phase]
-    return tuple(sorted(found, key=lambda name: int(rows[name][of])))
 
 
 @lru_cache

@@ -76,11 +76,7 @@ class Derating:
     compute: float = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
     bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
     network: float = number(1.0, "rate of its machines' collectives over that of the machine measured", above=True)
-    few: float = number(
-        0.0,
-        "time of a product of few rows over its FLOPs at the datasheet's rate, where the library has no good kernels "
-        "for decoding (0: it has; `kernels.derating.few_rows_time`)",
-    )
+    few: float = number(0.0, "time of a product of few rows over its FLOPs at the full rate (0: good kernels)")
     narrow: float = number(
         1.0,
         "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where "
@@ -114,29 +110,15 @@ class Device:
     measured: Measured | None = None
     derating: Derating | None = field(default=None, metadata=part(Derating))
     """What kernels reach of the datasheet; None: as data/calibration/devices.toml has it."""
-    product_family: str = word(
-        "datacenter",
-        "line of products limited alike by clocks, power and memory, whatever their generation; its cards share "
-        "factors in data/calibration/devices.toml",
-    )
-    generation: str = word(
-        "", "generation as the kernel tables know it, where SMs or memory are not its architecture's (none: they are)"
-    )
-    kernels_of: str = word(
-        "", "measured card whose kernel constants hold, as it has the same die (none: its own, else its generation's)"
-    )
+    product_family: str = word("datacenter", "line of products limited alike, whose cards share factors")
+    generation: str = word("", "generation as the kernel tables know it (none: its architecture)")
+    kernels_of: str = word("", "measured card of the same die, whose constants hold (none: its own, its generation's)")
     software: str = word("", "suffix of the engine rows that are builds for it (none: the plain rows)")
-    system_memory: Num = number(
-        0.0, "memory that the operating system holds, where the host lives in the same memory", "bytes"
-    )
+    system_memory: Num = number(0.0, "memory that the operating system holds, where host and device share it", "bytes")
     """2 GiB on laptops and desktops: published runs of llama.cpp fill 13 of 16 GiB and 6.0 of 8, but not 6.1 of 8."""
     priced: str = ""
     """What its price is: its kind and date in words."""
-    attention_share: Num = share(
-        0.0,
-        "share of the peak that fused attention reaches in training where a few big cores fetch one tile while they "
-        "work on another (0: as the fitted kernels)",
-    )
+    attention_share: Num = share(0.0, "share of the peak that attention reaches in training on a few big cores")
     inferred: str = ""
     """Of a card of one's own: in words, which fields were taken from which card of the catalogue."""
 

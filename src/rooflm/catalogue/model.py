@@ -52,9 +52,7 @@ class Attention:
     gate: bool = flag(False, "an output gate as wide as the queries (Qwen3-Next)")
     rope: bool = flag(True, "rotary embedding is applied")
     causal: bool = flag(True, "a query sees earlier tokens only; else all of them, and nothing is cached")
-    shared_kv: bool = flag(
-        False, "reads what an earlier layer wrote, without projections or a cache of its own (Gemma 3n, Gemma 4)"
-    )
+    shared_kv: bool = flag(False, "reads what an earlier layer cached, without projections of its own (Gemma 3n, 4)")
     index_topk: Num = count(0, "past tokens that a query reads (0: all)", low=0)
     index_heads: Num = count(0, "heads of the indexer", low=0)
     index_dim: Num = count(0, "width of a head of the indexer", low=0)
@@ -144,8 +142,8 @@ class MLP:
 class MoE:
     """Mixture of experts: `top_k` of `experts` a token, each an MLP of `width`, beside a shared MLP of `shared_width`.
 
-    latent > 0: the routed experts read and write a latent of that width, with one projection down and one up a layer
-    (LatentMoE, Nemotron 3 Super); the router and the shared MLP keep the hidden width.
+    Around a latent there is one projection down and one up a layer (LatentMoE, Nemotron 3 Super); the router and the
+    shared MLP keep the hidden width.
     """
 
     experts: Num = field(metadata=size("routed experts of a layer"))
@@ -179,26 +177,17 @@ class Block:
     mixer: Mixer | None = field(default=None, metadata=part(MIXERS))
     ffn: FeedForward | None = field(default=None, metadata=part(FEED_FORWARDS))
     norms: Num = number(2, "norms of the hidden width a layer (1 in GPT-J, 4 with Gemma 2's sandwich)")
-    parallel: bool = flag(
-        False,
-        "mixer and feed-forward read the same input and their outputs are added (GPT-J, GPT-NeoX, Falcon): one "
-        "all-reduce a layer under tensor parallelism instead of two",
-    )
+    parallel: bool = flag(False, "mixer and feed-forward read the same input: one all-reduce a layer (GPT-J, Falcon)")
 
 
 @dataclass(frozen=True)
 class Model:
     """A decoder-only transformer (or hybrid). Sizes are of the whole model, before any split.
 
-    Softcap and other pointwise details that cost next to nothing are left out. extra_params: what no block holds (an
-    embedding norm, projections beside the embedding). tower_params: of vision and audio encoders with their
-    projectors, which stay at 16 bits; their images and sounds come in as tokens of the prompt. mtp_params: of
-    multi-token-prediction layers that the checkpoint holds beside the model, loaded only to speculate or to train with
-    them. lora_rank, lora_modules: of the low-rank adapters that it comes with (counted in extra_params); training takes
-    them over.
-    width_scale, depth_scale: widen or deepen any model (Q/KV heads, hidden and feed-forward width; number of layers).
-    width_prune, depth_prune: shares removed: width pruning removes heads and feed-forward width and keeps the hidden
-    size (LLM-Pruner, arXiv 2305.11627), depth pruning removes whole blocks (Shortened LLaMA, arXiv 2402.02834).
+    Softcap and other pointwise details that cost next to nothing are left out. Towers (vision and audio encoders with
+    their projectors) stay at 16 bits; their images and sounds are tokens of the prompt. Width scales change heads,
+    hidden and inner width; width pruning keeps the hidden size (LLM-Pruner, arXiv 2305.11627), depth pruning removes
+    whole blocks (Shortened LLaMA, arXiv 2402.02834).
     """
 
     name: str
@@ -211,10 +200,10 @@ class Model:
     tied: bool = flag(False, "the head shares the embedding")
     norm: str = word("rms", "rms (one weight) or layer (weight and bias)")
     head_bias: bool = flag(False, "a bias on the head")
-    extra_params: Num = count(0, "parameters that no block holds", low=-LARGEST)
+    extra_params: Num = count(0, "parameters that no block holds (norms beside the embedding, ...)", low=-LARGEST)
     tower_params: Num = count(0, "parameters of towers beside it", low=0)
-    mtp_params: Num = count(0, "parameters of layers that predict further ahead", low=0)
-    lora_rank: Num = count(0, "rank of the adapter that it was loaded with (0: none)", low=0)
+    mtp_params: Num = count(0, "parameters of layers that predict further ahead, loaded only to speculate or train", 0)
+    lora_rank: Num = count(0, "rank of the adapter that it was loaded with, among extra_params (0: none)", low=0)
     lora_modules: tuple[str, ...] = field(default=(), metadata=part(str, many=True))
     dtype: str = word("bf16", "number format of its weights")
     quant: str = word("", "how the released weights are stored, such as fp8 or mxfp4 (none: in dtype)")
@@ -255,15 +244,14 @@ class Model:
         return sum(block.count for block in self.scaled().blocks)
 
     def scaled(self) -> Model:
-        """The model with its width and depth scales and prunings applied (itself when there are none)."""
-        return self._scaled
-
-    @cached_property
-    def _scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).
 
         Head counts and widths are rounded to whole numbers, at least 1; the head size is kept.
         """
+        return self._scaled
+
+    @cached_property
+    def _scaled(self) -> Model:
         neutral = (1.0, 1.0, 0.0, 0.0)
         asked = (self.width_scale, self.depth_scale, self.width_prune, self.depth_prune)
         if all(is_plain(a, n) for a, n in zip(asked, neutral, strict=True)):

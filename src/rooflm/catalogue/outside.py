@@ -1,4 +1,4 @@
-"""Files from outside, the one door through which they come: text, TOML, JSON, lines of JSON and csv, with limits on
+"""Files from outside, the one door through which they come: text, TOML, JSON and csv, with limits on
 size and depth. Whatever is wrong with a file is one sentence.
 
 Nothing here runs what it reads: no pickle, no YAML tags, no import.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import os
 import tomllib
 from collections.abc import Iterator
@@ -116,18 +115,6 @@ def read_json(path: Source, what: str) -> Any:
     return from_json(text(path, what), path)
 
 
-def json_lines(content: str, label: Source) -> Iterator[tuple[int, Any]]:
-    """(line number, what it holds) of every line of JSON that is not empty."""
-    for number, line in enumerate(content.splitlines(), 1):
-        if line.strip():
-            try:
-                yield number, shallow(json.loads(line), f"{label}, line {number}")
-            except (ValueError, RecursionError) as error:
-                if isinstance(error, RooflmError):
-                    raise
-                raise RooflmError(f"{label}, line {number}: no valid JSON ({_said(error)})") from error
-
-
 def csv_rows(content: str, label: Source) -> Iterator[tuple[int, dict[str, str]]]:
     """(line number, column -> cell) of every row of csv text; cells beyond the header are left out.
 
@@ -171,18 +158,3 @@ def shallow(found: Any, label: str) -> Any:
 def _said(error: Exception) -> str:
     """What a parser said, in one line."""
     return "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
-
-
-def real(value: Any) -> float | None:
-    """A number of a file: written as one or as text, finite; None for anything else.
-
-    >>> real("1.5"), real(2), real("nan"), real(True), real([1])
-    (1.5, 2.0, None, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None

@@ -105,16 +105,6 @@ def solve(points: Sequence[Point]) -> tuple[Array, Array]:
     return where, min(tried, key=lambda t: t[0])[1]
 
 
-def lines(known: Residuals) -> list[str]:
-    """The [residuals] table of a TOML file."""
-    text = ["", "[residuals]", f"# log of measured over predicted time at the logarithms of {', '.join(AXES)}"]
-    for phase, points in known.points.items():
-        text.append(f"{phase} = [")
-        text += [f"  [{', '.join(f'{x:.5g}' for x in (*p.at, p.ratio))}]," for p in points]
-        text.append("]")
-    return text
-
-
 def parse(given: Mapping[str, Any], label: str) -> Residuals:
     """The [residuals] table of a file; RooflmError for anything else.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.catalogue import outside
-from rooflm.checkpoints.families import STANDARD, Family, Trait
+from rooflm.checkpoints.families import Family, Trait, table
 from rooflm.errors import RooflmError
 
 _MOST = 2**40
@@ -40,7 +40,7 @@ class Config:
     def key(self, name: str) -> str:
         """What this config calls our `name`: the first of its spellings that is there, else the usual one."""
         own = self.family.names.get(name)
-        spellings = (own,) if own else STANDARD.get(name, (name,))
+        spellings = (own,) if own else table().standard.get(name, (name,))
         return next((k for k in spellings if self.get(k) is not None), spellings[0])
 
     def bad(self, key: str, rule: str) -> RooflmError:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import PRESETS
+from rooflm.checkpoints import families
 from rooflm.checkpoints.read import from_fields
 from rooflm.errors import RooflmError
 
@@ -30,22 +31,6 @@ FILES = {2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: 
          22: "iq3_xs", 23: "iq3_xxs", 24: "iq1_s", 25: "iq4_nl", 26: "iq3_s", 27: "iq3_m", 28: "iq2_s", 29: "iq2_m",
          30: "iq4_xs", 31: "iq1_m"}  # fmt: skip
 """general.file_type -> the scheme of that name."""
-FAMILIES = {
-    "llama": "llama", "llama4": "llama4", "qwen2": "qwen2", "qwen2moe": "qwen2_moe", "qwen3": "qwen3",
-    "qwen3moe": "qwen3_moe", "qwen2vl": "qwen2", "qwen3vl": "qwen3", "qwen3vlmoe": "qwen3_moe", "gemma": "gemma",
-    "gemma2": "gemma2", "gemma3": "gemma3_text", "phi2": "phi", "phi3": "phi3", "phimoe": "phimoe", "gpt2": "gpt2",
-    "gptj": "gptj", "gptneox": "gpt_neox", "falcon": "falcon", "bloom": "bloom", "mpt": "mpt",
-    "starcoder": "gpt_bigcode", "starcoder2": "starcoder2", "stablelm": "stablelm", "deepseek": "deepseek_v2",
-    "deepseek2": "deepseek_v3", "command-r": "cohere", "cohere2": "cohere2", "olmo": "olmo", "olmo2": "olmo2",
-    "olmoe": "olmoe", "granite": "granite", "granitemoe": "granitemoe", "chatglm": "glm", "glm4": "glm4",
-    "glm4moe": "glm4_moe", "gpt-oss": "gpt_oss", "minicpm": "llama", "minicpm3": "minicpm3", "exaone": "llama",
-    "exaone4": "exaone4", "nemotron": "nemotron", "lfm2": "lfm2", "lfm2moe": "lfm2_moe", "ernie4_5": "ernie4_5",
-    "ernie4_5-moe": "ernie4_5_moe", "hunyuan-dense": "hunyuan_v1_dense", "hunyuan-moe": "hunyuan_v1_moe",
-    "seed_oss": "seed_oss", "smollm3": "smollm3", "arcee": "arcee", "apertus": "apertus", "minimax-m2": "minimax_m2",
-    "internlm2": "internlm2", "baichuan": "baichuan", "mistral3": "ministral3", "bitnet": "bitnet", "dots1": "glm4_moe",
-    "bert": "bert", "nomic-bert": "nomic_bert", "modern-bert": "modernbert",
-}  # fmt: skip
-"""llama.cpp's general.architecture -> model_type of the same layers."""
 _FIELDS = {
     "embedding_length": "hidden_size", "block_count": "num_hidden_layers", "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads",
@@ -162,7 +147,8 @@ def parts(path: Path) -> list[Path]:
 def _fields(metadata: dict[str, Any], tensors: list[Tensor], label: str) -> dict[str, Any]:
     """The header in the words of a config.json."""
     name = str(metadata.get("general.architecture", ""))
-    if name not in FAMILIES:
+    kind = families.table().gguf.get(name)
+    if kind is None:
         raise RooflmError(f"{label}: general.architecture is {name!r}, whose GGUF files are unknown here: give the "
                           "model's config.json, and --quant for its scheme")  # fmt: skip
     has = {t.name for t in tensors}
@@ -171,7 +157,7 @@ def _fields(metadata: dict[str, Any], tensors: list[Tensor], label: str) -> dict
         return metadata.get(f"{name}.{key}")
 
     fields = {ours: get(key) for key, ours in _FIELDS.items() if get(key) is not None}
-    fields["model_type"] = "mixtral" if name == "llama" and fields.get("num_experts") else FAMILIES[name]
+    fields["model_type"] = "mixtral" if name == "llama" and fields.get("num_experts") else kind
     fields["num_hidden_layers"] = int(get("block_count") or 0) - int(get("nextn_predict_layers") or 0)
     table = next((t for t in tensors if t.name == "token_embd.weight"), None)
     if table is None or len(table.shape) != 2:

@@ -1,6 +1,6 @@
 """A Hugging Face config.json to a Model, without transformers.
 
-Each layer gets its mixer and feed-forward from what the config says (`hf_families` has one row a model_type); equal
+Each layer gets its mixer and feed-forward from what the config says (`families` has one row a model_type); equal
 layers are then counted into blocks. A mixture of experts is never read as dense, latent attention never as plain
 attention, a window never as full attention: those fields are honoured in a model_type of any name.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from rooflm.catalogue.model import INF, Attention, Block, Model, MoE, checked
 from rooflm.checkpoints import layers
 from rooflm.checkpoints.config import Config, language_part, read_json
-from rooflm.checkpoints.families import FAMILIES, REFUSED, Family
+from rooflm.checkpoints.families import Family, families, refused
 from rooflm.checkpoints.quantisation import codebook_values, scheme
 from rooflm.checkpoints.towers import tower_params
 from rooflm.checkpoints.unusual import BUILDERS
@@ -36,10 +36,11 @@ def _family(config: dict[str, Any], label: str) -> tuple[Family, bool]:
     if not isinstance(name, str) or not name:
         raise RooflmError(f"{label}: model_type is {name!r}, but it must be a name such as 'llama'")
     short = name.lower().removesuffix("_text")
-    if short in REFUSED or config.get("is_encoder_decoder") is True:
-        raise RooflmError(f"{label}: model_type {name!r} cannot be read: {REFUSED.get(short, REFUSED['t5'])}")
-    if short in FAMILIES:
-        return FAMILIES[short], True
+    why = refused(short) or (refused("t5") if config.get("is_encoder_decoder") is True else "")
+    if why:
+        raise RooflmError(f"{label}: model_type {name!r} cannot be read: {why}")
+    if short in families():
+        return families()[short], True
     kinds = [a for a in config.get("architectures") or [] if isinstance(a, str)]
     if kinds and not any(mark in a for a in kinds for mark in _DECODER):
         raise RooflmError(f"{label}: model_type {name!r} cannot be read: architectures is {kinds[0]!r}, which is not a "

@@ -80,9 +80,8 @@ calibrate_command = command(
 def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
     """Add the residuals of measured cases to the file of the machine that was fitted to them; say what they gain."""
     from rooflm.catalogue.outside import text
-    from rooflm.catalogue.residuals import lines
     from rooflm.measure.compare import measured
-    from rooflm.measure.residuals import from_cases
+    from rooflm.measure.residuals import from_cases, lines
     from rooflm.sweep.files import write_text
 
     known = from_cases(*measured(rows, clock), machine)

@@ -161,10 +161,10 @@ def cell(value: float, metric: str) -> str:
 def report(found: Comparison) -> list[Block]:
     """Both times of every run, errors by group, and why they part."""
     points = found.points
-    what = {p.label.partition(", ")[0] for p in points}
-    common = f"{next(iter(what))}, " if len(what) == 1 and any(", " in p.label for p in points) else ""
-    blocks: list[Block] = [Say(f"{common}{len({p.label for p in points})} cases; predicted over measured", "title")]
-    blocks += [BLANK, both(found, common)]
+    labels = list(dict.fromkeys(p.label for p in points))
+    common = shared(labels)
+    title = ", ".join([*common, f"{len(labels)} cases; predicted over measured"])
+    blocks: list[Block] = [Say(title, "title"), BLANK, both(found, common)]
     for name in GROUPS:
         groups = errors(points, grouping(name))
         if groups and (len(groups) > 1 or name == "metric"):
@@ -179,7 +179,19 @@ def report(found: Comparison) -> list[Block]:
     return blocks + why(found)
 
 
-def both(found: Comparison, common: str) -> Table:
+def shared(labels: Sequence[str]) -> list[str]:
+    """The parts that every run's name has: said once, above. Of one run's name only what stands first.
+
+    >>> shared(["llama, 1 clients, 8+8, tp 2", "llama, 2 clients, 8+8, tp 2"]), shared(["llama, 1 clients"])
+    (['llama', '8+8', 'tp 2'], ['llama'])
+    """
+    parts = [label.split(", ") for label in labels]
+    if len(parts) == 1:
+        return parts[0][:1] if parts[0][1:] else []
+    return [p for p in parts[0] if all(p in other for other in parts)] if parts else []
+
+
+def both(found: Comparison, common: Sequence[str]) -> Table:
     """Both times of each run, their ratio, the band, and what it would be if the first cause held."""
     points = found.points
     few = len(points) <= LINES
@@ -187,7 +199,8 @@ def both(found: Comparison, common: str) -> Table:
     first = found.causes[0] if found.causes else None
     told = dict(zip([id(x) for x in found.rows], first.predicted, strict=True)) if first else {}
     head = ("run" if few else "furthest off", "", "measured", "predicted", "ratio", "band", "if 1.")
-    body = [(p.label.removeprefix(common)[-30:], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
+    own = {p.label: ", ".join(x for x in p.label.split(", ") if x not in common) for p in points}
+    body = [(own[p.label][-30:], p.metric.removesuffix("_s").replace("output_tokens_per", "tok/s"),
              cell(p.measured, p.metric), cell(p.predicted, p.metric), f"{p.ratio:.2f}", band(p),
              cell(told[id(p)], p.metric) if id(p) in told else "") for p in worst]  # fmt: skip
     kept = [i for i in range(7) if i < 5 or any(row[i] for row in body)]

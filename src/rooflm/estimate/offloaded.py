@@ -12,7 +12,7 @@ from dataclasses import replace
 from rooflm.catalogue.model import MoE, ffn_params, mixer_params
 from rooflm.estimate import memory as mem
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.offload import on_device, on_host
+from rooflm.scenario.offload import away, on_device
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, larger, pick
 
@@ -31,20 +31,17 @@ def host_bytes(s: Scenario, tokens: Num, context: Num) -> tuple[Num, Num]:
     model, q = s.model.scaled(), s.quant
     weights: Num = 0.0
     cache: Num = 0.0
-    for block, layers, experts_only in on_host(model, s.offload):
+    for block, whole, alone in away(model, s.offload):
         f = block.ffn
-        share: Num = 1.0
         routed: Num = 0.0
+        picked: Num = 0.0
         if isinstance(f, MoE):
-            share = 1.0 - (1.0 - f.top_k / f.experts) ** larger(tokens, 1.0)
             routed = f.experts * (2 + f.gated) * model.hidden * f.width
-        every: Num = 0.0
-        if not experts_only:
-            every = (mixer_params(block.mixer, model.hidden) if block.mixer is not None else 0.0) - routed
-            every = every + (ffn_params(f, model.hidden) if f is not None else 0.0)
-            one = replace(model, blocks=(replace(block, count=1),))
-            cache = cache + layers * mem.kv_bytes_per_sequence(one, Mapping(), q, context)
-        weights = weights + layers * (every + routed * share) * q.weight_bytes
+            picked = routed * (1.0 - (1.0 - f.top_k / f.experts) ** larger(tokens, 1.0))
+        rest = mixer_params(block.mixer, model.hidden) + ffn_params(f, model.hidden) - routed
+        weights = weights + (whole * (rest + picked) + alone * picked) * q.weight_bytes
+        one = replace(model, blocks=(replace(block, count=1),))
+        cache = cache + whole * mem.kv_bytes_per_sequence(one, Mapping(), q, context)
     return weights, cache
 
 

@@ -112,18 +112,16 @@ def single(value: Any) -> Any:
     >>> single({"a": np.float64(0.5), "b": np.array(True)})
     {'a': 0.5, 'b': True}
     """
-    kind = type(value)
-    if kind in PLAIN:
-        return value
-    if kind is dict:
-        return {k: v if type(v) is float else single(v) for k, v in value.items()}
-    if kind is Memory:
+    if isinstance(value, dict):
+        return {k: single(v) if isinstance(v, HELD) else v for k, v in value.items()}
+    if isinstance(value, Memory):
         return Memory(single(value.parts), single(value.total), single(value.capacity))
     return value.item() if isinstance(value, NUMPY) and value.ndim == 0 else value
 
 
 NUMPY = (np.generic, np.ndarray)
-PLAIN = (float, int, bool, str, tuple)
+HELD = (*NUMPY, dict, Memory)
+"""Kinds of values that are, or hold, NumPy's numbers."""
 
 
 class Result(Answer):
@@ -137,7 +135,7 @@ class Result(Answer):
     def __post_init__(self) -> None:
         """Numbers of a single point are plain Python numbers."""
         if self.scenario.axes == 0:
-            self.__dict__.update({k: single(v) for k, v in self.__dict__.items() if type(v) not in PLAIN})
+            self.__dict__.update({k: single(v) for k, v in self.__dict__.items() if isinstance(v, HELD)})
 
     def plainly(self, value: Any) -> Any:
         """A value as this estimate shows it: plain where it is of a single point."""

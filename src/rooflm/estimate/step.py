@@ -162,7 +162,9 @@ def step(
     packed = busy / larger(alone, 1e-300)
     parts = {name: value * packed for name, value in parts.items()}
     parts["gaps"] = device_time - busy
-    fixed = host.step + host.sequence * sequences + host.message * messages(timed)
+    fixed = host.step + host.sequence * sequences
+    if not is_plain(host.message, 0.0):
+        fixed = fixed + host.message * messages(timed)
     issued = count * issue
     total = hosted(device_time, issued, fixed, host.overlap)
     parts["host"] = total - device_time

@@ -29,11 +29,7 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
         return e.factors.attention_factor * factors.scan(device, generation)
     if node.kind in ("attention", "mla_attention"):
         forward, back = factors.attention(e.kernels.attention_kernel, device, generation)
-        return (
-            e.factors.attention_factor
-            * forward
-            * (back * e.factors.attention_backward if node.role == "dgrad" else 1.0)
-        )
+        return e.factors.attention_factor * forward * (back if node.role == "dgrad" else 1.0)
     return e.factors.bmm_factor
 
 

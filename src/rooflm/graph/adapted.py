@@ -10,7 +10,7 @@ import numpy as np
 from rooflm.checkpoints.adapter import SEVERAL
 from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, stream
-from rooflm.units import Num, smaller
+from rooflm.units import smaller
 
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
@@ -44,7 +44,7 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
         return []
     some = smaller(np.asarray(a.held, dtype=float), 1.0)
     names, d = chosen(a.modules), c.work.decode
-    different = a.distinct(sequences_of(c))
+    different = a.distinct(c.sequences)
     if d and c.kernels.adapter_by_token:
         different = d.sequences + (a.distinct(c.work.prefill.sequences) if c.work.prefill else 0)
     extra: list[Op | Comm] = []
@@ -59,9 +59,3 @@ def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:
             one = stream(name, op.part, "adapter", op.count * some, moved, of=name)
             extra.append(one._replace(flops=2.0 * flops, rate="half"))
     return extra
-
-
-def sequences_of(c: Context) -> Num:
-    """Sequences of a pass, whose guessed tokens ask for one adapter together."""
-    p, d = c.work.prefill, c.work.decode
-    return (p.sequences if p else 0) + (d.sequences / d.verified if d else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflm.catalogue.model import CompressedAttention
 from rooflm.graph.context import Context, split
-from rooflm.graph.mixers import batched, context_exchange, scored_ops
+from rooflm.graph.mixers import batched, context_exchange, over_latents, scored_ops
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.units import Num, is_plain, larger, smaller
 
@@ -18,20 +18,20 @@ def compressed_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | 
     """
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads, groups, entry = split(a.heads, c.mapping.tp), split(a.out_groups, c.mapping.tp), a.entry
-    widths, rate = c.widths(part), c.rate(part)
     cached = 0.0 if c.training else c.quant.kv_bytes
     written = tokens * entry * (2 * b + cached) + 4 * tokens * heads * a.rope_dim * b
     nodes: list[Op | Comm] = [
-        gemm("qkv_down", part, count, tokens, a.q_rank + entry, h, widths, rate),
+        c.product("qkv_down", part, count, a.q_rank + entry, h),
         stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b),
-        gemm("q_up", part, count, tokens, heads * entry, a.q_rank, widths, rate),
+        c.product("q_up", part, count, heads * entry, a.q_rank),
         stream("rope_kv_write", part, "rope", count, written, 2),
     ]
     if a.series:
         nodes += entry_ops(c, count, a)
     nodes += over_prompt(c, count, a, heads) + over_cache(c, count, a, heads)
-    nodes.append(batched("out_groups", part, count, tokens, groups, a.out_rank, heads * a.value_dim / groups, widths))
-    nodes.append(gemm("out", part, count, tokens, h, groups * a.out_rank, widths, rate))
+    each = heads * a.value_dim / groups
+    nodes.append(batched("out_groups", part, count, tokens, groups, a.out_rank, each, c.widths(part)))
+    nodes.append(c.product("out", part, count, h, groups * a.out_rank))
     return nodes
 
 
@@ -47,7 +47,7 @@ def entry_ops(c: Context, count: Num, a: CompressedAttention) -> list[Op | Comm]
     ]
     if picks:
         width = a.index_heads * a.index_dim
-        nodes.append(gemm("index_q", part, count, tokens, width, a.q_rank, c.widths(part), c.rate(part)))
+        nodes.append(c.product("index_q", part, count, width, a.q_rank))
         nodes.append(scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0), a.ratio))
     return nodes
 
@@ -75,15 +75,11 @@ def over_prompt(c: Context, count: Num, a: CompressedAttention, heads: Num) -> l
 
 def over_cache(c: Context, count: Num, a: CompressedAttention, heads: Num) -> list[Op | Comm]:
     """Attention of a token over the cached window and entries, as over latents without a part for positions."""
-    d, b, entry = c.work.decode, c.quant.half_bytes, a.entry
+    d = c.work.decode
     if not d:
         return []
     keys = smaller(d.context, a.window)
     if a.series:
         entries = d.context / a.ratio
         keys = keys + (entries if is_plain(a.index_topk, 0) else smaller(entries, a.index_topk))
-    keys = keys / c.mapping.cp
-    flops = 2.0 * d.sequences * keys * heads * (entry + a.value_dim)
-    traffic = d.sequences * (keys * entry * c.quant.kv_bytes + heads * (entry + a.value_dim) * b)
-    shape = (d.sequences, keys, heads, entry, 0)
-    return [Op("attention", "attention", "mla_decode", count, flops, traffic, shape, (b, c.quant.kv_bytes, b))]
+    return [over_latents(c, count, d.sequences, keys / c.mapping.cp, heads, a.entry, 0, a.value_dim)]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
+from rooflm.graph.ops import Comm, Op, gemm
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
@@ -86,21 +87,47 @@ class Context:
         return self.tokens / self.mapping.tp if self.sequence_parallel else self.tokens
 
     @cached_property
+    def states(self) -> Num:
+        """Tokens of a recurrent mixer that read and write a state of their own: a prompt's last, all that decode."""
+        p, d = self.work.prefill, self.work.decode
+        return (p.sequences if p else 0) + (d.sequences if d else 0)
+
+    @cached_property
+    def sequences(self) -> Num:
+        """Sequences of the pass; guessed tokens that are verified together are one sequence's."""
+        p, d = self.work.prefill, self.work.decode
+        return (p.sequences if p else 0) + (d.sequences / d.verified if d else 0)
+
+    @cached_property
     def _narrow(self) -> tuple[Num, Num, Num]:
         """`widths` of the parts whose products are quantised."""
         half = self.quant.half_bytes
         return (self.quant.weight_bytes, smaller(self.quant.act_bytes, half), half)
 
-    def widths(self, part: str) -> tuple[Num, Num, Num]:
-        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
-        if self.quant.narrows(part):
-            return self._narrow
+    @cached_property
+    def _wide(self) -> tuple[Num, Num, Num]:
+        """`widths` of the other parts."""
         half = self.quant.half_bytes
         return (self.quant.rest_bytes(half), half, half)
+
+    def widths(self, part: str) -> tuple[Num, Num, Num]:
+        """Bytes a value of weights, activations and outputs of the products of a part of a layer (`quant.PARTS`)."""
+        return self._narrow if self.quant.narrows(part) else self._wide
 
     def rate(self, part: str) -> str:
         """Which compute rate the products of a part of a layer run at."""
         return "quant" if self.quant.narrows(part) else "half"
+
+    def product(self, name: str, part: str, count: Num, n: Num, k: Num, launches: Num = 1) -> Op:
+        """The product of all tokens with weights [k, n] of a part of a layer, in the scheme's widths."""
+        widths, rate = (self._narrow, "quant") if self.quant.narrows(part) else (self._wide, "half")
+        return gemm(name, part, count, self.tokens, n, k, widths, rate, launches)
+
+    def message(self, name: str, group: str, op: str, count: Num, size: Num, ranks: Num | None = None) -> Comm:
+        """A collective of a parallel group, of `size` bytes as gathered, between all its ranks or so many of them."""
+        m = self.mapping
+        among = getattr(m, group) if ranks is None else ranks
+        return Comm(name, f"{group}_comm", op, count, size, among, m.stride(group), group)
 
 
 def split(value: Num, ways: Num) -> Num:

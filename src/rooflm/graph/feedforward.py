@@ -149,6 +149,6 @@ def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
     rows = c.tokens / m.tp * each * f.inner(c.model.hidden)
     sent = smaller(c.quant.act_bytes, c.quant.half_bytes)
     return [
-        Comm("ep_dispatch", "ep_comm", ops[0], count, rows * sent, ranks, m.stride("ep"), "ep"),
-        Comm("ep_combine", "ep_comm", ops[1], count, rows * c.quant.half_bytes, ranks, m.stride("ep"), "ep"),
+        c.message("ep_dispatch", "ep", ops[0], count, rows * sent, ranks),
+        c.message("ep_combine", "ep", ops[1], count, rows * c.quant.half_bytes, ranks),
     ]

@@ -2,8 +2,7 @@
 
 A pass is data: new tokens after past tokens, sequences that decode one token each, or both at once. The same builders
 serve prefill, decoding, chunked prefill and the forward pass of training. Counts are of the whole model; numbers are of
-one rank of the tensor, data, context and expert groups. Mixers are in graph_mixers.py, feed-forward layers in
-graph_feedforward.py, what they share in graph_context.py.
+one rank of the tensor, data, context and expert groups.
 """
 
 from __future__ import annotations
@@ -114,21 +113,17 @@ def norm_ops(c: Context, count: Num, norms: Num) -> list[Op | Comm]:
     """
     values = c.residual_tokens * c.model.hidden
     b = c.quant.half_bytes
-    if c.training and not c.kernels.fused:
-        add = stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout))
-        each = 26.0 if c.model.norm == "rms" else 2.0 * b
-        return [stream("norm", "norm", "norm", count * norms, values * each, of="norm"), add]
     if c.kernels.fused:
         written = b + (c.widths("attention")[1] + c.widths("mlp")[1]) / 2  # of a layer's two norms
         moved = values * (2 * b + written)
         inside = 0.0 if c.training else inside_reduce(c, norms)
         rows = c.residual_tokens
         return [stream("norm", "norm", "norm", count * norms, moved, rows=rows, of="norm", overlapped=inside)]
-    launches = 6 if c.model.norm == "rms" else 1
-    traffic = (26.0 if c.model.norm == "rms" else 2 * b) * values
+    rms = c.model.norm == "rms"
+    traffic, launches = (26.0 if rms else 2.0 * b) * values, 6 if rms and not c.training else 1
     return [
         stream("norm", "norm", "norm", count * norms, traffic, launches, of="norm"),
-        stream("residual", "norm", "add", count * norms, 3 * values * b),
+        stream("residual", "norm", "add", count * norms, values * (3 * b + c.dropout)),
     ]
 
 
@@ -159,9 +154,7 @@ def head_nodes(c: Context) -> list[Op | Comm]:
     if c.training:
         return nodes + loss_nodes(c, rows, columns)
     if not absent_group(m.tp):
-        nodes.append(
-            Comm("logits_all_gather", "tp_comm", "all_gather", 1, rows * model.vocab * b, m.tp, m.stride("tp"), "tp")
-        )
+        nodes.append(c.message("logits_all_gather", "tp", "all_gather", 1, rows * model.vocab * b))
     nodes.append(stream("sample", "logits", "sample", 1, 3 * rows * columns * 4.0, 3))
     return nodes
 
@@ -170,10 +163,10 @@ def loss_nodes(c: Context, rows: Num, columns: Num) -> list[Op | Comm]:
     """Cross-entropy over a vocabulary split by columns: logits to fp32, maximum, exponentials and their sum (read 2,
     write 4, read 4 twice, write 4 bytes a logit; one pass of 4 bytes where fused), three reductions of one number a
     row (Megatron-LM, arXiv 1909.08053)."""
-    m, each = c.mapping, 4.0 if c.kernels.fused else 18.0
-    nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, 1 if c.kernels.fused else 5)]
-    if not absent_group(m.tp):
-        nodes.append(Comm("loss_all_reduce", "tp_comm", "all_reduce", 3, rows * 4.0, m.tp, m.stride("tp"), "tp"))
+    each, launches = (4.0, 1) if c.kernels.fused else (18.0, 5)
+    nodes: list[Op | Comm] = [stream("loss", "logits", "sample", 1, rows * columns * each, launches)]
+    if not absent_group(c.mapping.tp):
+        nodes.append(c.message("loss_all_reduce", "tp", "all_reduce", 3, rows * 4.0))
     return nodes
 
 
@@ -182,17 +175,14 @@ def tensor_reduce(c: Context, name: str, count: Num, tokens: Num) -> list[Op | C
     if absent_group(c.mapping.tp):
         return []
     size = tokens * c.model.hidden * c.quant.half_bytes
-    ranks, stride = c.mapping.tp, c.mapping.stride("tp")
-    if c.sequence_parallel:
-        ops = ("reduce_scatter", "all_gather")
-        return [Comm(name.replace("all_reduce", op), "tp_comm", op, count, size, ranks, stride, "tp") for op in ops]
-    return [Comm(name, "tp_comm", "all_reduce", count, size, ranks, stride, "tp")]
+    ops = ("reduce_scatter", "all_gather") if c.sequence_parallel else ("all_reduce",)
+    return [c.message(name.replace("all_reduce", op), "tp", op, count, size) for op in ops]
 
 
 def pipeline_nodes(c: Context) -> list[Op | Comm]:
     """Hidden states sent from stage to stage: pp - 1 messages a pass."""
-    m = c.mapping
-    if absent_group(m.pp):
+    stages = c.mapping.pp
+    if absent_group(stages):
         return []
     size = c.tokens * c.model.hidden * c.quant.half_bytes
-    return [Comm("pp_send", "pp_comm", "p2p", m.pp - 1, size, smaller(m.pp, 2), m.stride("pp"), "pp")]
+    return [c.message("pp_send", "pp", "p2p", stages - 1, size, smaller(stages, 2))]

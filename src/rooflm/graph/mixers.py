@@ -10,20 +10,19 @@ from rooflm.units import Num, is_plain, smaller
 
 def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     """Q, K, V, rotary and cache write, attention, output, with heads split over the tensor group."""
-    h, t, tokens, b = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes
+    h, t, tokens, b, part = c.model.hidden, c.mapping.tp, c.tokens, c.quant.half_bytes, "attention"
     heads, kv = split(a.heads, t), split(a.kv_heads, t)
     own = not a.shared_kv
     q_width, k_width, v_width = heads * a.head_dim, own * kv * a.head_dim, own * kv * a.v_dim
     out_width = heads * a.v_dim
-    widths, rate, part = c.widths("attention"), c.rate("attention"), "attention"
     q_gated = q_width * (1 + a.gate)
     nodes: list[Op | Comm] = []
     if c.kernels.merged:
-        nodes.append(gemm("qkv", part, count, tokens, q_gated + k_width + v_width, h, widths, rate))
+        nodes.append(c.product("qkv", part, count, q_gated + k_width + v_width, h))
     else:
-        nodes.append(gemm("q", part, count, tokens, q_gated, h, widths, rate))
+        nodes.append(c.product("q", part, count, q_gated, h))
         if own:
-            nodes.append(gemm("kv", part, count, tokens, k_width + v_width, h, widths, rate, 2))
+            nodes.append(c.product("kv", part, count, k_width + v_width, h, 2))
     kv_written = a.causal * tokens * (k_width + v_width) * c.quant.kv_bytes
     if c.training:
         if a.rope or a.qk_norm:
@@ -48,7 +47,7 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     nodes += core_ops(c, count, heads, kv, a)
     if a.gate:
         nodes.append(stream("gate", part, "activation", count, 3 * tokens * out_width * b))
-    nodes.append(gemm("out", part, count, tokens, h, out_width, widths, rate))
+    nodes.append(c.product("out", part, count, h, out_width))
     return nodes
 
 
@@ -139,11 +138,11 @@ def context_exchange(c: Context, count: Num, p: Prefill, values: Num, out: Num) 
     if absent_group(ways):
         return []
     size = p.sequences * p.new * values * c.quant.half_bytes
+    nodes: list[Op | Comm] = []
     if c.kernels.ring:
-        ring = Comm("cp_ring", "cp_comm", "p2p", count * (ways - 1), size / ways, ways, c.mapping.stride("cp"), "cp")
-        nodes: list[Op | Comm] = [ring]
+        nodes.append(c.message("cp_ring", "cp", "p2p", count * (ways - 1), size / ways))
     else:
-        nodes = [Comm("cp_all_gather", "cp_comm", "all_gather", count, size, ways, c.mapping.stride("cp"), "cp")]
+        nodes.append(c.message("cp_all_gather", "cp", "all_gather", count, size))
     if c.training and c.kernels.flash:
         merged = 3.0 * p.sequences * p.new / ways * out * c.quant.half_bytes * (ways - 1)
         nodes.append(stream("cp_merge", "attention", "add", count, merged, ways - 1))
@@ -155,18 +154,17 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
 
     Source: DeepSeek-V2 (arXiv 2405.04434) section 2.1 and appendix C; absorption as in its section 2.1.2.
     """
-    h, tokens, b = c.model.hidden, c.tokens, c.quant.half_bytes
+    h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     heads = split(a.heads, c.mapping.tp)
-    qk, widths, rate, part = a.nope_dim + a.rope_dim, c.widths("attention"), c.rate("attention"), "attention"
-    latent = a.kv_rank + a.rope_dim
+    qk, latent = a.nope_dim + a.rope_dim, a.kv_rank + a.rope_dim
     nodes: list[Op | Comm] = []
     if is_plain(a.q_rank, 0):
-        nodes.append(gemm("q", part, count, tokens, heads * qk, h, widths, rate))
-        nodes.append(gemm("kv_down", part, count, tokens, latent, h, widths, rate))
+        nodes.append(c.product("q", part, count, heads * qk, h))
+        nodes.append(c.product("kv_down", part, count, latent, h))
     else:
-        nodes.append(gemm("qkv_down", part, count, tokens, a.q_rank + latent, h, widths, rate))
+        nodes.append(c.product("qkv_down", part, count, a.q_rank + latent, h))
         nodes.append(stream("q_norm", part, "norm", count, 2 * tokens * a.q_rank * b))
-        nodes.append(gemm("q_up", part, count, tokens, heads * qk, a.q_rank, widths, rate))
+        nodes.append(c.product("q_up", part, count, heads * qk, a.q_rank))
     cached = 0.0 if c.training else c.quant.kv_bytes
     written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
@@ -182,7 +180,8 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         nodes += context_exchange(c, count, p, sent, heads * a.value_dim)
         keys = attended(p.new, p.past, float("inf"))
         keys = smaller(keys, a.index_topk) if sparse else keys
-        nodes.append(gemm("kv_up", part, count, expanded, heads * (a.nope_dim + a.value_dim), a.kv_rank, widths, rate))
+        wide = heads * (a.nope_dim + a.value_dim)
+        nodes.append(gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)))
         flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
         traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
         reach = a.index_topk if sparse else float("inf")
@@ -193,15 +192,22 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
         keys = (smaller(d.context, a.index_topk) if sparse else d.context) / c.mapping.cp
         absorb = (b, b, b)
         nodes.append(batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
-        flops = 2.0 * d.sequences * keys * heads * (latent + a.kv_rank)
-        traffic = d.sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + a.kv_rank) * b)
-        nodes.append(
-            Op("attention", part, "mla_decode", count, flops, traffic,
-               (d.sequences, keys, heads, a.kv_rank, a.rope_dim), (b, c.quant.kv_bytes, b))
-        )  # fmt: skip
+        nodes.append(over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank))
         nodes.append(batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, absorb))
-    nodes.append(gemm("out", part, count, tokens, h, heads * a.value_dim, widths, rate))
+    nodes.append(c.product("out", part, count, h, heads * a.value_dim))
     return nodes
+
+
+def over_latents(
+    c: Context, count: Num, sequences: Num, keys: Num, heads: Num, rank: Num, rope: Num, value: Num
+) -> Op:  # fmt: skip
+    """Attention of a token a sequence over `keys` cached latents (rank + rope values each), which all heads read as
+    they are: scores of a latent's width, and weighted sums of `value` of its values."""
+    b, latent = c.quant.half_bytes, rank + rope
+    flops = 2.0 * sequences * keys * heads * (latent + value)
+    traffic = sequences * (keys * latent * c.quant.kv_bytes + heads * (latent + value) * b)
+    shape, widths = (sequences, keys, heads, rank, rope), (b, c.quant.kv_bytes, b)
+    return Op("attention", "attention", "mla_decode", count, flops, traffic, shape, widths)
 
 
 def batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num, widths: tuple[Num, Num, Num]) -> Op:
@@ -225,31 +231,18 @@ def block_indexer_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
     every past key scored in 16 bits and only the largest of each block kept, so that no scores are written
     (transformers, modeling_minimax_m3_vl.py, MiniMaxM3VLIndexer)."""
     heads = split(a.index_heads, c.mapping.tp)
-    width = (heads + 1) * a.index_dim
-    widths, rate = c.widths("attention"), c.rate("attention")
-    project = gemm("index_qk", "attention", count, c.tokens, width, c.model.hidden, widths, rate)
+    project = c.product("index_qk", "attention", count, (heads + 1) * a.index_dim, c.model.hidden)
     return [project, scored_ops(c, count, heads * a.index_dim, 2.0 * a.index_dim, 0.0, (2.0, 2.0, 4.0))]
 
 
 def indexer_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     """The light indexer of sparse attention: every query scores every past token in fp8 (arXiv 2512.02556)."""
-    tokens, part = c.tokens, "attention"
     width = a.index_heads * a.index_dim
-    nodes: list[Op | Comm] = [
-        gemm("index_q", part, count, tokens, width, a.q_rank, c.widths("attention"), c.rate("attention")),
-        gemm(
-            "index_k",
-            part,
-            count,
-            tokens,
-            a.index_dim + a.index_heads,
-            c.model.hidden,
-            c.widths("attention"),
-            c.rate("attention"),
-        ),
+    return [
+        c.product("index_q", "attention", count, width, a.q_rank),
+        c.product("index_k", "attention", count, a.index_dim + a.index_heads, c.model.hidden),
+        scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)),
     ]
-    nodes.append(scored_ops(c, count, width, a.index_dim + 4.0, 8.0, (1.0, 1.0, 4.0)))
-    return nodes
 
 
 def scored_ops(
@@ -278,13 +271,10 @@ def conv_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     Source: transformers, modeling_lfm2.py, Lfm2ShortConv."""
     h, tokens, b, part = c.model.hidden, c.tokens, c.quant.half_bytes, "attention"
     inner = split(a.heads, c.mapping.tp) * a.head_dim
-    sequences: Num = c.work.prefill.sequences if c.work.prefill else 0
-    if c.work.decode:
-        sequences = sequences + c.work.decode.sequences
     return [
-        gemm("in_proj", part, count, tokens, 3 * inner, h, c.widths("attention"), c.rate("attention")),
-        stream("conv", part, "conv", count, (4 * tokens + 2 * sequences * a.conv) * inner * b, 3),
-        gemm("out", part, count, tokens, h, inner, c.widths("attention"), c.rate("attention")),
+        c.product("in_proj", part, count, 3 * inner, h),
+        stream("conv", part, "conv", count, (4 * tokens + 2 * c.states * a.conv) * inner * b, 3),
+        c.product("out", part, count, h, inner),
     ]
 
 
@@ -299,14 +289,8 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     heads, key_heads = split(a.heads, t), split(a.key_heads, t)
     inner, keys = heads * a.head_dim, key_heads * a.state
     delta = a.kind in ("gated-delta", "kda")
-    sequences: Num = 0
-    chunk_flops: Num = 0.0
-    if c.work.prefill:
-        p = c.work.prefill
-        sequences = sequences + p.sequences
-        chunk_flops = p.sequences * p.new * 2.0 * 64 * heads * (a.state + a.head_dim) * (2 if delta else 1)
-    if c.work.decode:
-        sequences = sequences + c.work.decode.sequences
+    p, sequences = c.work.prefill, c.states
+    chunk_flops = p.sequences * p.new * 2.0 * 64 * heads * (a.state + a.head_dim) * (1 + delta) if p else 0.0
     state_flops = tokens * heads * a.head_dim * a.state * (8.0 if delta else 6.0)
     state_bytes = 2 * sequences * heads * a.head_dim * a.state * 4.0
     gates = heads * {"gated-delta": 2, "kda": 2, "lightning": 0}.get(a.kind, 1)
@@ -315,11 +299,11 @@ def linear_ops(c: Context, count: Num, a: LinearAttention) -> list[Op | Comm]:
     mixed = inner + 2 * keys
     gated = [gemm("in_gates", part, count, tokens, gates, h, (b, b, b))] if apart else []
     return [
-        gemm("in_proj", part, count, tokens, width, h, c.widths("attention"), c.rate("attention")),
+        c.product("in_proj", part, count, width, h),
         *gated,
         stream("conv", part, "conv", count, 2 * tokens * mixed * b + 2 * sequences * mixed * a.conv * b),
         Op("scan", part, "scan", count, state_flops + chunk_flops, state_bytes + tokens * (mixed + inner) * b, (),
            (b, 4.0, b), "half", 2),
         stream("gated_norm", part, "norm", count, 3 * tokens * inner * b),
-        gemm("out", part, count, tokens, h, inner, c.widths("attention"), c.rate("attention")),
+        c.product("out", part, count, h, inner),
     ]  # fmt: skip

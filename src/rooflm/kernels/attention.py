@@ -19,15 +19,13 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import ceil, common_shape, larger, pick, smaller
+from rooflm.units import ceil, highest, larger, pick, smaller
 
 Number = float | NDArray[np.float64]
 Truth = bool | NDArray[np.bool_]
 
-SPLITS = 2.0 ** np.arange(8)
+SPLITS = tuple(2.0**n for n in range(8))
 """Candidate cuts of a KV cache along its length."""
-FEW = 512
-"""Points up to which all splits are evaluated together: fewer calls, but arrays as many times as large."""
 WIDE_GROUP = 32
 """TensorRT-LLM's decode kernel takes 2 to 32 query heads a KV head; one, or more, go to kernels of their own."""
 TENSOR_GROUP = 4
@@ -212,27 +210,19 @@ def split_kv_time(
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
     max(token_bytes / sm_bandwidth, token_flops / sm_flops)) + split_s x log2(s) / 7, with tokens = kv_len / s rounded
-    up to whole blocks. Of many points one split after another, so that what depends on few axes stays small.
+    up to whole blocks.
 
     >>> float(split_kv_time(1, 1024, 1.0, 0.0, 1.0, 1.0, 64, 128, 1, 0.0, 7.0))  # 64 splits of 16 tokens, 6 of merging
     22.0
     """
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
-    shape = common_shape((units, kv_len, a_token, sms, max_splits))
-    splits = SPLITS.reshape(-1, *(1,) * len(shape))
-    allowed = pick(max_splits < 0, splits == -max_splits, splits <= max_splits)
-    merging = np.where(allowed, (split_s / 7) * np.log2(splits), np.inf)
-    step = len(SPLITS) if math.prod(shape) <= FEW else 1
-    time = np.empty((step, *shape))
-    best: Number = np.inf
-    for first in range(0, len(SPLITS), step):
-        s, merge = splits[first : first + step], merging[first : first + step]
-        if step == 1 and merge.min() == np.inf:
-            continue
-        block_time = cta_s + np.ceil(kv_len / (s * block)) * (block * a_token)
-        np.multiply(np.ceil(units * s / sms), block_time, out=time)
-        time += merge
-        best = np.minimum(best, time.min(axis=0))
+    best: Number = math.inf
+    for s in SPLITS:
+        allowed = (s == -max_splits) | (s <= max_splits)
+        if highest(allowed):
+            block_time = cta_s + ceil(kv_len / (s * block)) * (block * a_token)
+            time = ceil(units * s / sms) * block_time + (split_s / 7) * math.log2(s)
+            best = smaller(best, pick(allowed, time, math.inf))
     return best
 
 

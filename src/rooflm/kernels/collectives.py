@@ -13,6 +13,7 @@ Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,19 +70,6 @@ class Tier(NamedTuple):
     bandwidth: Num
     latency: Num
     kind: str = "nvlink"
-
-
-class Cost(NamedTuple):
-    """A collective over all tiers: `time` (s), `volume` (bytes one rank sends), and both by tier.
-
-    `parts` sums to `time`; `bound` is the index of the tier that takes longest.
-    """
-
-    time: Num
-    volume: Num
-    parts: tuple[Num, ...]
-    volumes: tuple[Num, ...]
-    bound: Num
 
 
 def volume(op: str, bytes_: Num, n: Num) -> Num:
@@ -264,9 +252,8 @@ def hierarchical(
     *,
     constants: Sequence[CollectiveConstants | None] | None = None,
     stride: Num = 1,
-    overlap: Num = 1.0,
-) -> Cost:
-    """A collective of a group that may span several tiers. Zero time and volume for one rank.
+) -> Num:
+    """Seconds of a collective of a group that may span several tiers. Zero for one rank.
 
     tiers: nearest first, `Tier` or `hardware.Link`; constants: one a tier (None: `ideal`); stride: as in
     `ranks_in_tiers`. With g_i ranks in tier i, r_i = g_i / g_(i-1) and g_0 = 1, tier i does
@@ -277,32 +264,31 @@ def hierarchical(
 
     which for all_reduce is reduce-scatter inside, all-reduce of the shard across, all-gather inside; broadcast
     scatters, and gathers again. Volumes add up to `volume(op, V, n)`. Latencies add; transfers of different tiers run
-    at once as far as chunks are pipelined: `overlap` 1 takes the longest of them (NCCL), 0 adds them (three calls).
+    at once, in chunks (NCCL): the longest of them counts.
     Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019).
 
     >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
-    >>> cost = hierarchical("all_reduce", 1e9, 16, (node, fabric))
-    >>> float(cost.volume), int(cost.bound), round(float(cost.time) * 1e3, 2)
-    (1875000000.0, 0, 3.9)
+    >>> round(float(hierarchical("all_reduce", 1e9, 16, (node, fabric))) * 1e3, 2)
+    3.9
     """
     held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
     rules = constants if constants is not None else [None] * len(tiers)
-    floors, bodies, volumes = [], [], []
+    latency: Num = 0.0
+    longest: Num = 0.0
     inner: Num = 1.0
     for tier, rule, outer in zip(tiers, rules, held, strict=True):
-        ranks = outer / inner
-        part = _part(op, bytes_, n, inner, outer)
+        ranks, part = outer / inner, _part(op, bytes_, n, inner, outer)
+        inner = outer
         if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
-            floor = body = part * 0.0
-        elif rule is None:
+            continue
+        if rule is None:
             floor, body = _ideal_floor_and_body(op, part, ranks, tier)
         else:
             floor, body = _floor_and_body(op, part, ranks, tier.bandwidth, tier.latency, rule)
-        floors.append(floor)
-        bodies.append(body)
-        volumes.append(volume(op, part, ranks))
-        inner = outer
-    return _combine(op, floors, bodies, volumes, overlap)
+        if op == "p2p":  # a message takes one tier alone
+            floor, body = 0.0, floor + body
+        latency, longest = latency + floor, larger(longest, body)
+    return latency + longest
 
 
 def _ideal_floor_and_body(op: str, bytes_: Num, n: Num, tier: Tier | Any) -> tuple[Num, Num]:
@@ -319,25 +305,20 @@ def _part(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
     return bytes_ if op == "p2p" else bytes_ / inner
 
 
-def _combine(op: str, floors: list[Num], bodies: list[Num], volumes: list[Num], overlap: Num) -> Cost:
-    """Tiers' floors and bodies to one `Cost`: latencies add, transfers overlap; a p2p message takes one tier alone."""
-    totals = [floor + body for floor, body in zip(floors, bodies, strict=True)]
-    bound: Num = np.zeros(np.shape(totals[0]), dtype=int)
-    slowest = totals[0]
-    for index, total in enumerate(totals[1:], start=1):
-        bound = pick(total > slowest, index, bound)
-        slowest = larger(slowest, total)
+def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Tier | Any], stride: Num = 1) -> tuple[Num, ...]:
+    """Bytes that one rank sends on each tier; a p2p message goes over the farthest that its group crosses.
+
+    >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
+    >>> [float(v) for v in sent_by_tier("all_to_all", 16e6, 16, (node, fabric))]
+    [7000000.0, 8000000.0]
+    """
+    held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
+    pairs = zip((1.0, *held[:-1]), held, strict=True)
+    sent = [volume(op, _part(op, bytes_, n, inner, outer), outer / inner) for inner, outer in pairs]
     if op == "p2p":
-        parts = tuple(pick(bound == index, total, 0.0) for index, total in enumerate(totals))
-        sent = [pick(bound == index, item, 0.0) for index, item in enumerate(volumes)]
-        return Cost(slowest, sum(sent[1:], sent[0]), parts, tuple(sent), bound)
-    longest = bodies[0]
-    for body in bodies[1:]:
-        longest = larger(longest, body)
-    together = sum(bodies[1:], bodies[0])
-    kept = pick(together > 0, (overlap * longest + (1.0 - overlap) * together) / larger(together, 1e-300), 0.0)
-    parts = tuple(floor + body * kept for floor, body in zip(floors, bodies, strict=True))
-    return Cost(sum(parts[1:], parts[0]), sum(volumes[1:], volumes[0]), parts, tuple(volumes), bound)
+        beyond = [sum(sent[index + 1 :]) for index in range(len(sent))]
+        return tuple(pick(far > 0, 0.0, own) for own, far in zip(sent, beyond, strict=True))
+    return tuple(sent)
 
 
 def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:
@@ -354,7 +335,7 @@ def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> M
     return lookup("collective", own, link or generation, library, ANY, kernel)
 
 
-def fitted(op: str, *, gpu: str, generation: str, library: str, kind: str) -> tuple[CollectiveConstants, float]:
-    """Constants of `nearest`, and the error in per cent to expect of them."""
-    match = nearest(op, gpu=gpu, generation=generation, library=library, kind=kind)
-    return typed(CollectiveConstants, match.row), match.mape
+@cache
+def fitted(op: str, gpu: str, generation: str, library: str, kind: str) -> CollectiveConstants:
+    """Constants of `nearest`."""
+    return typed(CollectiveConstants, nearest(op, gpu=gpu, generation=generation, library=library, kind=kind).row)

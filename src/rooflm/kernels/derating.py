@@ -28,10 +28,10 @@ def few_rows_time(usual: Num, ideal: Num, rows: Num, few: Num) -> Num:
     usual: s of the fitted kernel; ideal: FLOPs / datasheet rate. A stand-in for kernels nobody measured (hipBLASLt on
     MI300X in 2024: decoding with 16 to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
 
-    >>> few_rows_time(2.0, 1.0, 16.0, 0.0), round(float(few_rows_time(1.0, 1.0, 16.0, 10.0)), 2)
-    (2.0, 10.0)
+    >>> round(float(few_rows_time(1.0, 1.0, 16.0, 10.0)), 2)
+    10.0
     """
-    return usual if few == 0 else smooth_max(3.0, usual, few * ideal / (1.0 + (rows / ROWS) ** 4))
+    return smooth_max(3.0, usual, few * ideal / (1.0 + (rows / ROWS) ** 4))
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,6 +44,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     network: float = 1.0
     few: float = 0.0
     narrow: float = 1.0
+    year: int = 0
     rows: int = 0
     source: str = ""
 
@@ -63,7 +64,8 @@ def _rows() -> tuple[_Row, ...]:
 
 def derating(device: Device, engine: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in this engine, else of the card,
-    else both of the card whose kernels it takes, else of its product family, else of its architecture; else 1.
+    else both of the card whose kernels it takes, else of its product family (of its generation there, or of the one
+    nearest in time, the later of two), else of its architecture; else 1.
 
     >>> from rooflm.catalogue.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
@@ -71,15 +73,24 @@ def derating(device: Device, engine: str) -> Derating:
     """
     if device.derating is not None:
         return device.derating
-    return on_file(device.name, device.kernels_of, device.product_family, device.architecture, engine)
+    return on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, engine)
 
 
 @cache
-def on_file(gpu: str, twin: str, product_family: str, architecture: str, engine: str) -> Derating:
+def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: int, engine: str) -> Derating:
     """The factors in data/calibration/devices.toml."""
-    places = [(gpu, ANY, ANY), (twin, ANY, ANY), (ANY, product_family, ANY), (ANY, ANY, architecture)]
-    for wanted in [(*place, who) for place in places for who in (engine, ANY)]:
+    cards = [(card, ANY, ANY, who) for card in (gpu, twin) for who in (engine, ANY)]
+    families = [(ANY, product_family, kind, who) for who in (engine, ANY) for kind in (_nearest, ANY)]
+    for card, family, kind, who in [*cards, *families, *((ANY, ANY, architecture, who) for who in (engine, ANY))]:
+        chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in _rows():
-            if (row.gpu, row.product_family, row.architecture, row.engine) == wanted:
+            if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
                 return Derating(row.compute, row.bandwidth, row.network, row.few, row.narrow)
     return Derating()
+
+
+def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
+    """The generation of a family whose factors stand for this one: itself, else the nearest in time ("": none has)."""
+    known = [r for r in _rows() if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
+    best = min(known, key=lambda r: (r.architecture != architecture, abs(r.year - year), -r.year), default=None)
+    return best.architecture if best else ""

@@ -50,7 +50,7 @@ from rooflm.kernels.rates import Rates, rates, rates_of
 from rooflm.kernels.training_factors import trained
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
-from rooflm.units import Num, highest, is_plain, larger, pick, smaller
+from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
@@ -105,7 +105,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         times = EVALUATE[family](own, shape, rate, w, s, r)
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
-    return np.maximum(out, floor)
+    return np.asarray(np.maximum(out, floor))
 
 
 def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
@@ -229,8 +229,10 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
         c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
-        time = decode_attention_time(rows, keys, heads, kv, (qk + v) / 2, kv_bytes=op.widths[1], peak=r.peak["half"],
-                                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+                       kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms,
+                       c=c)  # fmt: skip
+        time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         if not is_plain(s.engine.kernels.kv_reread, 0):
             own = (group > s.engine.kernels.kv_shared) | ((group > 1) & (window < math.inf))
             time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
@@ -243,10 +245,10 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
     groups: Any = np.unique(group) if isinstance(group, np.ndarray) else (group,)
-    found = [first_of("attention", DecodeConstants, w, width, decode_kernels(each, size)) for each in groups]
+    found = [first_of("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups]
     chosen = found[0]
-    for each, own in zip(groups[1:], found[1:], strict=True):
-        chosen = chosen_by(group == each, own, chosen)
+    for one, own in zip(groups[1:], found[1:], strict=True):
+        chosen = chosen_by(group == one, own, chosen)
     return chosen
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from rooflm.catalogue.fields import one_of
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
-from rooflm.kernels.moe import MoEConstants, fitted
+from rooflm.kernels.moe import MoEConstants, usual
 
 OTHER = ("plain", "untuned")
 """Kernels of another purpose (no gate projection), or that ran without tuning."""
@@ -58,7 +58,7 @@ def choices(
     gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = ""
 ) -> tuple[Choice, ...]:
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
-    generation (`kernels.moe.fitted`). family: the one that the server was told to use; all, where it was not measured.
+    generation (`kernels.moe.usual`). family: the one that the server was told to use; all, where it was not measured.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
@@ -84,8 +84,8 @@ def choices(
             start = float(typed(MoEConstants, _parse("moe", e.text)).start)
             floors[e.family] = min(floors.get(e.family, np.inf), start)
     if not any(e.dtype == dtype for e in found):
-        usual = fitted(gpu=gpu, generation=generation, engine=engine, dtype=dtype, expert_parallel=expert_parallel)
-        return (Choice(dtype, usual[0]), *_read(found, floors))
+        row = usual(gpu, generation, engine, dtype, expert_parallel).row
+        return (Choice(dtype, typed(MoEConstants, row)), *_read(found, floors))
     return _read(found, floors)
 
 

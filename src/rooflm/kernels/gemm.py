@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.kernels.blend import filling, part_overlap
-from rooflm.units import Num
+from rooflm.units import Num, is_plain
 
 
 class GemmConstants(NamedTuple):
@@ -101,8 +101,8 @@ def gemm_time(
     t_sm = _sm_time(m, n, k, mn, weight_bytes, peak, bandwidth, sms, c) / (1.0 - c.thr * x / (1.0 + x))
     t_mem = (n * k * weight_bytes + mn * out_bytes + m * k * act_bytes) / (c.eff_m * bandwidth)
     t_mem = t_mem + filling(t_mem, c.ramp)
-    t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix) + m * (k + c.q_row) * (3.0 * c.q_pass / bandwidth)
-    return t
+    t: Num = c.t0 + part_overlap(t_sm, t_mem, c.mix)
+    return t if is_plain(c.q_pass, 0.0) else t + m * (k + c.q_row) * (3.0 * c.q_pass / bandwidth)
 
 
 def _sm_time(

@@ -18,8 +18,8 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
         return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce" and s.engine.kernels.all_reduce == "custom":
         library = s.engine.kernels.whose
-    card = {"gpu": device.kernels_from, "generation": device.kernel_generation}
-    return [fitted(comm.op, **card, library=library, kind=tier.kind)[0] for tier in s.cluster.tiers]
+    own = device.kernels_from, device.kernel_generation, library
+    return [fitted(comm.op, *own, tier.kind) for tier in s.cluster.tiers]
 
 
 def in_engine(
@@ -29,6 +29,6 @@ def in_engine(
     a network that reaches more or less than the one measured (`kernels.derating`)."""
     device, f = s.cluster.device, s.engine.factors
     if not is_plain(f.collective_floor, 1.0):
-        empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride).time
+        empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride)
         time = time + (f.collective_floor - 1.0) * empty
     return time * (f.collective_factor / derating(device, s.engine.runs).network)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.kernels.constants import LEVELS, Match, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, lookup
 from rooflm.units import Num, ceil, expm1, larger, pick, smaller, sqrt
 
 TILE_M = np.array([16.0, 64.0, 128.0, 16.0, 64.0, 128.0])
@@ -230,11 +230,3 @@ def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: b
     kernels = ("",) if expert_parallel else ("tp", "")
     matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
     return min(matches, key=lambda match: LEVELS.index(match.level))
-
-
-def fitted(
-    *, gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False
-) -> tuple[MoEConstants, float]:
-    """Constants of `usual` kernels, and the error in per cent to expect of them."""
-    best = usual(gpu, generation, engine, dtype, expert_parallel)
-    return typed(MoEConstants, best.row), best.mape

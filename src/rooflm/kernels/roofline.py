@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rooflm.graph.ops import Comm, Op, columns, equal
+from rooflm.graph.ops import Comm, Op, columns, equal, stacked
 from rooflm.kernels import dispatch as efficiency
 from rooflm.kernels import links as efficiency_links
 from rooflm.kernels.collectives import hierarchical
@@ -36,7 +35,7 @@ class Timed(NamedTuple):
 
     node: Op | Comm
     time: Num
-    levels: NDArray[Any] | None = None
+    levels: Any = None
     kernel: Num = 0.0
     roof: Num = 0.0
 
@@ -63,29 +62,51 @@ def alone(kind: str) -> Num:
     return 1.0
 
 
-def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> NDArray[Any]:
-    """Seconds that each op needs at [compute, DRAM, L2, L1], shape (4, ops, *shape).
+def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act: Num) -> tuple[Num, Num, Num]:
+    """Seconds of a product's traffic at [DRAM, L2, L1]; moved: bytes with each operand once; weight, act: bytes a value
+    of B and A.
 
     A product re-reads A once for each tile of columns and B once for each tile of rows; the tile of a level is the
     largest square of 16-bit values that the next level up holds (Hong and Kung 1981): L2's capacity for DRAM traffic,
-    all L1 for L2 traffic, the register file for L1 traffic. Other ops touch every level once.
+    all L1 for L2 traffic, the register file for L1 traffic.
     """
-    out = np.empty((4, len(ops), *shape))
-    bandwidths = (r.dram, r.l2, r.l1)
-    every = [(op.flops / r.peak[op.rate], op.bytes) for op in ops]
-    if all(op.kind != "gemm" for op in ops):
-        out[0], moved = columns(every, shape)
-        for row, bandwidth in zip(out[1:], bandwidths, strict=True):
-            np.divide(moved, bandwidth, out=row)
-        return out
-    sizes = (op.shape[:3] + op.widths[:2] if op.kind == "gemm" else (1.0, 1.0, 0.0, 0.0, 0.0) for op in ops)
-    out[0], moved, m, n, k, weight, act = columns([(*e, *s) for e, s in zip(every, sizes, strict=True)], shape)
     a, b = m * k * act, k * n * weight
     rest = moved - a - b
-    tiles = (sqrt(r.l2_size / 2), sqrt(r.l1_size / 2), float(REGISTER_TILE))
-    for row, bandwidth, tile in zip(out[1:], bandwidths, tiles, strict=True):
-        np.divide(a * np.maximum(n / tile, 1) + b * np.maximum(m / tile, 1) + rest, bandwidth, out=row)
-    return out
+
+    def read(tile: Num) -> Num:
+        return a * larger(n / tile, 1.0) + b * larger(m / tile, 1.0) + rest
+
+    return read(sqrt(r.l2_size / 2)) / r.dram, read(sqrt(r.l1_size / 2)) / r.l2, read(REGISTER_TILE) / r.l1
+
+
+class Levels(NamedTuple):
+    """Of each op the seconds at [compute, DRAM, L2, L1], the longer of the first two, and the longest of all."""
+
+    seconds: Any
+    roofs: Any
+    longest: Any
+
+
+def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> Levels:
+    """The roofline of ops of one broadcast shape: products by `traffic_times`, others touch every level once."""
+    compute = [op.flops / r.peak[op.rate] for op in ops]
+    if shape == ():
+        each = [
+            (c, *traffic_times(r, op.bytes, *op.shape[:3], *op.widths[:2])) if op.kind == "gemm"
+            else (c, op.bytes / r.dram, op.bytes / r.l2, op.bytes / r.l1)
+            for c, op in zip(compute, ops, strict=True)
+        ]  # fmt: skip
+        return Levels(each, [max(own[:2]) for own in each], [max(own) for own in each])
+    out = np.empty((4, len(ops), *shape))
+    out[0] = stacked(compute, shape)
+    moved = stacked([op.bytes for op in ops], shape)
+    if any(op.kind == "gemm" for op in ops):
+        sizes = [op.shape[:3] + op.widths[:2] if op.kind == "gemm" else (1.0, 1.0, 0.0, 0.0, 0.0) for op in ops]
+        out[1:] = traffic_times(r, moved, *columns(sizes, shape))
+    else:
+        out[1:] = moved / r.dram, moved / r.l2, moved / r.l1
+    roofs = np.maximum(out[0], out[1])
+    return Levels(out.swapaxes(0, 1), roofs, np.maximum(roofs, np.maximum(out[2], out[3])))
 
 
 def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Timed]:
@@ -104,15 +125,11 @@ def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Tim
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
         chosen = [ops[i] for i in members]
-        levels = level_times(chosen, shape, r)
-        roofs = np.maximum(levels[0], levels[1])
-        times = np.maximum(roofs, np.maximum(levels[2], levels[3]))
+        levels, roofs, times = level_times(chosen, shape, r)
         if s.efficiency.mode == "calibrated":
-            times = efficiency.kernel_times(chosen, shape, times, s)
-        listed = (times.tolist(), roofs.tolist()) if shape == () else (times, roofs)
-        for index, op, time, level, roof in zip(
-            members, chosen, listed[0], levels.swapaxes(0, 1), listed[1], strict=True
-        ):
+            times = efficiency.kernel_times(chosen, shape, np.asarray(times), s)
+            times = times if shape else times.tolist()
+        for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
             own = factors[op.kind]
             scaled = time * own
             if isinstance(own, np.ndarray) or own < 1.0:
@@ -160,7 +177,7 @@ def _point_comms(comms: Sequence[Comm], tiers: Sequence[Any], s: Scenario) -> li
 def _comm_time(comm: Comm, bytes_: Num, tiers: Sequence[Any], s: Scenario) -> Num:
     """Seconds of a collective with messages of these bytes."""
     constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
-    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride).time
+    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride)
     return time if constants is None else efficiency_links.in_engine(time, comm, constants, s)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.residuals import PHASES, Point, Residuals, lines
+from rooflm.catalogue.residuals import AXES, PHASES, Point, Residuals
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario, place
@@ -129,6 +129,16 @@ def kept(found: Mapping[str, Sequence[Point]]) -> Residuals:
     if not done:
         raise RooflmError("no measured time to interpolate: the table has no prefill, decode or latency of a run")
     return Residuals(done)
+
+
+def lines(known: Residuals) -> list[str]:
+    """The [residuals] table of a TOML file."""
+    text = ["", "[residuals]", f"# log of measured over predicted time at the logarithms of {', '.join(AXES)}"]
+    for phase, points in known.points.items():
+        text.append(f"{phase} = [")
+        text += [f"  [{', '.join(f'{x:.5g}' for x in (*p.at, p.ratio))}]," for p in points]
+        text.append("]")
+    return text
 
 
 def engine_file(base: str, known: Residuals, source: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +32,21 @@ class Offload:
         return is_plain(self.layers, 0) and is_plain(self.experts, 0)
 
 
+def away(model: Model, offload: Offload) -> list[tuple[Block, Num, Num]]:
+    """Each block, how many of its layers the host has, and of how many more the experts alone."""
+    left, held = offload.layers, []
+    for block in reversed(model.blocks):
+        whole = np.minimum(left, block.count)
+        left = left - whole
+        held.append((block, whole))
+    experts, found = offload.experts, []
+    for block, whole in reversed(held):
+        alone: Num = np.minimum(experts, block.count - whole) if isinstance(block.ffn, MoE) else 0
+        experts = experts - alone
+        found.append((block, whole, alone))
+    return found
+
+
 def on_device(model: Model, offload: Offload) -> Model:
     """The model as the device holds it: without the host's layers, the host's experts out of theirs.
 
@@ -40,39 +54,13 @@ def on_device(model: Model, offload: Offload) -> Model:
     >>> on_device(load_model("llama-7b"), Offload(8)).layers
     24
     """
-    left, blocks = offload.layers, []
-    for block in reversed(model.blocks):
-        away = np.minimum(left, block.count)
-        left = left - away
-        blocks.append(replace(block, count=_plain(block.count - away)))
     found: list[Block] = []
-    experts = offload.experts
-    for block in reversed(blocks):
-        if not isinstance(block.ffn, MoE) or is_plain(experts, 0):
-            found.append(block)
-            continue
-        away = np.minimum(experts, block.count)
-        experts = experts - away
-        found += [replace(block, count=_plain(away), ffn=None), replace(block, count=_plain(block.count - away))]
+    for block, whole, alone in away(model, offload):
+        if not is_plain(offload.experts, 0) and isinstance(block.ffn, MoE):
+            found.append(replace(block, count=_plain(alone), ffn=None))
+        found.append(replace(block, count=_plain(block.count - whole - alone)))
     kept = tuple(b for b in found if not is_plain(b.count, 0))
     return replace(model, blocks=kept or (replace(model.blocks[0], count=1, ffn=None),))
-
-
-def on_host(model: Model, offload: Offload) -> Iterator[tuple[Block, Num, bool]]:
-    """Block, how many of its layers the host has, and whether of these the experts alone."""
-    left = offload.layers
-    kept: list[tuple[Block, Num]] = []
-    for block in reversed(model.blocks):
-        away = np.minimum(left, block.count)
-        left = left - away
-        kept.append((block, block.count - away))
-        yield block, away, False
-    experts = offload.experts
-    for block, rest in reversed(kept):
-        if isinstance(block.ffn, MoE):
-            away = np.minimum(experts, rest)
-            experts = experts - away
-            yield block, away, True
 
 
 def _plain(value: Num) -> Num:

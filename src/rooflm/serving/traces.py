@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +58,10 @@ def _json(content: str, label: str) -> Iterator[Line]:
 
 
 def _jsonl(content: str, label: str) -> Iterator[Line]:
-    for number, row in outside.json_lines(content, label):
+    for number, line in enumerate(content.splitlines(), 1):
+        if not line.strip():
+            continue
+        row = outside.from_json(line, f"{label}, line {number}")
         if not isinstance(row, dict):
             raise RooflmError(f"{label}, line {number}: a request must be an object with named fields")
         yield number, {k.lower(): v for k, v in row.items()}
@@ -126,8 +130,23 @@ def requests_of(rows: Iterable[Line], path: str) -> Requests:
     return Requests(prompt[order], output[order], arrival, hashes=hashes, priority=priority, name=Path(path).name)
 
 
+def real(value: Any) -> float | None:
+    """A number of a file: written as one or as text, finite; None for anything else.
+
+    >>> real("1.5"), real(2), real("nan"), real(True), real([1])
+    (1.5, 2.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
 def _tokens(value: Any, column: str, where: str, least: int = 1) -> int:
-    number = outside.real(value)
+    number = real(value)
     if number is None or number != int(number) or not least <= number < LONGEST:
         raise RooflmError(
             f"{where}: {column} is {_seen(value)}, but it must be a whole number of at least {least}, below {LONGEST}"
@@ -136,7 +155,7 @@ def _tokens(value: Any, column: str, where: str, least: int = 1) -> int:
 
 
 def _number(value: Any, column: str, where: str) -> float:
-    number = outside.real(value)
+    number = real(value)
     if number is None:
         raise RooflmError(f"{where}: {column} is {_seen(value)}, but it must be a number")
     return number
@@ -161,7 +180,7 @@ def _seen(value: Any) -> str:
 
 def _time(value: Any, column: str, where: str) -> float:
     """Seconds of a time: a number (not below 0) or a date and time, which is of UTC where it does not say otherwise."""
-    number = outside.real(value)
+    number = real(value)
     if number is None and isinstance(value, str):
         try:
             told = datetime.fromisoformat(value.strip()[:26])

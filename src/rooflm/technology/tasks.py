@@ -21,7 +21,7 @@ from rooflm.estimate.inference import bound_shares, infer_scenario
 from rooflm.estimate.training import train_scenario
 from rooflm.estimate.training_bounds import CAUSES, training_causes
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.collectives import hierarchical
+from rooflm.kernels.collectives import sent_by_tier
 from rooflm.kernels.roofline import BOUNDS
 from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
@@ -166,8 +166,8 @@ def by_tier(sent: Dict[str, Num], nodes: Sequence[Op | Comm], cluster: Cluster) 
     shares: dict[str, Num] = {}
     for node in nodes:
         if isinstance(node, Comm) and node.name not in shares:
-            cost = hierarchical(node.op, node.bytes, node.ranks, cluster.tiers, stride=node.stride)
-            shares[node.name] = cost.volumes[0] / np.maximum(cost.volume, 1e-30)
+            tiers = sent_by_tier(node.op, node.bytes, node.ranks, cluster.tiers, node.stride)
+            shares[node.name] = tiers[0] / np.maximum(sum(tiers), 1e-30)
     for name, share in shares.items():
         near = np.mean(share, axis=0) if np.ndim(share) > np.ndim(sent[name]) and np.ndim(share) else share
         inside, beyond = inside + near * sent[name], beyond + (1.0 - near) * sent[name]
