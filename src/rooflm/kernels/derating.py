@@ -6,16 +6,13 @@ do not follow their datasheets in the same way, so two factors a card (and engin
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 
 import msgspec
 
 from rooflm.catalogue.hardware import Derating, Device
-from rooflm.catalogue.rows import structured
-from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
-from rooflm.kernels.constants import ANY, CALIBRATION
+from rooflm.kernels.constants import ANY, read, text_of
 from rooflm.units import Num
 
 ROWS = 512.0
@@ -60,11 +57,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rows() -> tuple[_Row, ...]:
-    path = CALIBRATION / "devices.toml"
-    try:
-        return structured(tomllib.loads(path.read_text(encoding="utf-8")), _File).card
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
-        raise RooflmError(f"{path.name}: {exc}") from exc
+    return read(text_of("devices"), _File, "devices").card
 
 
 def derating(device: Device, engine: str) -> Derating:
