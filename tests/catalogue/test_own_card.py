@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rooflm import RooflmError, infer, load_device
+from rooflm.cli.app import main
 
 
 def written(folder: Path, text: str) -> str:
@@ -75,3 +76,11 @@ def test_sms_and_caches_grow_with_the_peak(tmp_path: Path) -> None:
 def test_every_missing_figure_is_named_at_once(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(RooflmError, match=says):
         load_device(written(tmp_path, text))
+
+
+def test_a_file_may_name_its_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "RTX 4090 with 48 GB"\nbase = "rtx-4090"\nmemory = "48 GiB"\n')
+    assert load_device(str(path)).name == "RTX 4090 with 48 GB"
+    assert main(["show", "gpu", str(path)]) == 0
+    assert "inferred," not in capsys.readouterr().out  # a kind without a date has no comma

@@ -181,3 +181,13 @@ def test_command_line(capsys):
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--memory-margin", "30%"]) == 0
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--token-budget", "0.5"]) == 2
     assert "token_budget" in capsys.readouterr().err
+
+
+def test_a_search_leaves_out_the_first_wave_as_its_runs_do() -> None:
+    """The estimate of the table is that of the simulated run beside it: one state, without what starts at once."""
+    found = search_serve("llama-3.1-8b", gpu="h100", gpus=1, concurrency=50, prompt=2048, output=64, confirm=1)
+    (run,) = found.confirmed
+    steady = run.served.steady
+    assert steady is not None
+    assert run.candidate.outputs["ttft_s"] == pytest.approx(steady.ttft, rel=0.02)
+    assert run.candidate.outputs["tpot_s"] == pytest.approx(steady.tpot, rel=0.02)

@@ -117,3 +117,11 @@ def test_the_slowest_stage_sets_the_pace_of_a_full_pipeline():
     through, head = 10.0, 2.0
     assert table.full(through, head, 1) == through  # one micro-batch waits for nobody
     assert table.full(through, head, 2) == pytest.approx(2 * ((through - head) / 2 + head))
+
+
+def test_no_steady_state_is_told_where_tokens_are_cached() -> None:
+    """It knows of no tokens that are in the cache; an engine that caches none is told one."""
+    ask = {"gpu": "h100", "concurrency": 4, "prompt": 256, "output": 16, "shared_prefix": 200}
+    served = serve("llama-3.2-1b", **ask)
+    assert served.values()["cached_share"] > 0.5 and served.steady is None and "steady" not in served.values()
+    assert serve("llama-3.2-1b", **ask, options={"prefix_caching": False}).steady is not None

@@ -200,17 +200,19 @@ def resolve(kind: str, name: str) -> str:
 
 
 def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
-    """A file of the user's own: the row's fields at the top level, or in a single table, which then names the row."""
+    """A file of the user's own: the row's fields at the top level, or in a single table, which then names the row. Its
+    name is what it says (`name`), or that of the file."""
     path = Path(name)
     table = outside.read_toml(name, f"{kind} file")
+    called = str(table.pop("name", "")) or path.stem
     own = table.get(kind)
     if isinstance(own, dict) and "source" not in table:  # a machine's file: a table a kind
-        return own, path.stem
+        return own, called
     if len(table) == 1:
         ((key, row),) = table.items()
         if isinstance(row, dict):
             return row, key
-    return table, path.stem
+    return table, called
 
 
 def own_row(kind: str, name: str | None) -> str | None:

@@ -186,7 +186,7 @@ def _titled(name: str, rows: Sequence[Sequence[str]], sides: str) -> Table:
 
 def _kind_of(found: dict[str, Any], field: str) -> str:
     record = found.get(field) or found.get(field.split(".")[0])
-    return f"{record.kind}, {record.date}" if record and field else ""
+    return ", ".join(filter(None, (record.kind, record.date))) if record and field else ""
 
 
 def _source_lines(found: dict[str, Any]) -> list[Block]:

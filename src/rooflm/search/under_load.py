@@ -156,8 +156,8 @@ def evaluate(
     passes = np.minimum(budget, reach * sequences)
     room = np.array([capacity(s, float(b), reach).tokens for b in passes.ravel()]).reshape(passes.shape)
     used = np.minimum(copies, np.maximum(clients, 1)) if concurrency is not None else copies  # replicas with work
-    load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used,
-                clients / np.maximum(amount(clients), 1.0), budget,
+    none = np.zeros(())  # no first wave: what is simulated has it as its warm-up
+    load = Load(_mean(prompt, spread), _mean(output, spread), clients / used, arrivals / used, none, budget,
                 np.maximum(room, 1.0))  # fmt: skip
     found = states(pool, load)
     gpus, each = copies * pool.gpus, to_buy(s.cluster.device, arguments.get("purchase"))
