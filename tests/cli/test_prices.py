@@ -101,3 +101,11 @@ def test_two_cards_of_ones_own_have_two_purchase_prices(capsys: pytest.CaptureFi
     assert "rtx-4090 0.45 USD an hour (rough" in rented.prices and "l4 0.08912" in rented.prices
     assert main(["serve", MODEL, "--gpu", "h100", "--concurrency", "2", "--prefill-purchase", "1"]) == 2
     assert "prefill_purchase is of prefill_gpu" in capsys.readouterr().err
+
+
+def test_what_is_of_one_card_is_not_said_of_several(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each card's own cluster is assumed; and no two empty lines follow each other."""
+    for gpu, told in (("l4,rtx-4090", False), ("l4", True)):
+        for load in (["--batch", "1"], ["--concurrency", "4", "--confirm", "0"]):
+            out = said(capsys, "search", "infer", MODEL, "--gpu", gpu, "--gpus", "1", *load)
+            assert ("assumed: cluster" in out) == told and "\n\n\n" not in out

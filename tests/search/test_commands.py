@@ -144,6 +144,14 @@ def test_commands_of_the_searches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--use_peft --lora_r 16" in out and "--load_in_4bit" in out
 
 
+@pytest.mark.parametrize("name", engine_names())
+def test_commands_that_checkpoint_whole_layers_or_none_mean_the_core(name: str) -> None:
+    """A switch alone cannot ask for torchtitan's policy, so its memory is not promised."""
+    engine = load_engine(name)
+    if engine.command.train in ("trl", "unsloth", "axolotl"):
+        assert engine.habits.selective == "core"
+
+
 def test_every_line_of_a_command_can_be_pasted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

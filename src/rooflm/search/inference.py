@@ -28,6 +28,7 @@ from rooflm.search.splits import (
     limits_of,
     listed,
     money,
+    of_all,
     refuse_none,
     runnable,
     searched_prices,
@@ -175,4 +176,5 @@ def search_infer(
     grid = Grid((*free, *split_axes(splits), Axis("batch", listed(batch, BATCHES))), fixed)
     outputs = (*SHOWN, *(k for k in (goal.key, *("purchase_usd",) * (under is not None)) if k not in SHOWN))
     task = SearchTask(evaluate, (grid,), goal, limits, outputs, ("batch",), TWIN_OUTPUTS)
-    return replace(search(task, on, assumed=request.assumed), prices=searched_prices(listed(gpu), cluster, more))
+    done = search(task, on, assumed=of_all(request.assumed, gpu))
+    return replace(done, prices=searched_prices(listed(gpu), cluster, more))

@@ -185,7 +185,7 @@ def tables(found: Any, columns: Sequence[Column]) -> list[Block]:
         head = (title, *(h for _, h, _ in columns))
         spare = tuple(reversed(head[3:]))
         out += [BLANK, Table([head, *rows], "l" + "r" * len(columns), head=True, spare=spare, indent=0)]
-    return [*out, BLANK]
+    return [*(out if told else out[1:]), BLANK]
 
 
 def simulated(found: Any) -> list[Block]:

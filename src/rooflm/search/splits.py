@@ -104,6 +104,16 @@ def searched_prices(gpus: Sequence[Any], cluster: Any, *given: Mapping[str, Any]
     return "" if swept else prices_told([g for g in gpus if g is not None] or (None,), cluster, *given)
 
 
+def of_all(assumed: Iterable[str], gpus: Any) -> tuple[str, ...]:
+    """What was assumed of every card of a search: of several, each has a cluster of its own.
+
+    >>> of_all(["cluster l40s-pcie", "engine vllm"], ["l40s", "h100"]), of_all(["cluster dgx-h100"], "h100")
+    (('engine vllm',), ('cluster dgx-h100',))
+    """
+    several = len(listed(gpus)) > 1
+    return tuple(each for each in assumed if not (several and each.startswith("cluster ")))
+
+
 MONEY = ("price", "owned", "purchase", "electricity")
 """Arguments of what an hour of a GPU costs."""
 

@@ -41,6 +41,7 @@ from rooflm.search.splits import (
     limits_of,
     listed,
     money,
+    of_all,
     refuse_none,
     runnable,
     searched_prices,
@@ -351,7 +352,7 @@ def search_serve(
     task = SearchTask(partial(evaluate, spread=spread, **lengths), grids, goal, limits, outputs, best_of, TWIN_OUTPUTS)
     first = {k: v for k, v in grids[0].fixed.items() if k not in pooled.SPLIT}
     assumed = (
-        *build_inference(batch=1, alone=False, **nest(first)).assumed,
+        *of_all(build_inference(batch=1, alone=False, **nest(first)).assumed, gpu),
         f"lengths {spread[0]:g} to {spread[1]:g} of these",
     )
     answer = search(task, on, assumed=assumed, first=alone)
