@@ -185,6 +185,15 @@ def log1p(value: Num) -> Num:
     return np.log1p(value) if isinstance(value, np.ndarray) else math.log1p(value)
 
 
+def log2(value: Num) -> Num:
+    """The logarithm to base 2: `np.log2`, but several times as fast for plain numbers (above 0).
+
+    >>> log2(8.0), log2(np.ones(1)).tolist()
+    (3.0, [0.0])
+    """
+    return np.log2(value) if isinstance(value, np.ndarray) else math.log2(value)
+
+
 def sqrt(value: Num) -> Num:
     """The square root: `np.sqrt`, but several times as fast for plain numbers.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ class Family:
     def timed(self, engine: Engine, reach: Derating) -> Passes:
         """Both passes with neutral engine factors and network, from the cache where it has them."""
         experts = shared_experts(engine)
-        key = (*reach._replace(network=1.0), experts, *(float(engine.value(f)) for f in KERNEL_FIELDS))
+        key = (*astuple(replace(reach, network=1.0)), experts, *(float(engine.value(f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
@@ -216,7 +216,7 @@ def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
     general = Derating()
     if f.kin == "~geforce" and not families_too:
         general = on_file(f.gpu, "", f.kin.removeprefix("~"), "", 0, "")
-    found = general._asdict()
+    found = asdict(general)
     for name in found:
         parts = [theta[f"{key}|{name}"] for key in (f.gpu, *line(f.gpu)) if f"{key}|{name}" in theta]
         if parts:
@@ -306,7 +306,6 @@ GENERAL = (
     "rtx-4090",
     "apple",
     "mi2",
-    "mi3",
     "jetson",
 )
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""

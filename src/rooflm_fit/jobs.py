@@ -36,7 +36,7 @@ class Job:
 
 FREE = {
     "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
-    "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 6.0, 0.03, 100.0),
+    "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 2.0, 0.01, 30.0),
 }  # fmt: skip
 """A card's factors: where they start, and their bounds."""
 

@@ -161,15 +161,15 @@ def derated(s: Scenario, factors: Derating) -> Scenario:
 
 def test_products_of_few_rows() -> None:
     m = np.array([1.0, 64.0, 4096.0])
-    slow = few_rows_time(np.ones(3), np.ones(3), m, 30.0)
+    slow = few_rows_time(np.ones(3), 1e14 * np.ones(3), m, 30.0)
     assert slow[0] == pytest.approx(30.0, rel=1e-3)
     assert slow[2] == pytest.approx(1.0, rel=0.1)
-    assert few_rows_time(1.0, 1.0, 1.0, 0.0) == 1.0
+    assert few_rows_time(1.0, 1e14, 1.0, 0.0) == 1.0
 
 
 def test_cards() -> None:
     assert derating(load_device("a100-sxm-80gb"), "no-such-engine") == Derating()
-    assert derating(load_device("mi300x"), "vllm-2024-rocm").few > 10
+    assert derating(load_device("mi300x"), "vllm-2024-rocm").few > 2
     assert derating(load_device("mi300x"), "no-such-engine").few == 0
     assert derating(load_device("rtx-4080"), "no-such-engine").bandwidth > 1  # its product family's
     s = scenario(engine="vllm")

@@ -23,7 +23,7 @@ TRIES = {
     "a batch is no load": ("search infer llama-2-7b --gpu a100 --gpus 1", 0, "(--under-load: users who come and go)"),
     "GPUs are counted": ("search infer llama-2-7b --gpu a100 --gpus 1,2 --batch 8", 0, "USD/M GPUs"),
     "adapters are searched": (
-        "search train llama-3.1-8b --gpu rtx-4090 --gpus 1 --batch 16 --lora-rank 16", 0, "--use_peft --lora_r 16"),
+        "search train llama-3.1-8b --gpu rtx-5090 --gpus 1 --batch 16 --lora-rank 16", 0, "--use_peft --lora_r 16"),
     "a prefix that is shared": (
         "serve llama-3.1-8b --gpu h100 --concurrency 4 --requests 40 --prompt 2048 --output 16 --shared-prefix 1500", 0,
         "prompt tokens cached 7"),

@@ -112,9 +112,7 @@ def test_a_group_inside_a_node_is_flat(op: str, size: float, n: int) -> None:
 @given(op=ops.filter(lambda op: op not in ("p2p", "broadcast")), size=sizes, n=ranks, stride=st.integers(1, 64))
 def test_volume_over_the_tiers_is_the_flat_volume(op: str, size: float, n: int, stride: int) -> None:
     sent = sum(sent_by_tier(op, size, n, (NODE, FABRIC), stride))
-    assert float(sent) == pytest.approx(
-        float(volume(op, size, n)), rel=1e-9, abs=1e-9
-    )
+    assert float(sent) == pytest.approx(float(volume(op, size, n)), rel=1e-9, abs=1e-9)
 
 
 def test_arrays_equal_scalars() -> None:

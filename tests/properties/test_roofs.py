@@ -22,6 +22,13 @@ CARDS = (
     "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "rtx-4090", "rtx-3090",
     "rtx-pro-6000", "mi300x", "mi355x", "apple-m2-ultra", "jetson-thor-128gb",
 )  # fmt: skip
+HOME = (
+    ("rtx-3090", "rtx-4090"), ("rtx-4090", "rtx-5090"), ("rtx-a6000", "rtx-6000-ada"),
+    ("rtx-6000-ada", "rtx-pro-6000-96gb"), ("jetson-agx-orin-64gb", "jetson-thor-128gb"), ("mi250x-gcd", "mi300x"),
+    ("mi300x", "mi325x"), ("mi325x", "mi355x"), ("apple-m2-ultra-76core-192gb", "apple-m3-ultra-80core-256gb"),
+    ("apple-m3-max-40core-64gb", "apple-m4-max-40core-64gb"),
+)  # fmt: skip
+"""Cards of which the newer has at least the older one's rates, most of them without runs of their own."""
 MODELS = (("llama-3.1-70b", 4), ("qwen3-30b-a3b", 1), ("gpt-oss-120b", 1), ("deepseek-v3", 8))
 
 
@@ -53,6 +60,19 @@ def test_the_next_generation_is_never_slower_at_the_same_format(engine: str, mod
                 slack = 1.1 if batch == 1 else 1.0  # kernels of few rows are latency: measured up to 9 % slower
                 assert float(new.tpot) <= slack * float(old.tpot), at
                 assert float(new.ttft) <= slack * float(old.ttft), at
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nor_is_it_on_cards_nobody_measured(engine: str) -> None:
+    """Factors of a family by generation: M4's bandwidth is not the mean of M1's and M3's."""
+    quant = "q4_k_m" if "gguf" in load_engine(engine).abilities.schemes else "bf16"
+    for older, newer in HOME:
+        old, new = (
+            rooflm.infer("llama-3.1-8b", gpu=g, engine=engine, quant=quant, batch=4, prompt=1024, output=128)
+            for g in (older, newer)
+        )
+        for figure in ("tpot", "ttft"):
+            assert float(getattr(new, figure)) <= 1.02 * float(getattr(old, figure)), (older, newer, figure)
 
 
 def test_the_simulators_steps_do_not_beat_the_roof_either() -> None:

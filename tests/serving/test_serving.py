@@ -353,6 +353,13 @@ def test_a_serial_front_end_queues() -> None:
     assert metrics.table(run).ttft.max() > 3.2
 
 
+def test_a_text_becomes_tokens_before_it_is_scheduled_one_after_the_other() -> None:
+    """Of four prompts that come at once the n-th waits for n texts; a longer text takes longer."""
+    load = Requests(np.array([1000, 1000, 1000, 3000]), np.full(4, 2), np.zeros(4))
+    late = metrics.table(run_of(load, tokenise=1e-3)).ttft - [1.0, 2.0, 3.0, 6.0]
+    assert (late > 0).all() and (late < metrics.table(run_of(load)).ttft).all()
+
+
 def test_the_queue_that_grows_is_said() -> None:
     out = serve("llama-3.1-70b", gpu="h100-sxm-80gb", tp=4, rate=60.0, requests=1500, prompt=1024)
     assert out.queue_grows and out.queue_growth_per_s > 1 and out.queue_grows_from_s < 20

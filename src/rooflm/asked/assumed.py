@@ -34,7 +34,7 @@ def build_for(name: str, software: str) -> str:
 def other_releases(name: str) -> tuple[str, ...]:
     """The rows of other releases of an engine of the catalogue, where it has any.
 
-    >>> other_releases("llama.cpp"), other_releases("sglang")
+    >>> other_releases("llama.cpp"), other_releases("hf-eager")
     (('llama.cpp-2024-05',), ())
     """
     return tuple(n for n, row in _rows().items() if row.get("family") == name and n != name)

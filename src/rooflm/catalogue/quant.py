@@ -127,6 +127,15 @@ _HYPHENS = {name.replace("_", "-"): name for name in PRESETS}
 """Presets by their names with hyphens (those of GGUF files have underscores)."""
 
 
+def without_cache(scheme: str) -> str:
+    """A scheme's name without its cache's width.
+
+    >>> without_cache("fp8kv8"), without_cache("nvfp4-ffn-kv8")
+    ('fp8', 'nvfp4-ffn')
+    """
+    return re.sub(r"-?kv\d+$", "", scheme)
+
+
 @lru_cache(maxsize=1024)
 def parse_quant(name: str) -> Quant:
     """A scheme by name: a preset or `w<bits>a<bits>[g<group>][e<bits of embedding and head>][kv<bits>]`, with an end
@@ -144,8 +153,8 @@ def parse_quant(name: str) -> Quant:
     (0.25, 16)
     """
     low = name.strip().lower().replace("_", "-")
-    body, _, kv = low.rpartition("kv") if re.search(r"kv\d+$", low) else (low, "", "")
-    body = body.rstrip("-")
+    body = without_cache(low)
+    kv = low[len(body) :].lstrip("-kv")
     head, _, end = body.rpartition("-")
     end = end if end in WIDE and head else ""
     known = PRESETS.get(_HYPHENS.get(head if end else body, ""))

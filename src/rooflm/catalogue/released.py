@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
+from rooflm.catalogue.quant import without_cache
 from rooflm.catalogue.rows import DATA, FOLDERS, aliases, convert, normalise
 
 
@@ -88,5 +89,5 @@ def published(model: str, scheme: str) -> str:
     ('nvidia/DeepSeek-V3-0324-FP4', '')
     """
     rows = _table().checkpoints.items()
-    same = (name for name, row in rows if row.model == model and row.quant.partition("kv")[0].rstrip("-") == scheme)
+    same = (name for name, row in rows if row.model == model and without_cache(row.quant) == scheme)
     return next(same, "")

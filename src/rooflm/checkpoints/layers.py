@@ -125,7 +125,7 @@ def attention(c: Config, i: int, kind: str, layers: int) -> Mixer:
     bias = c.flag(f.bias)
     whole = {"all": True, "vision": False}.get(str(c.get("use_bidirectional_attention")))  # or images' tokens
     both_ways = c.get("is_causal") is False or (c.flag("use_bidirectional_attention") if whole is None else whole)
-    free = ("chunked" in f.window or "full_without_rope" in f.extra) and kind == "full"
+    free = (f.window == "chunked" or "full_without_rope" in f.extra) and kind == "full"
     index = _block_index(c) if kind == "blocks" else (0, 0, 0)
     return Attention(
         heads, kv_heads, dim, 0 if value == dim else value, window=INF if window >= context else window, bias=bias,

@@ -211,10 +211,6 @@ def _fp8(q: Fields) -> str:
     return "fp8-block" if q.get("weight_block_size") else "fp8"
 
 
-def _fixed(name: str) -> Callable[[Fields], str]:
-    return lambda q: name
-
-
 def _mlx(q: Fields) -> str:
     """MLX's own form, which names no method: a 16-bit scale and bias a group, embedding and head quantised too.
 
@@ -226,20 +222,20 @@ def _mlx(q: Fields) -> str:
     return f"w{bits:g}a16g{16 * group / each:g}e{bits + each / group:g}"
 
 
-METHODS: dict[str, Callable[[Fields], str]] = {
+METHODS: dict[str, str | Callable[[Fields], str]] = {
     "aqlm": _aqlm,
     "auto-round": _gptq,
     "awq": _gptq,
     "awq-marlin": _gptq,
-    "bitnet": _fixed("w2a8"),  # ternary weights, four to a byte
+    "bitnet": "w2a8",  # ternary weights, four to a byte
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _groups,
     "deepspeedfp": lambda q: weight_only(_number(q.get("bits"), 8), _number(q.get("group_size"), 512)),
-    "eetq": _fixed("int8-wo"),
+    "eetq": "int8-wo",
     "exl2": lambda q: weight_only(_number(q.get("bits"), 4), 0),
     "exl3": lambda q: weight_only(_number(q.get("bits"), 4), 0),
-    "experts-int8": _fixed("int8-wo-experts"),
-    "fbgemm-fp8": _fixed("fp8"),
+    "experts-int8": "int8-wo-experts",
+    "fbgemm-fp8": "fp8",
     "fp-quant": lambda q: "nvfp4" if "nv" in str(q.get("forward_dtype", "")).lower() else "w4a4g32",
     "fp8": _fp8,
     "gptq": _gptq,
@@ -250,21 +246,21 @@ METHODS: dict[str, Callable[[Fields], str]] = {
     "modelopt-fp4": _modelopt,
     "modelopt-mixed": _modelopt,
     "moe-wna16": _gptq,
-    "mxfp4": _fixed("mxfp4"),
-    "mxfp8": _fixed("mxfp8"),
-    "nvfp4": _fixed("nvfp4"),
-    "petit-nvfp4": _fixed("w4a16g16"),
-    "ptpc-fp8": _fixed("fp8"),
+    "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+    "petit-nvfp4": "w4a16g16",
+    "ptpc-fp8": "fp8",
     "quanto": _quanto,
     "quark": _quark,
     "spqr": lambda q: weight_only(_number(q.get("bits"), 3), _number(q.get("beta1"), 16)),
     "sinq": lambda q: weight_only(_number(q.get("nbits"), 4), _number(q.get("group_size"), 64)),
     "torchao": _torchao,
     "vptq": _vptq,
-    "w8a8-fp8": _fixed("fp8"),
-    "w8a8-int8": _fixed("int8"),
+    "w8a8-fp8": "fp8",
+    "w8a8-int8": "int8",
 }
-"""quant_method (in lower case, with hyphens) -> its scheme's name; an empty name: this form of it is not known."""
+"""quant_method (in lower case, with hyphens) -> its scheme's name, or what finds it (empty: this form is not known)."""
 
 
 def codebook_values(config: Fields, matrices: int) -> int:
@@ -351,7 +347,8 @@ def scheme(config: Fields, beside: Fields, label: str, layers: int, experts: boo
     algorithm = q.get("quant_algo") or _table(q.get("quantization")).get("quant_algo")
     method = str(q.get("quant_method") or ("modelopt" if algorithm else "")).lower()
     method = method.split("/")[-1].replace("_", "-")
-    name = METHODS[method](q) if method in METHODS else ""
+    known = METHODS.get(method, "")
+    name = known if isinstance(known, str) else known(q)
     if not name and method == "modelopt" and beside is not q and beside:
         q, name = beside, _modelopt(beside)
     if name.startswith("fp8") and (config.get("expert_dtype") or q.get("expert_dtype")) == "fp4":

@@ -6,7 +6,6 @@ architecture of the device, of predictions whose own group of rows had no part i
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
@@ -14,9 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from rooflm.catalogue.engines import family_of
-from rooflm.catalogue.rows import structured
-from rooflm.errors import RooflmError
-from rooflm.kernels.constants import ANY, CALIBRATION
+from rooflm.kernels.constants import ANY, read, text_of
 from rooflm.units import Num
 
 FEWEST = 20
@@ -74,12 +71,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rows() -> dict[tuple[str, str, str], _Row]:
-    path = CALIBRATION / "bands.toml"
-    try:
-        found = structured(tomllib.loads(path.read_text(encoding="utf-8")), _File).band
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
-        raise RooflmError(f"{path.name}: {exc}") from exc
-    return {(r.phase, r.engine, r.architecture): r for r in found}
+    return {(r.phase, r.engine, r.architecture): r for r in read(text_of("bands"), _File, "bands").band}
 
 
 def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:

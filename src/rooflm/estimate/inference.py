@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
+from rooflm.estimate.bounds import by_bound, largest
 from rooflm.estimate.capacity import (
     Limits,
     Running,
@@ -28,13 +29,13 @@ from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import own_factor
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.roofline import BOUNDS, Timed, time_nodes
+from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.mapping import Mapping as Split
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import Block
-from rooflm.units import Num, floor, larger, pick
+from rooflm.units import Num, floor, larger
 
 if TYPE_CHECKING:
     from rooflm.estimate.remedies import Remedy
@@ -95,11 +96,6 @@ class InferenceEstimate(Result):
         from rooflm.estimate import said
 
         return said.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
-
-    @figure
-    def reason(self) -> Num:
-        """Why it cannot run: the first rule that a point breaks, or an empty text."""
-        return self.limits.reason
 
     @cached_property
     def would_fit(self) -> tuple[Remedy, ...]:
@@ -405,20 +401,12 @@ def infer_scenario(
 
 def bound_of(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int) -> Num:
     """What bounds the pass: the label with the largest share of its time, the host included."""
-    shares = bound_shares(timed, pass_, dims)
-    stack = np.stack(np.broadcast_arrays(*(shares[name] for name in BOUNDS)))
-    return np.array(BOUNDS)[np.argmax(stack, axis=0)]
+    return largest(bound_shares(timed, pass_, dims))
 
 
 def bound_shares(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int) -> dict[str, Num]:
     """Seconds of a pass by what bounds them: compute, each memory level, overhead, network, host."""
-    shares: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
-    for t in timed:
-        if isinstance(t.node, Op):
-            for index in range(5):
-                shares[BOUNDS[index]] = shares[BOUNDS[index]] + pick(t.bound == index, t.total * pass_.packed, 0.0)
-        else:
-            shares["network"] = shares["network"] + t.total * pass_.packed
+    shares = {name: value * pass_.packed for name, value in by_bound(timed).items()}
     shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
     shares["host"] = pass_.parts["host"]
     return {k: mean_step(v, dims) for k, v in shares.items()}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue.model import MoE
-from rooflm.catalogue.quant import PRESETS, Quant, compute_dtype, native, parse_quant
+from rooflm.catalogue.quant import PRESETS, Quant, compute_dtype, native, parse_quant, without_cache
 from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.scenario.rules import Rule, divisors
@@ -118,7 +118,7 @@ def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
         known = s.engine.abilities.caches
         if q.kv_bits > 8 and (not known or "8" in known.replace(" ", "").split(",")):
             try:
-                yield parse_quant(f"{q.name.partition('kv')[0].rstrip('-')}kv8")
+                yield parse_quant(f"{without_cache(q.name)}kv8")
             except ValueError:
                 continue
 

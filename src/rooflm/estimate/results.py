@@ -20,6 +20,8 @@ from rooflm.units import Num
 if TYPE_CHECKING:
     import pandas
 
+    from rooflm.estimate.capacity import Limits
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -129,6 +131,7 @@ class Result(Answer):
 
     OUTPUTS: ClassVar[Outputs] = {}
     scenario: Scenario
+    limits: Limits
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -140,6 +143,11 @@ class Result(Answer):
     def plainly(self, value: Any) -> Any:
         """A value as this estimate shows it: plain where it is of a single point."""
         return single(value) if self.scenario.axes == 0 else value
+
+    @figure
+    def reason(self) -> Num:
+        """Why it cannot run: the first rule that a point breaks, or an empty text."""
+        return self.limits.reason
 
     def values(self, names: Collection[str] | None = None) -> dict[str, Any]:
         """Outputs by their keys (all, or those named); groups are dicts. Numbers may be arrays."""

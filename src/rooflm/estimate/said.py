@@ -88,30 +88,28 @@ def in_use(memory: Memory) -> str:
     return f"{total.removesuffix(' GiB') if usable.endswith(' GiB') else total} of {usable} a GPU"
 
 
-def verdict(e: InferenceEstimate) -> list[Block]:
-    """Whether it fits, by how much, and what would."""
+def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
+    """Whether an estimate of either kind fits, by how much, the largest batch (or `what` it is) that does, and what
+    would make it fit. runs: what else is said of that batch."""
     margin, used = float(e.memory.margin), in_use(e.memory)
-    most = f"the largest batch that fits is {count(e.max_batch)}" if float(e.max_batch) else "no batch fits"
+    most = f"the largest {what} that fits is {count(largest)}" if float(largest) else f"no {what} fits"
     if bool(e.fits):
-        limit = float(running_limit(e.scenario))
-        runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
         return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}{runs}.", "good")]
     if margin < 0:
-        return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {most}.", "bad"), *would_fit(e)]
+        words = "; ".join(r.words for r in e.would_fit)
+        would = f"Would fit: {words}." if words else "No change that was tried makes it fit."
+        return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {most}.", "bad"), Say(would)]
     return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
-
-
-def would_fit(e: Any) -> list[Block]:
-    """What would make it fit, of an estimate of either kind."""
-    words = "; ".join(r.words for r in e.would_fit)
-    return [Say(f"Would fit: {words}." if words else "No change that was tried makes it fit.")]
 
 
 def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     """The answer; of what does not fit, its speeds are only outlined unless verbose."""
     w, bands, head = e.scenario.workload, e.error_band, e.scenario.model.head
     asked = f"batch {count(w.batch)}, prompt {count(w.prompt)}{f', output {count(w.output)}' if head else ''} tokens"
-    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *verdict(e), BLANK]
+    limit = float(running_limit(e.scenario))
+    runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
+    fits = verdict(e, "batch", e.max_batch, runs)
+    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits, BLANK]
     likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
     speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
     out += [Table(speed, "lrl", head=True, indent=0), BLANK]

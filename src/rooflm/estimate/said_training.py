@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rooflm.catalogue.prices import told
 from rooflm.estimate.results import headline
-from rooflm.estimate.said import LIKELY, banded, in_use, noted, remembered, sure, would_fit
+from rooflm.estimate.said import LIKELY, banded, noted, remembered, sure, verdict
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, gib, percent, said, text, watt_hours
+from rooflm.shown.numbers import count, percent, said, text, watt_hours
 
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingEstimate
@@ -27,7 +27,8 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     )
     band = banded(e.step_time, e.error_band["step_time_s"])
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
-    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *verdict(e),
+    fits = verdict(e, "micro-batch", e.max_micro_batch)
+    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
                         Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *run(e), BLANK]  # fmt: skip
     sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
     right: list[Block] = [Table(speed(e), "lr", "Speed")]
@@ -68,15 +69,3 @@ def run(e: TrainingEstimate) -> list[Block]:
         return [Say(f"{line}, if nothing disturbs it."), price]
     failing = text(float(job.days_with_failures) * DAY, "s")
     return [Say(f"{line}; with failures and checkpoints {failing} (goodput {percent(job.goodput)})."), price]
-
-
-def verdict(e: TrainingEstimate) -> list[Block]:
-    """Whether it fits, by how much, and the largest micro-batch that does."""
-    margin, used = float(e.memory.margin), in_use(e.memory)
-    most = f"the largest micro-batch that fits is {count(e.max_micro_batch)}"
-    if bool(e.fits):
-        return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}.", "good")]
-    if margin < 0:
-        fits = most if float(e.max_micro_batch) else "no micro-batch fits"
-        return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {fits}.", "bad"), *would_fit(e)]
-    return [Say(f"CANNOT RUN: {e.reason}.", "bad")]

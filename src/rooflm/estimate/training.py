@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
+from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.job import Job, job
 from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
 from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
-from rooflm.estimate.training_bounds import bounds
 from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
@@ -102,11 +102,6 @@ class TrainingEstimate(Result):
         from rooflm.estimate import said_training
 
         return said_training.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
-
-    @figure
-    def reason(self) -> Num:
-        """Why a point cannot run, or an empty text."""
-        return self.limits.reason
 
     @cached_property
     def job(self) -> Job:
@@ -234,11 +229,6 @@ def volumes(step: TrainingStep) -> dict[str, Num]:
     return sent
 
 
-def products_dtype_peak(s: Scenario) -> Num:
-    """FLOP/s of the device in the data type of the products."""
-    return s.cluster.device.peak[rates(s).dtype["quant"]]
-
-
 def energy_of(step: TrainingStep) -> Num:
     """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
     s, timed, r = step.scenario, step.timed, rates(step.scenario)
@@ -273,7 +263,7 @@ def estimate(
     s, micro, c = step.scenario, step.micro, step.context
     batch, gpus = s.workload.batch, s.mapping.devices
     device_seconds = step.total * gpus
-    peak_work = device_seconds * products_dtype_peak(s)
+    peak_work = device_seconds * s.cluster.device.peak[rates(s).dtype["quant"]]
     forward, layers = forward_flops(s, causal=False)
     causal, _ = forward_flops(s, causal=True)
     model_flops = trained_flops(s, forward, causal=False) * batch

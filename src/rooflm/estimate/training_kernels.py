@@ -23,10 +23,10 @@ def kernel_factor(node: Op, s: Scenario, dtype: dict[str, str]) -> Num:
         single = e.factors.gemm_factor * product_factor(s, dtype[node.rate])
         if node.of != "experts":
             return single
-        apart = 1.0 if e.kernels.grouped else factors.experts(device, generation) * bias_factor(s)
+        apart = 1.0 if e.kernels.grouped else factors.factor("moe", "forward", device, generation) * bias_factor(s)
         return single * e.factors.moe_factor * apart
     if node.kind == "scan":
-        return e.factors.attention_factor * factors.scan(device, generation)
+        return e.factors.attention_factor * factors.factor("scan", "roofline", device, generation)
     if node.kind in ("attention", "mla_attention"):
         forward, back = factors.attention(e.kernels.attention_kernel, device, generation)
         return e.factors.attention_factor * forward * (back if node.role == "dgrad" else 1.0)

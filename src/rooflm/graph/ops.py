@@ -67,10 +67,13 @@ def equal(a: Sequence[Num], b: Sequence[Num]) -> bool:
     >>> equal((1, np.ones(2)), (1.0, np.ones(2))), equal((1, np.ones(2)), (1, np.ones(3))), equal((1, 2), (1, 3))
     (True, False, False)
     """
-    return all(
-        x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y) if isinstance(x, np.ndarray) else x == y))
-        for x, y in zip(a, b, strict=True)
-    )
+
+    def same(x: Num, y: Num) -> bool:
+        if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+            return x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y)))
+        return x == y
+
+    return all(map(same, a, b))
 
 
 def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:

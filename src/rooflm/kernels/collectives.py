@@ -20,7 +20,7 @@ import numpy as np
 
 from rooflm.kernels.blend import smooth_min
 from rooflm.kernels.constants import ANY, Match, lookup, measured_cards, typed
-from rooflm.units import Num, larger, pick, smaller
+from rooflm.units import Num, larger, log2, pick, smaller
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
 """The operations, by name."""
@@ -106,7 +106,7 @@ def _steps(op: str, n: Num) -> Num:
     """
     if op in ("all_to_all", "p2p"):
         return 1.0
-    return np.log2(larger(n, 1.0)) * (2.0 if op == "all_reduce" else 1.0)
+    return log2(larger(n, 1.0)) * (2.0 if op == "all_reduce" else 1.0)
 
 
 ALGORITHMS = ("ring", "tree")
@@ -227,7 +227,7 @@ def library_hops(n: Num) -> Num:
     [0.0, 1.0, 3.0, 7.0, 13.0]
     """
     some = larger(n, 1.0)
-    return smaller(some - 1.0, 2.0 * np.log2(some) + 1.0)
+    return smaller(some - 1.0, 2.0 * log2(some) + 1.0)
 
 
 def ranks_in_tiers(n: Num, sizes: Sequence[Num], stride: Num = 1) -> tuple[Num, ...]:

@@ -102,23 +102,32 @@ _KEY = re.compile(r'^(gpu|architecture|engine|dtype|kernel|family|mape_out) = "?
 @cache
 def _entries(family: str) -> tuple[_Entry, ...]:
     """The rows of data/calibration/<family>.toml, unparsed."""
-    path = CALIBRATION / f"{family}.toml"
-    if not path.is_file():
+    if not (CALIBRATION / f"{family}.toml").is_file():
         raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
     found = []
-    for text in path.read_text(encoding="utf-8").split("[[fit]]")[1:]:
+    for text in text_of(family).split("[[fit]]")[1:]:
         keys = {"kernel": "", "family": "", **dict(_KEY.findall(text))}
         found.append(_Entry(**{**keys, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
     return tuple(found)
 
 
+def read(text: str, schema: type[T], name: str) -> T:
+    """The text of data/calibration/<name>.toml, or a part of it, as a msgspec schema."""
+    try:
+        return structured(tomllib.loads(text), schema)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
+        raise RooflmError(f"{name}.toml: {exc}") from exc
+
+
+def text_of(name: str) -> str:
+    """What data/calibration/<name>.toml says."""
+    return (CALIBRATION / f"{name}.toml").read_text(encoding="utf-8")
+
+
 @cache
 def _parse(family: str, text: str) -> FitRow:
     """One row from its text."""
-    try:
-        return structured(tomllib.loads(text), _File).fit[0]
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
-        raise RooflmError(f"{family}.toml: {exc}") from exc
+    return read(text, _File, family).fit[0]
 
 
 @cache

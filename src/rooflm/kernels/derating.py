@@ -6,32 +6,34 @@ do not follow their datasheets in the same way, so two factors a card (and engin
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 
 import msgspec
 
 from rooflm.catalogue.hardware import Derating, Device
-from rooflm.catalogue.rows import structured
-from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
-from rooflm.kernels.constants import ANY, CALIBRATION
+from rooflm.kernels.constants import ANY, read, text_of
 from rooflm.units import Num
 
 ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
 
 
-def few_rows_time(usual: Num, ideal: Num, rows: Num, few: Num) -> Num:
-    """Seconds of a product where kernels for few rows are poor: (usual³ + (few ideal / (1 + (rows/512)⁴))³)^(1/3).
+FLOPS = 1e14
+"""FLOPs whose time on poor kernels is a card's `few`: those leave most of a card idle, so their time hangs on no peak
+(of two cards of AMD one tells the other within 28 %, as a multiple of the datasheet's rate within 41)."""
 
-    usual: s of the fitted kernel; ideal: FLOPs / datasheet rate. A stand-in for kernels nobody measured (hipBLASLt on
-    MI300X in 2024: decoding with 16 to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
 
-    >>> round(float(few_rows_time(1.0, 1.0, 16.0, 10.0)), 2)
+def few_rows_time(usual: Num, flops: Num, rows: Num, few: Num) -> Num:
+    """Seconds of a product where kernels for few rows are poor: (usual³ + (few FLOPs/1e14 / (1 + (rows/512)⁴))³)^(1/3).
+
+    usual: s of the fitted kernel. A stand-in for kernels nobody measured (hipBLASLt on MI300X in 2024: decoding with 16
+    to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
+
+    >>> round(float(few_rows_time(1.0, 1e14, 16.0, 10.0)), 2)
     10.0
     """
-    return smooth_max(3.0, usual, few * ideal / (1.0 + (rows / ROWS) ** 4))
+    return smooth_max(3.0, usual, few * flops / FLOPS / (1.0 + (rows / ROWS) ** 4))
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -55,11 +57,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _rows() -> tuple[_Row, ...]:
-    path = CALIBRATION / "devices.toml"
-    try:
-        return structured(tomllib.loads(path.read_text(encoding="utf-8")), _File).card
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
-        raise RooflmError(f"{path.name}: {exc}") from exc
+    return read(text_of("devices"), _File, "devices").card
 
 
 def derating(device: Device, engine: str) -> Derating:

@@ -139,45 +139,25 @@ def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Tim
 
 
 def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
-    """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once, and
-    at a single point those that differ in bytes alone together."""
-    if not comms:
-        return []
+    """Every collective timed over the cluster's tiers; equal ones (those of each layer, say) are evaluated once."""
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
-    if s.axes == 0 and not any(isinstance(x, np.ndarray) for c in comms for x in (c.bytes, c.ranks, c.stride)):
-        return _point_comms(comms, tiers, s)
     timed: list[Timed] = []
     known: list[tuple[Comm, Num]] = []
     for comm in comms:
         time = next((t for other, t in known if _equal(comm, other)), None)
         if time is None:
-            time = _comm_time(comm, comm.bytes, tiers, s)
+            time = _comm_time(comm, tiers, s)
             known.append((comm, time))
         timed.append(Timed(comm, time))
     return timed
 
 
-def _point_comms(comms: Sequence[Comm], tiers: Sequence[Any], s: Scenario) -> list[Timed]:
-    """Collectives of plain numbers, those of one operation and group in one evaluation."""
-    groups: dict[tuple[Any, ...], dict[Num, Comm]] = {}
-    for comm in comms:
-        groups.setdefault((comm.op, comm.ranks, comm.stride), {}).setdefault(comm.bytes, comm)
-    known: dict[tuple[Any, ...], Num] = {}
-    for key, members in groups.items():
-        sizes, one = list(members), next(iter(members.values()))
-        bytes_ = np.array(sizes, float) if len(sizes) > 1 else one.bytes
-        times: Any = _comm_time(one, bytes_, tiers, s)
-        times = times if np.ndim(times) else [times] * len(sizes)
-        known |= {(*key, size): time for size, time in zip(sizes, times, strict=True)}
-    return [Timed(c, known[c.op, c.ranks, c.stride, c.bytes]) for c in comms]
-
-
-def _comm_time(comm: Comm, bytes_: Num, tiers: Sequence[Any], s: Scenario) -> Num:
-    """Seconds of a collective with messages of these bytes."""
+def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
+    """Seconds of a collective in the scenario's engine."""
     constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
-    time = hierarchical(comm.op, bytes_, comm.ranks, tiers, constants=constants, stride=comm.stride)
+    time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
     return time if constants is None else efficiency_links.in_engine(time, comm, constants, s)
 
 

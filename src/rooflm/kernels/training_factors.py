@@ -8,14 +8,14 @@ from typing import Any
 
 from rooflm.graph.backward import FLASH_BACKWARD
 from rooflm.kernels.attention import PrefillConstants
-from rooflm.kernels.constants import CALIBRATION
+from rooflm.kernels.constants import text_of
 from rooflm.units import Num
 
 
 @cache
 def table() -> dict[str, Any]:
     """The constants as read."""
-    return tomllib.loads((CALIBRATION / "training.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(text_of("training"))
 
 
 def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, float]:
@@ -53,13 +53,14 @@ def budget(architecture: str, watts: Num, peak: Num) -> Num:
     return 1.0 if fitted is None else (fitted * peak / watts / 1e12) ** (1.0 / 3.0)
 
 
-def experts(device: str, architecture: str) -> float:
-    """Factor of grouped products of experts over single products.
+def factor(family: str, name: str, device: str, architecture: str) -> float:
+    """A factor of a family of kernels ("moe", "forward": grouped products of experts over single ones; "scan",
+    "roofline": a recurrent mixer's chunked scan over its roofline).
 
-    >>> experts("unknown", "unknown")
+    >>> factor("scan", "roofline", "unknown", "unknown")
     1.0
     """
-    return found(table()["moe"], device, architecture).get("forward", 1.0)
+    return found(table()[family], device, architecture).get(name, 1.0)
 
 
 def biased() -> float:
@@ -69,15 +70,6 @@ def biased() -> float:
     True
     """
     return float(table()["experts"]["bias"])
-
-
-def scan(device: str, architecture: str) -> float:
-    """Factor of a recurrent mixer's chunked scan over its roofline.
-
-    >>> scan("unknown", "unknown")
-    1.0
-    """
-    return found(table()["scan"], device, architecture).get("roofline", 1.0)
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:

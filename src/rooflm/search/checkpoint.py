@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import Quant
+from rooflm.catalogue.quant import Quant, without_cache
 from rooflm.catalogue.released import published
 
 HUB = "https://huggingface.co/"
@@ -23,15 +23,6 @@ class Weights(NamedTuple):
     name: str
     online: bool = False
     note: str = ""
-
-
-def plain(scheme: str) -> str:
-    """A scheme without its cache's width.
-
-    >>> plain("fp8kv8"), plain("nvfp4-ffn-kv8")
-    ('fp8', 'nvfp4-ffn')
-    """
-    return re.sub(r"-?kv\d+$", "", scheme)
 
 
 def home_of(named: str, model: Model) -> str:
@@ -58,7 +49,7 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
     own = model.quant or "bf16"
     home = home_of(named, model) or f"./{model.name}"
     stem = home.rstrip("/").rpartition("/")[2]
-    asked, wide = plain(quant.name), quant.weight_bits >= 16
+    asked, wide = without_cache(quant.name), quant.weight_bits >= 16
     if engine.command.weights == "gguf":
         if home.lower().endswith(".gguf"):
             return Weights(home)
@@ -67,7 +58,7 @@ def weights_for(named: str, model: Model, quant: Quant, engine: Engine) -> Weigh
         made = f"python convert_hf_to_gguf.py {home} --outfile {stem}-F16.gguf"
         made += "" if wide else f" && llama-quantize {stem}-F16.gguf {file} {kind}"
         return Weights(file, note=f"{file}: a published one, or {made}")
-    if asked == plain(own) or (wide and not model.quant) or own == quant.name:
+    if asked == without_cache(own) or (wide and not model.quant) or own == quant.name:
         return Weights(home)
     found = published(model.name, asked)
     if found:

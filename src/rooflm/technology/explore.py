@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rooflm.asked import paths
 from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
-from rooflm.estimate.training_bounds import CAUSES
+from rooflm.estimate.bounds import CAUSES
 from rooflm.sweep.workers import spread
 from rooflm.technology import tco
 from rooflm.technology.build import Built, build

@@ -17,9 +17,9 @@ from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.hardware import Cluster
 from rooflm.errors import RooflmError
+from rooflm.estimate.bounds import CAUSES, training_causes
 from rooflm.estimate.inference import bound_shares, infer_scenario
 from rooflm.estimate.training import train_scenario
-from rooflm.estimate.training_bounds import CAUSES, training_causes
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import sent_by_tier
 from rooflm.kernels.roofline import BOUNDS

@@ -1,4 +1,4 @@
-"""What bounds a training step: its seconds by cause, and the cause with the largest share of a pass and of the step."""
+"""What bounds a pass or a training step: its seconds by cause, and the cause with the largest share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
-from rooflm.units import Num
+from rooflm.units import Num, pick
 
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingEstimate
@@ -23,11 +23,9 @@ def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
     """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
     out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
     for t in timed:
-        if isinstance(t.node, Op):
-            for index, name in enumerate(BOUNDS[:5]):
-                out[name] = out[name] + np.where(t.bound == index, t.total, 0.0)
-        else:
-            out["network"] = out["network"] + t.total
+        bound, total = t.bound, t.total
+        for index, name in enumerate(BOUNDS):
+            out[name] = out[name] + pick(bound == index, total, 0.0)
     return out
 
 

@@ -1,0 +1,60 @@
+"""What is worked out once for a deployed model: the same for the same names, anew for a file that changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rooflm
+from rooflm.asked import build_inference as built
+from rooflm.asked.build_inference import build_inference
+from rooflm.errors import RooflmError
+from rooflm.scenario import kept as keeper
+from rooflm.scenario.mapping import Mapping
+
+
+def test_a_deployment_of_names_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build_inference("llama-7b", gpu="a100", tp=2, batch=4)
+    monkeypatch.setattr(built, "deployed", None)  # not called again
+    again = build_inference("llama-7b", gpu="a100", tp=2, batch=64, prompt=9)
+    assert again.scenario.mapping is first.scenario.mapping and again.scenario.cluster is first.scenario.cluster
+    assert (again.scenario.workload.batch, first.scenario.workload.batch) == (64, 4)
+    assert again.assumed == first.assumed
+
+
+def test_equal_numbers_of_other_kinds_are_not_taken_for_each_other() -> None:
+    build_inference("llama-7b", gpu="a100", tp=1)
+    with pytest.raises(RooflmError, match="tp is True"):
+        build_inference("llama-7b", gpu="a100", tp=True)
+
+
+def test_what_breaks_a_rule_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(RooflmError, match="tp is 3"):
+            build_inference("llama-7b", gpu="a100", tp=3)
+        with pytest.raises(RooflmError, match="dp is 2, but the batch has 1"):
+            build_inference("llama-7b", gpu="a100", dp=2)
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+    times = []
+    for bandwidth in ("1 TB/s", "2 TB/s"):
+        card.write_text(f'base = "a100-sxm-80gb"\ndram = {{ bandwidth = "{bandwidth}" }}\n')
+        times.append(rooflm.infer("llama-7b", gpu=str(card), engine="ideal").tpot)
+    assert times[0] == pytest.approx(2 * times[1], rel=0.05)
+
+
+def test_few_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "MOST", 2)
+    asked = []
+
+    @keeper.kept
+    def devices(m: Mapping) -> float:
+        asked.append(m)
+        return float(m.devices)
+
+    one, two, three = Mapping(), Mapping(tp=2), Mapping(tp=3)
+    assert [devices(m) for m in (one, one, two, two, three, one)] == [1, 1, 2, 2, 3, 1]
+    assert [m.devices for m in asked] == [1, 2, 3, 1]

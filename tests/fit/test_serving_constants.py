@@ -1,0 +1,41 @@
+"""What is fitted of engines under load: few constants, of one engine or of all, and no engine's own moves another's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rooflm.catalogue.engines import load_engine
+from rooflm.estimate.step import prompt_issue
+from rooflm_fit.serving_constants import COMMON, LACKS, OWN, PRIORS, start
+
+
+def test_what_is_common_moves_every_engine_and_what_is_own_moves_one() -> None:
+    theta = start(("vllm", "sglang"))
+    assert set(theta.names) == {(e, n) for e in ("vllm", "sglang") for n in OWN} | {("", n) for n in COMMON}
+    for j, (whose, name) in enumerate(theta.names):
+        for engine in ("vllm", "sglang"):
+            before, after = theta.constants(engine), theta.bumped(j).constants(engine)
+            moved = {n for n in before if after[n] != before[n]}
+            assert moved == ({name} if whose in ("", engine) else set())
+
+
+def test_an_engine_that_nobody_measured_stands_at_the_priors() -> None:
+    theta = start(("vllm",))._replace(logs=np.array([0.2] * len(OWN) + [0.0] * len(COMMON)))
+    found = theta.constants("nobody")
+    assert {n: found[n] for n in PRIORS} == {n: p.value for n, p in PRIORS.items()}
+    assert "eager" in LACKS["trtllm"] and "eager" not in theta.constants("trtllm")
+
+
+@pytest.mark.parametrize("name", ["vllm", "trtllm", "sglang"])
+def test_shipped_rows_share_what_is_not_their_own(name: str) -> None:
+    row, first = load_engine(name), load_engine("vllm")
+    for field in PRIORS:
+        if field not in OWN:
+            assert row.value(field) == first.value(field), field
+
+
+def test_prompts_of_current_releases_run_in_graphs() -> None:
+    new, old = load_engine("sglang-0.5.10"), load_engine("sglang")
+    assert prompt_issue(new, 1024) < prompt_issue(old, 1024)
+    assert prompt_issue(new, 8192) == prompt_issue(old, 8192) and new.runs == old.runs
