@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked import paths
+from rooflm.catalogue.engine import Host
+from rooflm.catalogue.fields import abouts
 from rooflm.errors import RooflmError
 from rooflm.estimate.results import Result, check_outputs, chosen
 from rooflm.scenario.scenario import Scenario
@@ -24,7 +26,8 @@ REQUEST = ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "max_batch", 
 """Outputs of inference that are looked at unless others are named."""
 TRAINING_STEP = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
 """Those of training."""
-OVERHEADS = ("issue_prefill", "eager", "issue_decode", "step", "sequence", "request", "gap")
+OVERHEADS = tuple(name for name, about in abouts(Host).items() if about.unit == "s")
+"""What the host costs, in time: every such field of an engine."""
 
 
 class Knob(NamedTuple):
