@@ -213,6 +213,8 @@ def test_two_matrices_where_there_is_no_gate(activation: str, family: str, matri
         ({"model_type": "clip"}, "it is an encoder, which embeds its input"),
         ({"model_type": "wav2vec2"}, "it is an encoder, which embeds its input"),
         ({"model_type": "deberta-v2"}, "it is an encoder, which embeds its input"),
+        *(({"model_type": x}, f"model_type '{x}' cannot be read: it is an encoder")
+          for x in ("siglip", "hubert", "dpr", "electra", "deberta")),
         ({"model_type": "newbert", "architectures": ["NewBertForMaskedLM"]}, "architectures is 'NewBertForMaskedLM'"),
         ({"model_type": "whisper"}, "it is an encoder with a decoder"),
         ({"model_type": "newest", "sparse_attention_config": {"x": 1}}, "sparse_attention_config says that its layers"),

@@ -67,6 +67,10 @@ def test_nothing_is_cut_in_silence(monkeypatch, capsys):
     head, *rows, note = capsys.readouterr().out.splitlines()
     assert head.split() == ["GPU", "TFLOP/s", "type", "memory", "bandwidth", "TDP", "USD/h"]
     assert all(float(row.split()[-1]) >= 0 for row in rows) and note.startswith("(no room for to buy")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["list", "gpus"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("USD/h  to buy")
+    monkeypatch.setenv("COLUMNS", "80")
     assert main(["list", "gpus", "--under", "400"]) == 0
     head, *rows, note = capsys.readouterr().out.splitlines()
     assert head.split()[-3:] == ["USD/h", "to", "buy"] and all(float(row.split()[-1]) <= 400 for row in rows)

@@ -92,7 +92,7 @@ def test_encoders_are_counted_as_transformers_counts_them(tmp_path: Path) -> Non
     """Parameters on the meta device, default configurations of transformers 5.23."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    for family in ("bert", "xlm-roberta", "distilbert", "mpnet", "modernbert", "eurobert", "nomic_bert"):
+    for family in ("bert", "xlm-roberta", "camembert", "distilbert", "mpnet", "modernbert", "eurobert", "nomic_bert"):
         config = transformers.AutoConfig.for_model(family)
         with torch.device("meta"):
             made = transformers.AutoModel.from_config(config)
