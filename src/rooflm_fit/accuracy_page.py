@@ -80,26 +80,6 @@ def by_source(path: Path, doubtful: Collection[str] = (), apart: bool = False) -
     return markdown(("source", "rows", "mean", "median", "p90", "mean, out", "median, out"), rows)
 
 
-def unseen(paths: Iterable[Path], doubtful: Collection[str]) -> str:
-    """Errors with each card, and with the engine, left out of its fit (rows of `rooflm_fit.transfer`)."""
-    groups: dict[str, list[tuple[float, float, float]]] = {}
-    for path in paths:
-        with path.open(newline="", encoding="utf-8") as handle:
-            fresh: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
-            for row in csv.DictReader(handle):
-                if row["id"] not in doubtful:
-                    kind = ", Apple" if row["gpu"].startswith("apple") else ""
-                    numbers = float(row["measured"]), float(row["card_out"]), float(row["engine_out"])
-                    fresh[row["job"] + kind].append(numbers)
-            groups |= fresh  # a later file takes the place of an earlier one
-    rows = []
-    for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
-        measured, card, engine = zip(*items, strict=True)
-        rows.append((name, str(len(items)), *figures(card, measured)[:2], *figures(engine, measured)[:2]))
-    head = ("engine", "rows", "card left out, mean", "median", "engine left out, mean", "median")
-    return markdown(head, rows)
-
-
 ASIDE = {"": "in sample", "model": "model left out", "card": "card", "release": "release"}
 """What is left out whole, as `rooflm_fit.serving` names it -> as the page does."""
 LABELS = {"model": "model", "card": "gpu", "release": "release"}
@@ -225,7 +205,6 @@ def static_tables(args: argparse.Namespace) -> dict[str, str]:
         "inference": by_source(args.rows, doubtful),
         "distrusted": by_source(args.rows, doubtful, apart=True),
         "own": own(score(mine)),
-        **({"transfer": unseen(args.transfer, doubtful)} if args.transfer else {}),
         "memory": own([x for x in memory if x.request.metric == "memory_bytes"]),
         "verdicts": verdict_text(memory),
     }
@@ -248,7 +227,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, nargs="+", required=True)
     parser.add_argument("--rows", type=Path, help="rows of rooflm_fit.engines")
     parser.add_argument("--data", type=Path, help="the table that --rows was made from")
-    parser.add_argument("--transfer", type=Path, nargs="*", default=[], help="rows of rooflm_fit.transfer")
     parser.add_argument("--load", type=Path, nargs="*", default=[], help="rows of rooflm_fit.serving")
     parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables that nothing was fitted to")
     args = parser.parse_args(argv)

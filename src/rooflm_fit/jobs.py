@@ -137,7 +137,6 @@ JOBS: dict[str, Job] = {
         own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
         cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
     ),
-    "tgi-1.1": Job(("tgi-1.1",), host(2e-3, 50e-6, 20e-3)),
     "mlc": Job(("mlc",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
     "exllamav2": Job(("exllamav2",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
 }  # fmt: skip

@@ -1,11 +1,11 @@
-"""How far off a card or an engine is that the fits never saw: each left out in turn.
+"""How far off an engine is that the fits never saw: each left out in turn.
 
-    python -m rooflm_fit.transfer --data inference.csv [--only JOB ...] [--rows ROWS.csv]
+    python -m rooflm_fit.transfer --data inference.csv [--page docs/accuracy.md]
 
-A card left out takes its product family's factors as the other cards of the same job give them, or none.
 An engine left out keeps what its code and documentation say (fused or not, which attention, CUDA graphs, and about
 what its host costs: the starts of the fits) and takes its factors on kernels and collectives as the geometric mean over
-the other engines of its kind; once more with the host's costs of the others, too.
+the other engines of its kind; once more with the host's costs of the others, too. A card left out is
+`rooflm_fit.fixed_left_out`'s.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 
 from rooflm.validation import Request
 from rooflm.validation.score import engine_of
+from rooflm_fit.accuracy_page import figures, markdown, put
 from rooflm_fit.common import Array
-from rooflm_fit.engines import SPEEDS, Family, errors, families, fit_to, predict
+from rooflm_fit.engines import SPEEDS, Family, families, fit_to, predict
 from rooflm_fit.jobs import JOBS, Job
 from rooflm_fit.runs import DISTRUSTED, read
 
-PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo", "tgi-1.1")
+PLAIN = ("vllm-2024", "trtllm-2024", "trtllm", "trtllm-nemo")
 """Jobs of engines that serve with CUDA graphs and fused kernels: what one of them fits may stand in for another."""
 
 
@@ -31,18 +32,6 @@ def rows_of(job: Job, requests: Sequence[Request]) -> list[Request]:
     """The rows that a job is fitted to."""
     return [r for r in requests if r.metric in SPEEDS and r.task == "infer" and r.source not in job.skip
             and engine_of(r) in job.engines]  # fmt: skip
-
-
-def cards_left_out(job: Job, members: Sequence[Family], chosen: Sequence[Request]) -> Array:
-    """Predictions of each card's rows by a fit to all other cards' rows (nan where there is only one card)."""
-    out = np.full(len(chosen), np.nan)
-    whole = fit_to(job, members, chosen, np.ones(len(chosen), bool))
-    cards = np.array([r.group[1] for r in chosen])
-    for gpu in sorted(set(cards)):
-        aside = cards == gpu
-        if not aside.all():
-            out[aside] = predict(members, len(chosen), fit_to(job, members, chosen, ~aside, whole))[aside]
-    return out
 
 
 def common(fits: Mapping[str, Mapping[str, float]], without: str) -> dict[str, float]:
@@ -70,42 +59,29 @@ def engine_left_out(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print both errors of every job and card; with --rows, write each row's predictions."""
+    """Print both errors of every engine; with --page, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", default=list(JOBS))
-    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--page", type=Path)
     args = parser.parse_args(argv)
     requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
-    sets = {name: rows_of(JOBS[name], requests) for name in {*args.only, *PLAIN}}
+    sets = {name: rows_of(JOBS[name], requests) for name in PLAIN}
     groups = {name: families(chosen) for name, chosen in sets.items()}
     fits = {n: fit_to(JOBS[n], groups[n], sets[n], np.ones(len(sets[n]), bool)) for n in PLAIN}
-    lines = ["job,id,source,model,gpu,engine,metric,measured,card_out,engine_out"]
-    for name in args.only:
-        job, chosen, members = JOBS[name], sets[name], groups[name]
-        cards = cards_left_out(job, members, chosen)
-        engine = np.full(len(chosen), np.nan)
-        if name in PLAIN:
-            engine = engine_left_out(job, members, len(chosen), common(fits, name))
-            blind = engine_left_out(job, members, len(chosen), common(fits, name), host_known=False)
-            report(f"{name}: engine and its host left out", blind, chosen, range(len(chosen)))
-        for gpu in sorted({r.group[1] for r in chosen}):
-            report(f"{name}: without {gpu}", cards, chosen, [i for i, r in enumerate(chosen) if r.group[1] == gpu])
-        report(f"{name}: every card left out", cards, chosen, range(len(chosen)))
-        report(f"{name}: engine left out", engine, chosen, range(len(chosen)))
-        for r, a, b in zip(chosen, cards, engine, strict=True):
-            figures = f"{r.measured:.6g},{a:.6g},{b:.6g}"
-            lines.append(f"{name},{r.id},{r.source},{r.group[0]},{r.group[1]},{r.engine},{r.metric},{figures}")
-    if args.rows:
-        args.rows.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def report(label: str, values: Array, chosen: Sequence[Request], which: Sequence[int]) -> None:
-    """Print rows, mean and median error of those that have a prediction."""
-    pick = [i for i in which if np.isfinite(values[i])]
-    rows, mean, median = errors(values[pick], [chosen[i] for i in pick])
-    if rows:
-        print(f"{label:48s} {rows:5d} rows, mean {mean:5.1f} %, median {median:5.1f} %", flush=True)
+    lines = []
+    for name, chosen in sets.items():
+        measured = [r.measured for r in chosen]
+        cells = [name, str(len(chosen))]
+        for host_known in (True, False):
+            theirs = common(fits, name)
+            found = engine_left_out(JOBS[name], groups[name], len(chosen), theirs, host_known)
+            cells.append(" / ".join(figures(found.tolist(), measured)[:2]))
+        lines.append(tuple(cells))
+        print("  ".join(cells), flush=True)
+    head = ("engine left out, mean / median", "rows", "its host as documented", "the others' host, too")
+    if args.page:
+        text = put(args.page.read_text(encoding="utf-8"), {"transfer": markdown(head, lines)})
+        args.page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
