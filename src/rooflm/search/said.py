@@ -124,7 +124,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
         return [*out, Say(f"{legal}.", "faint")]
     first, columns = best_of(found), columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
-    out = [Say(f"Best {found.goal.name}: {named(first.inputs)}", "good"), Say(figures), Say(f"{legal}.", "faint")]
+    how = " by simulation (the table ranks estimates)" if first.inputs != found.best.inputs else ""
+    out = [Say(f"Best {found.goal.name}{how}: {named(first.inputs)}", "good"), Say(figures), Say(f"{legal}.", "faint")]
     out += without_pools(found, columns)
     run: list[Block] = (
         [
