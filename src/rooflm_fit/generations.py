@@ -31,7 +31,7 @@ def line(gpu: str) -> tuple[str, ...]:
     of that generation reaches.
 
     >>> line("rtx-4090")
-    ('~geforce', '~geforce/ampere', '~geforce/ada')
+    ('~geforce', '~geforce/turing', '~geforce/ampere', '~geforce/ada')
     """
     device = load_device(gpu)
     known = [name for name, _ in generations(device.product_family, device.vendor)]

@@ -84,3 +84,17 @@ def test_a_file_may_name_its_card(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert load_device(str(path)).name == "RTX 4090 with 48 GB"
     assert main(["show", "gpu", str(path)]) == 0
     assert "inferred," not in capsys.readouterr().out  # a kind without a date has no comma
+
+
+@pytest.mark.parametrize("base", ["apple-m4-max-40core-128gb", "h200-sxm-141gb"])
+def test_a_card_that_differs_in_nothing_is_as_fast(base: str, tmp_path: Path) -> None:
+    """Its generation too: factors of a family are those of the nearest in time."""
+    asked = {"engine": "llama.cpp", "quant": "q4_k_m", "batch": 1}
+    mine, known = (infer("llama-3.1-8b", gpu=g, **asked) for g in (written(tmp_path, f'base = "{base}"\n'), base))
+    assert (mine.ttft, mine.tpot) == (known.ttft, known.tpot)
+
+
+@pytest.mark.parametrize("path", ["cluster.device.year=2020,2024", "quant.half=fp64"])
+def test_what_is_looked_up_by_is_one_value(path: str) -> None:
+    with pytest.raises(RooflmError, match="must be one year|one of none, bf16, fp16|did you mean"):
+        infer("llama-2-7b", gpu="h100", set=[path])

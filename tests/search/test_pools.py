@@ -137,3 +137,14 @@ def test_commands_of_both_pools(capsys):
     assert best["inputs"]["replicas"] == 1
     assert "prefill_replicas" in told["best"]["inputs"]
     assert "--disaggregation-mode prefill" in told["command"] and "launch_router" in told["command"]
+
+
+def test_what_is_asked_of_prefill_cards_holds_in_the_runs_too() -> None:
+    """The confirming runs of a search cost what its estimate costs."""
+    found = rooflm.search_serve("llama-3.1-8b", gpu="h100", gpus=2, pools=True, prefill_gpu="l40s", prefill_price=50,
+                                prompt=2000, output=50, concurrency=8, confirm=12)  # fmt: skip
+    apart = [c for c in found.confirmed if "prefill_replicas" in c.candidate.inputs]
+    assert apart
+    for c in apart:
+        cost = "cost_usd_per_million_tokens"
+        assert c.served.to_dict()[cost] == pytest.approx(c.candidate.outputs[cost], rel=0.25)

@@ -151,7 +151,11 @@ def one_of(name: str, value: Any, known: Collection[str]) -> str:
     if low in known:
         return low
     near = near_matches(low, list(known))
-    tail = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it must be one of {', '.join(known)}"
+    tail = (
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else f"it must be one of {', '.join(k or 'none' for k in known)}"
+    )
     raise RooflmError(f"{name} is {value!r}: {tail}")
 
 

@@ -32,7 +32,7 @@ SCALED = ("sms", "l1.size", "l1.bandwidth", "l2.size", "l2.bandwidth")
 """Fields that grow with the peak at one clock."""
 REQUIRED = [f.name for f in fields(Device) if f.default is MISSING and f.name != "name"]
 """Fields without which a row does not load."""
-NOT_TAKEN = ("aliases", "from", "note", "base", "year", "price", "measured")
+NOT_TAKEN = ("aliases", "from", "note", "base", "price", "measured")
 
 
 class Figures(NamedTuple):

@@ -6,11 +6,13 @@ do not follow their datasheets in the same way, so two factors a card (and engin
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import msgspec
 
 from rooflm.catalogue.hardware import Derating, Device
+from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import ANY, read, text_of
 from rooflm.units import Num
@@ -71,6 +73,10 @@ def derating(device: Device, engine: str) -> Derating:
     """
     if device.derating is not None:
         return device.derating
+    if not isinstance(device.year, int | float):
+        raise RooflmError(
+            "cluster.device.year is a list, but it must be one year: factors of a card are looked up by it"
+        )
     return on_file(device.name, device.kernels_of, device.product_family, device.architecture, device.year, engine)
 
 
@@ -90,5 +96,7 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
     """The generation of a family whose factors stand for this one: itself, else the nearest in time ("": none has)."""
     known = [r for r in _rows() if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
-    best = min(known, key=lambda r: (r.architecture != architecture, abs(r.year - year), -r.year), default=None)
+    best = min(
+        known, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
+    )
     return best.architecture if best else ""

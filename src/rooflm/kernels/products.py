@@ -35,7 +35,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         time = larger(time, brain_time(2.0 * m * n * k, s, r))
         time = smaller(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
     reached = derating(s.cluster.device, w.engine)
-    if reached.few:
+    if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, 2.0 * m * n * k, m, reached.few)
     return np.asarray(time)
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -357,7 +358,8 @@ def search_serve(
     )
     answer = search(task, on, assumed=assumed, first=alone)
     averages = [metrics.Slo(k, 0, float(v)) for k, v in bounds.items() if v and k in ("ttft", "tpot", "latency")]
-    run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread)
+    run = partial(simulated, fixed={**fixed, **lengths}, kind=load.name, limits=(*averages, *slos), spread=spread,
+                  apart={k: v for k, v in apart.items() if v is not None})  # fmt: skip
     few = answer.top[: max(int(confirm), 0)]
     other = answer.beside.best if answer.beside and few else None
     confirmed = tuple(confirmation(c, load, run) for c in (*few, *([other] if other and other not in few else [])))
@@ -385,11 +387,12 @@ def mean_limit(m: metrics.Slo) -> Limit:
 
 
 def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], kind: str,
-              limits: tuple[metrics.Slo, ...], spread: tuple[float, float]) -> Served:  # fmt: skip
-    """A run of an answer at a load. Token budgets go to the server as the search understands them."""
-    chosen = {
-        k: v for k, v in (dict(fixed) | candidate.inputs).items() if k not in (*LOADS, "token_budget") and v is not None
-    }
+              limits: tuple[metrics.Slo, ...], spread: tuple[float, float],
+              apart: Mapping[str, Any] = MappingProxyType({})) -> Served:  # fmt: skip
+    """A run of an answer at a load. Token budgets go to the server as the search understands them. apart: what is asked
+    of prefill replicas, where the answer has any."""
+    asked_of = {**fixed, **(apart if "prefill_replicas" in candidate.inputs else {}), **candidate.inputs}
+    chosen = {k: v for k, v in asked_of.items() if k not in (*LOADS, "token_budget") and v is not None}
     options: dict[str, Any] = {}
     if "token_budget" in candidate.inputs:
         request = build_inference(batch=int(chosen["dp"]), **nest(chosen))

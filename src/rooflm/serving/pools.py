@@ -90,8 +90,8 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
 
     first = time(1.0 / passes) * passes
     most = pool.table.slots / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
-    server = pool.server
-    return Prompts(first, most, whole, server.fronted(load.prompt), server.request)
+    front = pool.server.fronted(load.prompt)
+    return Prompts(first, most / max(most * front, 1.0), whole, front, pool.server.request)
 
 
 def decoding_of(pool: Pool, load: Load) -> Decoding:

@@ -156,7 +156,8 @@ def _round(pool: Pool, load: Load, x: Array, tau: Array, running: Array, queued:
         wait = (plain**2 + with_any * alone**2) / step / 2
     others = np.where(load.clients > 0, 1 - 1 / np.maximum(load.clients, 1.0), 1.0)
     polls = (server.receive_interval - 1) / 2 * tau
-    return Round(step, server.fronted(load.prompt) + others * wait + first + polls, most, whole)
+    front = server.fronted(load.prompt)
+    return Round(step, front + others * wait + first + polls, most / np.maximum(most * front, 1.0), whole)
 
 
 def _steps(pool: Pool, load: Load) -> float:

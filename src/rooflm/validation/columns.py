@@ -98,7 +98,7 @@ SPECULATION = [
     Column("draft", "draft model that guesses (blank: the model's own heads)", "text", "", PREDICTED),
     Column("acceptance", "chance that a guess is right", "number", "1", PREDICTED),
     Column("accepted", "tokens that a step gained, as measured", "number", "tokens", PREDICTED),
-    Column("branches", "guesses side by side at each place (1: a chain)", "whole", "1", PREDICTED),
+    Column("branches", "guesses side by side at each depth (1: a chain)", "whole", "1", PREDICTED),
 ]
 HOST = [
     Column("cpu_layers", "whole layers in the host's memory, on its CPU", "whole", "1", PREDICTED),
