@@ -94,7 +94,7 @@ def test_a_card_that_differs_in_nothing_is_as_fast(base: str, tmp_path: Path) ->
     assert (mine.ttft, mine.tpot) == (known.ttft, known.tpot)
 
 
-@pytest.mark.parametrize("path", ["cluster.device.year=2020,2024", "quant.half=fp64"])
+@pytest.mark.parametrize("path", ["cluster.device.year=2020,2024", "quant.half=fp64", "quant.in_files=q4_k_m"])
 def test_what_is_looked_up_by_is_one_value(path: str) -> None:
-    with pytest.raises(RooflmError, match=r"must be one year|one of none, bf16, fp16|did you mean"):
+    with pytest.raises(RooflmError, match=r"must be one year|one of none, bf16, fp16|did you mean|no effect"):
         infer("llama-2-7b", gpu="h100", set=[path])

@@ -135,6 +135,8 @@ def effective(s: Scenario, sets: Iterable[str], training: bool) -> None:
         if path.startswith(OF_INFERENCE if training else OF_TRAINING):
             own, other = ("inference", "training") if training else ("training", "inference")
             raise RooflmError(f"{path} is of {own}: it has no effect on {other}")
+        if path == "quant.in_files":
+            raise RooflmError(f"{path} has no effect on a scheme that was chosen: name the one of the files by --quant")
         if path in FACTORS and s.efficiency.mode != "flat":
             mode = s.efficiency.mode
             raise RooflmError(
