@@ -263,7 +263,9 @@ def _value(told: Mapping[str, Any], value: Any, label: str, at: str) -> Any:
     if not many:
         return _table(kind, value, label, at)
     if not isinstance(value, list):
-        raise RooflmError(f"{label}: {at} is {value!r}, but it must be a list of tables")
+        raise RooflmError(
+            f"{label}: {at} is {value!r}, but it must be a list of {'names' if kind is str else 'tables'}"
+        )
     return tuple(_table(kind, one, label, f"{at}[{i}]") for i, one in enumerate(value))
 
 
