@@ -49,15 +49,14 @@ from rooflm.units import Num, floor, larger, smaller
 class TrainingEstimate(Result):
     """The answer; SI units, arrays with one dimension an axis.
 
-    step: the optimiser step, its nodes timed (s). memory: of the fullest of the `stages`. What not every grid asks for
-    is worked out when it is read, and before it meets the other axes where it depends on few. See
-    docs/nomenclature.md.
+    step: the optimiser step, its nodes timed (s). used: bytes on the fullest device, of its `stages`. All else is
+    worked out when it is read: a grid pays for the outputs that it asks for. See docs/nomenclature.md.
     """
 
     scenario: Scenario
     step: TrainingStep
     stages: Sequence[tm.Stage]
-    memory: Memory
+    used: Num
     limits: Limits
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -114,6 +113,16 @@ class TrainingEstimate(Result):
         return self.scenario.mapping.devices
 
     @figure
+    def capacity(self) -> Num:
+        """Bytes of a device that the framework may use."""
+        return capacity_of(self.scenario)
+
+    @figure
+    def memory(self) -> Memory:
+        """Bytes on the fullest device."""
+        return Memory(memory_parts(self.scenario, self.stages), self.used, self.capacity)
+
+    @figure
     def fits(self) -> Num:
         """Whether it keeps every rule and fits in memory."""
         return ~self.limits.broken
@@ -121,7 +130,7 @@ class TrainingEstimate(Result):
     @figure
     def max_micro_batch(self) -> Num:
         """The largest micro-batch that fits."""
-        return largest_micro_batch(self.scenario, self.memory, self.stages)
+        return largest_micro_batch(self.scenario, self.stages)
 
     @figure
     def comm_bytes(self) -> dict[str, Num]:
@@ -235,7 +244,7 @@ class TrainingEstimate(Result):
             return ()
 
         def left(s: Scenario) -> float:
-            return float(memory_use(s, tm.stages(setup_of(s, context(s)))).margin)
+            return float(capacity_of(s) - used(s, tm.stages(setup_of(s, context(s)))))
 
         return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
 
@@ -310,14 +319,24 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     )  # fmt: skip
 
 
-def memory_use(s: Scenario, stages: Sequence[tm.Stage]) -> Memory:
-    """Memory of the fullest device, of these stages."""
-    e = s.engine
-    parts = dict(tm.fullest_stage(stages).parts)
-    parts["fragmentation"] = (e.room.fragmentation - 1.0) * sum(parts.values())
-    parts["context"] = e.room.context + 0.0
-    parts["workspace"] = e.room.workspace + 0.0
-    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.room.memory_fraction)
+def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
+    """Bytes on the fullest device, of these stages."""
+    room, fullest = s.engine.room, tm.most(stages)
+    return fullest + (room.fragmentation - 1.0) * fullest + room.context + room.workspace
+
+
+def capacity_of(s: Scenario) -> Num:
+    """Bytes of a device that the framework may use."""
+    return s.cluster.device.dram.size * s.engine.room.memory_fraction
+
+
+def memory_parts(s: Scenario, stages: Sequence[tm.Stage]) -> dict[str, Num]:
+    """Bytes on the fullest device by what they hold; they sum to those `used`."""
+    room, parts = s.engine.room, tm.fullest_stage(stages)
+    parts["fragmentation"] = (room.fragmentation - 1.0) * sum(parts.values())
+    parts["context"] = room.context + 0.0
+    parts["workspace"] = room.workspace + 0.0
+    return parts
 
 
 def volumes(step: TrainingStep) -> dict[str, Num]:
@@ -352,10 +371,11 @@ def flops_time(step: TrainingStep) -> Num:
     return each * step.micro_batches / step.scenario.mapping.pp
 
 
-def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
+def largest_micro_batch(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
     grow with it, all else stays (with as many micro-batches in flight as now)."""
-    room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
+    e = s.engine
+    room = (capacity_of(s) - e.room.context - e.room.workspace) / e.room.fragmentation
     most: Num = np.inf
     for stage in stages:
         growing = stage.parts["activations"] + stage.parts["logits"]
@@ -369,5 +389,5 @@ def estimate(
     """The answer of a timed step."""
     s = step.scenario
     stages = tm.stages(setup_of(s, step.context))
-    memory = memory_use(s, stages)
-    return TrainingEstimate(s, step, stages, memory, check(broken, memory), assumed, warnings)
+    held = used(s, stages)
+    return TrainingEstimate(s, step, stages, held, check(broken, held, capacity_of(s)), assumed, warnings)
