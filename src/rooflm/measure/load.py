@@ -202,10 +202,8 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
                         watch.label = level.label
                     had = len(found.rows)
                     status = one_level(plan, level, name, common, base, told.name, tokenizer, found)
-                    got = profile.cores(watch.samples, level.label) if watch else None
-                    found.rows[had:] = [
-                        {**r, **({f"{RUN}cores": f"{got:.3f}"} if got else {})} for r in found.rows[had:]
-                    ]
+                    got = worked(watch.samples, level.label) if watch else {}
+                    found.rows[had:] = [r | got for r in found.rows[had:]]
                     save(out, found)
                 if tell:
                     tell(number, len(todo), level.label, status)
@@ -247,6 +245,12 @@ def one_level(
         load = {"trace": plan.trace} if level.kind == "trace" else {}
         found.rows += [{**row, **load, **common, "id": name} for row in rows]
         return "ok"
+
+
+def worked(samples: Sequence[profile.Sample], label: str) -> Cells:
+    """What the server's processes had of the machine in a level: all together, and the one that worked most."""
+    found = {"cores": profile.cores(samples, label), "busiest": profile.busiest(samples, label)}
+    return {RUN + name: f"{value:.3f}" for name, value in found.items() if value}
 
 
 def seed_of(label: str) -> int:
