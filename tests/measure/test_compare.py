@@ -116,6 +116,7 @@ def test_one_client_predicts_more(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("run", "clock", "told"), [
     ("first", "wall", (0.06, 0.12)), ("second", "wall", (0.09, 0.08)), ("third", "cpu", (0.06, 0.03)),
+    ("fourth", "cpu", (0.03, 0.05)),
 ])  # fmt: skip
 def test_one_client_of_vllm_predicts_more(run: str, clock: str, told: tuple[float, float], tmp_path: Path) -> None:
     """docs/measure.md: mean errors of TTFT and TPOT at 2, 4 and 8 clients. Requests pass vLLM's front end one by one,

@@ -77,7 +77,7 @@ def serving(rows: Sequence[Row], base: Machine, apart: bool = False, of_engine: 
     def of(x: Array) -> Machine:
         rate, bandwidth = np.exp(x).tolist()
         own: Any = {half: {"vector": bandwidth, "matrix": bandwidth}}
-        peak: Any = {**device.peak, half: rate}
+        peak: Any = dict.fromkeys({*device.peak, half}, rate)
         card = replace(device, peak=peak, measured=replace(wide, own=own))
         return Machine(replace(base.cluster, device=card), engine)
 
