@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Case:
         """Processes that the case needs (a micro-benchmark of collectives takes tp ranks)."""
         return self.tp * self.pp * self.dp
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Twelve hex digits that name the case in a results file; equal cases have equal keys.
 
