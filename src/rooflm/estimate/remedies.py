@@ -17,7 +17,7 @@ from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.scenario.rules import Rule, divisors
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.units import any_of
+from rooflm.units import Num, any_of
 
 
 class Remedy(NamedTuple):
@@ -188,17 +188,31 @@ def changed(s: Scenario, changes: Mapping[str, Any]) -> Scenario:
     return replace(s, mapping=replace(s.mapping, **mapping, gpus=0), training=replace(s.training, **training))
 
 
-def accepted_micro_batch(s: Scenario, most: Any) -> Any:
+def accepted_micro_batch(s: Scenario, most: Num) -> Num:
     """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
 
     >>> from rooflm.asked.build_training import build_training
     >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
     4.0
     """
-    each = np.asarray(micro_batches(s) * s.mapping.micro_batch, dtype=float)
+    return largest_divisor(micro_batches(s) * s.mapping.micro_batch, most)
 
-    def largest(share: float, limit: float) -> float:
-        ways = divisors(int(share), min(limit, share)) if limit >= 1 and share >= 1 else []
-        return float(max(ways, default=0))
 
-    return np.vectorize(largest, otypes=[float])(each, np.asarray(most, dtype=float))
+def largest_divisor(value: Num, most: Num) -> Num:
+    """The largest divisor of a whole number that is at most `most`; 0 where there is none, or either is no number.
+
+    The divisors of each different value are found once, before it meets what varies along other axes: all of them stand
+    in one rising list, those of the i-th value behind i times more than any of them, each group opened by a 0.
+
+    >>> largest_divisor(np.array([[12.0], [7.0]]), np.array([5.0, 0.5, 99.0, np.nan])).tolist()
+    [[4.0, 0.0, 12.0, 0.0], [1.0, 0.0, 7.0, 0.0]]
+    """
+    values = np.asarray(value, dtype=float)
+    different, inverse = np.unique(np.where(values >= 1, values, 0).astype(int), return_inverse=True)
+    place = inverse.reshape(values.shape)
+    groups = [np.array([0, *divisors(d)]) for d in different.tolist()]
+    span = int(different[-1]) + 1
+    rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
+    limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
+    found: Num = np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
+    return found
