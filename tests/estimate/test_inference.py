@@ -40,7 +40,8 @@ def test_some_engines_keep_more_of_a_sequence_than_its_window() -> None:
     window: gpt-oss has as many of either, whose window of 128 is little of 33,000 tokens."""
     ask = {"gpu": "h200", "gpus": 2, "batch": 1, "prompt": 32768, "output": 1024, "quant": "mxfp4"}
     whole, most, least = (
-        rooflm.infer("gpt-oss-120b", engine=engine, **ask).memory["kv_cache"] for engine in ("trtllm", "sglang", "vllm")
+        rooflm.infer("gpt-oss-120b", engine=engine, **ask).memory.parts["kv_cache"]
+        for engine in ("trtllm", "sglang", "vllm")
     )
     assert whole / least == pytest.approx(2.0, rel=0.01) and most / least == pytest.approx(1.8, rel=0.01)
 

@@ -203,8 +203,8 @@ def kv_bytes_per_sequence(
 ) -> Num:
     """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`.
 
-    A window keeps at most its width, but the share `window_kept` of all tokens at least; pages of `block` tokens are rounded up; recurrent layers keep a state of fixed
-    size (fp32) and the tail of their convolution.
+    A window keeps at most its width, but the share `window_kept` of all tokens at least; pages of `block` tokens are
+    rounded up; recurrent layers keep a state of fixed size (fp32) and the tail of their convolution.
     """
     m = model.scaled()
     paged = ceil(tokens / block) * block
