@@ -142,6 +142,7 @@ class Room:
     workspace: Num = number(0.0, "fixed buffers", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
     block: Num = count(1, "tokens a KV block")
+    window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
     max_sequences: Num = count(INF, "most sequences that run at a time")
     waves: bool = flag(False, "sequences beyond the running limit or the cache run later, else they do not fit")
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)

@@ -183,7 +183,8 @@ def sequence_bytes(s: Scenario) -> Num:
     """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
     share)."""
     length = (s.workload.prompt + s.workload.output) / s.mapping.cp
-    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.room.block)
+    room = s.engine.room
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, room.block, room.window_kept)
 
 
 def copy_bytes(s: Scenario) -> Num:
