@@ -16,7 +16,7 @@ _HOMES = {
     "Cluster": "catalogue.hardware",
     "Device": "catalogue.hardware",
     "Engine": "catalogue.engine",
-    "InferenceEstimate": "estimate.inference",
+    "InferenceEstimate": "asked.answers.inference",
     "Mapping": "scenario.mapping",
     "Model": "catalogue.model",
     "Quant": "catalogue.quant",
@@ -27,7 +27,7 @@ _HOMES = {
     "Served": "serving.deploy",
     "Server": "serving.server",
     "Training": "scenario.training",
-    "TrainingEstimate": "estimate.training",
+    "TrainingEstimate": "asked.answers.training",
     "Workload": "scenario.scenario",
     "calibrate": "tools",
     "compare": "tools",
@@ -110,6 +110,8 @@ __all__ = [
 if TYPE_CHECKING:
     from rooflm import explore, plot
     from rooflm.api import infer, infer_grid, scenario, serve, stream, train, train_grid, training_scenario
+    from rooflm.asked.answers.inference import InferenceEstimate
+    from rooflm.asked.answers.training import TrainingEstimate
     from rooflm.asked.kernel import predict_attention, predict_collective, predict_gemm
     from rooflm.catalogue.devices import load_cluster, load_device
     from rooflm.catalogue.engine import Engine
@@ -119,8 +121,6 @@ if TYPE_CHECKING:
     from rooflm.catalogue.quant import Quant
     from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
-    from rooflm.estimate.inference import InferenceEstimate
-    from rooflm.estimate.training import TrainingEstimate
     from rooflm.reporting.report import report
     from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload

@@ -17,7 +17,7 @@ from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.rows import names
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
 from rooflm.scenario.mapping import Mapping
@@ -45,7 +45,7 @@ def only(row: dict[str, str]) -> Request:
     return outcome
 
 
-def step(**asked: Any) -> TrainingEstimate:
+def step(**asked: Any) -> TrainingFigures:
     return train_scenario(build_training(**asked).scenario)
 
 

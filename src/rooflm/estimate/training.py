@@ -1,4 +1,4 @@
-"""train_scenario(scenario) -> TrainingEstimate: one optimiser step and the whole run: time, memory, communication.
+"""train_scenario(scenario) -> TrainingFigures: one optimiser step and the whole run: time, memory, communication.
 
 The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
 timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide.
@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check
+from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.job import Job, job
-from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
-from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -37,16 +36,14 @@ from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.rules import TRAINING, flags
+from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingEstimate(Result):
-    """The answer; SI units, arrays with one dimension an axis.
+class TrainingFigures(Figures):
+    """What is predicted; SI units, arrays with one dimension an axis.
 
     step_time: one optimiser step (s); parts: name -> s, summing to it; detail: phase -> (part of the model -> s) of the
     device seconds of one step. mfu, hfu: model and executed FLOP/s over the peak of the products' data type, with
@@ -81,27 +78,6 @@ class TrainingEstimate(Result):
     scenario: Scenario
     timed: StepGraph[Timed]
     convention: str = "full"
-    assumed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    OUTPUTS = TRAIN_OUTPUTS
-
-    def lines(self) -> list[str]:
-        """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
-        s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
-        return [
-            headline(s, self.gpus),
-            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
-            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
-            f"MFU {shown(100 * self.mfu)} %",
-            verdict(self.memory, self.fits, self.reason),
-        ]
-
-    def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first; of arrays, in short."""
-        from rooflm.estimate import said_training
-
-        return said_training.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
 
     @cached_property
     def job(self) -> Job:
@@ -120,17 +96,6 @@ class TrainingEstimate(Result):
             state,
         )
         return Job(*map(self.plainly, found))
-
-    @cached_property
-    def would_fit(self) -> tuple[Remedy, ...]:
-        """Of a single point that does not fit in memory: changes with which it would."""
-        if np.ndim(self.fits) or not self.memory.margin < 0:
-            return ()
-
-        def left(s: Scenario) -> float:
-            return float(memory_use(s, tm.stages(setup_of(s, context(s)))).margin)
-
-        return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
 
     @figure
     def energy(self) -> Num:
@@ -181,16 +146,13 @@ class TrainingEstimate(Result):
         return self.job.cost
 
 
-def train_scenario(
-    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
-    broken: Mapping[str, Num] | None = None,
-) -> TrainingEstimate:  # fmt: skip
+def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
     """
     known = flags(s, TRAINING) if broken is None else broken
-    return estimate(time_step(s, context(s)), known, assumed, warnings)
+    return estimate(time_step(s, context(s)), known)
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
@@ -245,6 +207,22 @@ def flops_time(step: TrainingStep) -> Num:
     return each * step.micro_batches / step.scenario.mapping.pp
 
 
+def accepted_micro_batch(s: Scenario, most: Any) -> Any:
+    """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
+
+    >>> from rooflm.asked.build_training import build_training
+    >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
+    4.0
+    """
+    each = np.asarray(micro_batches(s) * s.mapping.micro_batch, dtype=float)
+
+    def largest(share: float, limit: float) -> float:
+        ways = divisors(int(share), min(limit, share)) if limit >= 1 and share >= 1 else []
+        return float(max(ways, default=0))
+
+    return np.vectorize(largest, otypes=[float])(each, np.asarray(most, dtype=float))
+
+
 def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
     """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
     grow with it, all else stays (with as many micro-batches in flight as now)."""
@@ -256,10 +234,8 @@ def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage])
     return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
 
 
-def estimate(
-    step: TrainingStep, broken: Mapping[str, Num], assumed: tuple[str, ...], warnings: tuple[str, ...]
-) -> TrainingEstimate:
-    """The answer of a timed step."""
+def estimate(step: TrainingStep, broken: Mapping[str, Num]) -> TrainingFigures:
+    """The figures of a timed step."""
     s, micro, c = step.scenario, step.micro, step.context
     batch, gpus = s.workload.batch, s.mapping.devices
     device_seconds = step.total * gpus
@@ -272,7 +248,7 @@ def estimate(
     memory = memory_use(s, stages)
     limits = check(broken, memory)
     energy = energy_of(step)
-    return TrainingEstimate(
+    return TrainingFigures(
         step_time=step.total,
         tokens_per_s_per_gpu=batch * s.workload.seq / device_seconds,
         model_tflops_per_gpu=model_flops / device_seconds / 1e12,
@@ -296,6 +272,4 @@ def estimate(
         gpus=gpus,
         scenario=s,
         timed=step.timed,
-        assumed=assumed,
-        warnings=warnings,
     )

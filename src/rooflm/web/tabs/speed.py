@@ -17,7 +17,7 @@ from rooflm.web.tabs.fits import KEYS
 from rooflm.web.words import banded, dollars, seconds
 
 if TYPE_CHECKING:
-    from rooflm.estimate.inference import InferenceEstimate
+    from rooflm.asked.answers.inference import InferenceEstimate
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")

@@ -15,8 +15,8 @@ from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import PRESETS, Quant, compute_dtype, native, parse_quant, without_cache
 from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
-from rooflm.scenario.rules import Rule, divisors
-from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.scenario.rules import Rule
+from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
 
 
@@ -186,19 +186,3 @@ def changed(s: Scenario, changes: Mapping[str, Any]) -> Scenario:
     mapping = {k: v for k, v in changes.items() if k in ("micro_batch", "recompute", "zero", "dp")}
     training = {k: v for k, v in changes.items() if k in ("base_bits", "optimizer")}
     return replace(s, mapping=replace(s.mapping, **mapping, gpus=0), training=replace(s.training, **training))
-
-
-def accepted_micro_batch(s: Scenario, most: Any) -> Any:
-    """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
-
-    >>> from rooflm.asked.build_training import build_training
-    >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
-    4.0
-    """
-    each = np.asarray(micro_batches(s) * s.mapping.micro_batch, dtype=float)
-
-    def largest(share: float, limit: float) -> float:
-        ways = divisors(int(share), min(limit, share)) if limit >= 1 and share >= 1 else []
-        return float(max(ways, default=0))
-
-    return np.vectorize(largest, otypes=[float])(each, np.asarray(most, dtype=float))

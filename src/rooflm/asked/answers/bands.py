@@ -1,4 +1,5 @@
-"""How far to trust a prediction: the band in which eight of ten measured values like it lie, and how many there are.
+"""How far to trust a prediction: the band in which eight of ten measured values like it lie, how many there are, and
+whose measured kernels stand in where a device has none of its own.
 
 data/calibration/bands.toml holds the 10th and 90th percentile of measured over predicted time, by phase, engine row and
 architecture of the device, of predictions whose own group of rows had no part in the fit (`rooflm_fit.bands`).
@@ -8,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.engines import family_of
-from rooflm.kernels.constants import ANY, read, text_of
+from rooflm.catalogue.hardware import Derating, Device
+from rooflm.catalogue.quant import Quant
+from rooflm.kernels.constants import ANY, lookup, read, text_of
+from rooflm.kernels.derating import derating
+from rooflm.kernels.lookup import where
+from rooflm.kernels.rates import rates_of
+from rooflm.scenario.kept import kept
+from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num
 
 FEWEST = 20
@@ -92,9 +102,9 @@ def band(phase: str, engine: str, architecture: str) -> Band | None:
     >>> found is not None and found.low < 1 < found.high
     True
     """
-    for (name, wider), (who, where) in zip(LEVELS, asked(engine, architecture), strict=True):
-        row = _rows().get((phase, who, where))
-        if row is not None and (row.rows >= FEWEST or (who, where) == (ANY, ANY)):
+    for (name, wider), (who, on) in zip(LEVELS, asked(engine, architecture), strict=True):
+        row = _rows().get((phase, who, on))
+        if row is not None and (row.rows >= FEWEST or (who, on) == (ANY, ANY)):
             power = widening(phase, wider)
             return Band(row.low**power, row.high**power, row.rows, name)
     return None
@@ -118,3 +128,60 @@ def around(time: Num, found: Band, rate: bool = False) -> tuple[Num, Num]:
     ((8.0, 12.5), (8.0, 12.5))
     """
     return (time / found.high, time / found.low) if rate else (time * found.low, time * found.high)
+
+
+OFFLOADED = 1.6
+"""Power by which bands are wider where the host holds layers, adapters are served or texts embedded: nobody's runs of
+that were fitted."""
+
+
+def bands_around(s: Scenario, asked: Mapping[str, tuple[str, Num]]) -> dict[str, dict[str, Any]]:
+    """Key -> (phase, predicted time) to key -> ends of the error band (s) and the number of published rows behind it;
+    not-a-number and 0 rows where nothing was calibrated."""
+    bands: dict[str, dict[str, Any]] = {}
+    for key, (phase, value) in asked.items():
+        own = own_band(phase, s.cluster.device.measured.off) if s.cluster.device.measured else None
+        found = own or band(phase, s.engine.runs, s.cluster.device.architecture)
+        found = found if s.efficiency.mode == "calibrated" else None
+        if found and found is not own:
+            unseen = np.asarray(s.offload.layers + s.offload.experts + s.adapters.held + (not s.model.head)) > 0
+            usual = s.offload.off and s.adapters.off and s.model.head
+            doubt = s.engine.doubt * (1.0 if usual else np.where(unseen, OFFLOADED, 1.0))
+            found = found._replace(low=found.low**doubt, high=found.high**doubt)
+        low, high = around(value, found) if found else (value * np.nan, value * np.nan)
+        bands[key] = {"low": low, "high": high, "rows": found.rows if found else 0}
+    return bands
+
+
+def whose_constants(s: Scenario, assumed: tuple[str, ...]) -> tuple[str, ...]:
+    """What was assumed, with whose measured kernels stand in for a device that has none of its own."""
+    told = standing_in(s)
+    if not told:
+        return assumed
+    return tuple(f"{a} ({told})" if a == "efficiency calibrated" else a for a in assumed)
+
+
+def standing_in(s: Scenario) -> str:
+    """Whose measured kernels stand in for a device that has none of its own, in words ("" where its own were measured,
+    or where one cannot say for a list of devices).
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
+    ['', 'constants of all measured cards: none of arc-b580 was measured']
+    """
+    return _standing_in(s.cluster.device, s.engine, s.quant, s.efficiency)
+
+
+@kept
+def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> str:
+    """`standing_in` of the parts of a scenario."""
+    plain = isinstance(device.name, str) and efficiency.mode == "calibrated" and bool(engine.kernels.whose)
+    if plain and not device.measured and device.inferred:
+        return f"constants of {device.kernels_from}: none of {device.name} was measured"
+    if not plain or device.measured or derating(device, engine.runs) != Derating():
+        return ""
+    r = rates_of(device, scheme, efficiency)
+    w = where(device, engine, scheme, r)
+    level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
+    kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
+    return "" if kin is None else f"constants of {kin}: none of {device.name} was measured"
