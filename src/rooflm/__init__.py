@@ -34,10 +34,10 @@ _HOMES = {
     "explore": "",
     "infer": "api",
     "infer_grid": "api",
-    "load_cluster": "catalogue.devices",
-    "load_device": "catalogue.devices",
-    "load_engine": "catalogue.engines",
-    "load_model": "checkpoints.load",
+    "load_cluster": "readers.devices",
+    "load_device": "readers.devices",
+    "load_engine": "readers.engines",
+    "load_model": "readers.checkpoints.load",
     "measure": "tools",
     "measure_server": "tools",
     "plot": "",
@@ -113,14 +113,14 @@ if TYPE_CHECKING:
     from rooflm.asked.answers.inference import InferenceEstimate
     from rooflm.asked.answers.training import TrainingEstimate
     from rooflm.asked.kernel import predict_attention, predict_collective, predict_gemm
-    from rooflm.catalogue.devices import load_cluster, load_device
     from rooflm.catalogue.engine import Engine
-    from rooflm.catalogue.engines import load_engine
     from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
     from rooflm.catalogue.quant import Quant
-    from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
+    from rooflm.readers.checkpoints.load import load_model
+    from rooflm.readers.devices import load_cluster, load_device
+    from rooflm.readers.engines import load_engine
     from rooflm.reporting.report import report
     from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload

@@ -22,9 +22,9 @@ import numpy as np
 
 from rooflm.asked.answers.bands import FEWEST, LEVELS, asked
 from rooflm.asked.answers.bands import widening as by_phase
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.kernels.constants import ANY
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, is_rate, score

@@ -12,8 +12,6 @@ import rooflm
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
-from rooflm.catalogue.quant import parse_quant
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.estimate.training_memory import (
@@ -24,6 +22,8 @@ from rooflm.estimate.training_memory import (
     stage_layers,
     zero_bytes,
 )
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 

@@ -34,7 +34,7 @@ class Where(NamedTuple):
 def weight_dtype(q: Quant, computed: str) -> str:
     """The name by which the calibration tables know a scheme's products.
 
-    >>> from rooflm.catalogue.quant import parse_quant
+    >>> from rooflm.readers.schemes import parse_quant
     >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
     ('int4_wo', 'fp8_block')
     """

@@ -18,12 +18,12 @@ import numpy as np
 from rooflm.asked.answers.bands import around, band
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import RELEASE, family_of, load_engine
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
 from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.kernels.constants import measured_cards
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import RELEASE, family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import family_of
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
 from rooflm.kernels.constants import ANY, lookup, read, text_of
 from rooflm.kernels.derating import derating
 from rooflm.kernels.lookup import where
 from rooflm.kernels.rates import rates_of
+from rooflm.readers.engines import family_of
 from rooflm.scenario.kept import kept
 from rooflm.scenario.scenario import Efficiency, Scenario
 from rooflm.units import Num

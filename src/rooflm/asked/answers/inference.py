@@ -24,9 +24,9 @@ from rooflm.asked.answers.said import (
     sure,
     verdict,
 )
-from rooflm.catalogue.prices import told
 from rooflm.estimate.capacity import running_limit
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
+from rooflm.readers.prices import told
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.catalogue.model import MoE
-from rooflm.catalogue.quant import PRESETS, Quant, compute_dtype, native, parse_quant, without_cache
+from rooflm.catalogue.quant import Quant, compute_dtype
 from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
+from rooflm.readers.schemes import PRESETS, native, parse_quant, without_cache
 from rooflm.scenario.rules import Rule
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of

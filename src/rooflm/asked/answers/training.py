@@ -13,10 +13,10 @@ from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
-from rooflm.catalogue.prices import told
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.training import TrainingFigures, memory_use, setup_of, train_scenario
 from rooflm.estimate.training_step import context
+from rooflm.readers.prices import told
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rooflm
-from rooflm.catalogue.prices import told
+from rooflm.readers.prices import told
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.shown.numbers import count, percent, watt_hours
 from rooflm.web.asked import Asked
