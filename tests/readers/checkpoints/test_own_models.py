@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import import_module
@@ -293,7 +292,7 @@ def test_an_id_is_fetched_from_a_stand_in_of_the_hub(stand_in: str, tmp_path: Pa
     where = {"HF_ENDPOINT": stand_in, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
     asked = "from rooflm import load_model; m = load_model('acme/Fresh-8B'); print(m.name, int(m.layers), m.source)"
     for offline in ("0", "1"):  # the second time from the cache, without a network
-        done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120,
+        done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=600,
                               env={**os.environ, **where, "HF_HUB_OFFLINE": offline})  # fmt: skip
         assert done.stdout == "fresh-8b 36 https://huggingface.co/acme/Fresh-8B\n", done.stderr
 
@@ -326,7 +325,8 @@ def test_a_hub_that_cannot_be_reached_is_told_at_once(monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    begun = time.perf_counter()
+    hub, tried = import_module("huggingface_hub"), []
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *asked: tried.append(asked))
     with pytest.raises(RooflmError, match="the hub cannot be reached from here"):
         load_model("Nobody/Nothing-3B")
-    assert time.perf_counter() - begun < 5
+    assert not tried

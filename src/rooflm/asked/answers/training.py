@@ -14,7 +14,7 @@ from rooflm.asked.answers.remedies import Remedy, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.training import TrainingFigures, memory_use, setup_of, train_scenario
+from rooflm.estimate.training import TrainingFigures, capacity_of, setup_of, train_scenario, used
 from rooflm.estimate.training_step import context
 from rooflm.readers.prices import told
 from rooflm.scenario.rules import TRAINING
@@ -27,16 +27,7 @@ from rooflm.units import Num
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingEstimate(Result, TrainingFigures):
-    """The answer; SI units, arrays with one dimension an axis.
-
-    step_time: one optimiser step (s); parts: name -> s, summing to it; detail: phase -> (part of the model -> s) of the
-    device seconds of one step. mfu, hfu: model and executed FLOP/s over the peak of the products' data type, with
-    `convention` attention counted ("full": all pairs of tokens, as most published figures; mfu_causal: half of them).
-    flops_time: seconds of a step if only FLOPs took time. bubble_fraction: idle over busy time of the schedule.
-    comm_bytes: sent by one GPU a step, by collective. layer_forward, layer_backward: one layer and micro-batch,
-    recomputation included. max_micro_batch: the largest that fits. step_energy: J of all GPUs. timed: the step's nodes.
-    job: the whole run.
-    """
+    """The answer: the figures, with what they assume. See docs/nomenclature.md."""
 
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -65,7 +56,7 @@ class TrainingEstimate(Result, TrainingFigures):
             return ()
 
         def left(s: Scenario) -> float:
-            return float(memory_use(s, tm.stages(setup_of(s, context(s)))).margin)
+            return float(capacity_of(s) - used(s, tm.stages(setup_of(s, context(s)))))
 
         return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
 
