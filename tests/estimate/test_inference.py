@@ -10,10 +10,10 @@ import pytest
 import rooflm
 from rooflm import infer, load_model
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue.quant import PRESETS
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
+from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 
 BF16 = PRESETS["bf16"]

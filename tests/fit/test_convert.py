@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.asked import paths
-from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.model import parameters
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
 from rooflm.serving.deploy import make_server
 from rooflm.validation import Request, Skip, model_from_sizes, read_rows
 from rooflm.validation.columns import COLUMNS

@@ -16,7 +16,7 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
-from rooflm.estimate.results import Memory
+from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping

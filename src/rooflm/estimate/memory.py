@@ -23,7 +23,7 @@ from rooflm.catalogue.model import (
     norm_params,
 )
 from rooflm.catalogue.quant import PARTS, Quant
-from rooflm.checkpoints.adapter import SEVERAL, adapter_params
+from rooflm.graph.adapted import SEVERAL, adapter_params
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.answers.bands import bands_around, whose_constants
+from rooflm.asked.answers.said import headline
 from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
-from rooflm.catalogue.fields import abouts, held
+from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
-from rooflm.estimate.results import bands_around, headline, whose_constants
+from rooflm.readers.tables import held
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
