@@ -304,6 +304,17 @@ def test_separate_prefill_and_decode_pools() -> None:
     assert loop.finished == 80 and accounted(loop.run)
 
 
+def test_the_first_token_of_pools_comes_with_the_cache() -> None:
+    """Clients hear from the decode replica: a slow way, and a wait for its memory, are of the first token."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 8, "prompt": 2048, "output": 64, "prefill_replicas": 1}
+    fast, slow = (serve("llama-3.1-8b", **common, transfer_bandwidth=b) for b in (400e9, 2e9))
+    sent = 2048 * slow.run.pools[1].capacity.bytes_per_token / 2e9
+    assert slow.ttft_s["mean"] - fast.ttft_s["mean"] > 0.5 * sent
+    assert slow.tpot_s["mean"] <= fast.tpot_s["mean"]
+    for out in (fast, slow):
+        assert out.steady is not None and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.35)
+
+
 def test_attention_data_parallelism_of_experts() -> None:
     common = {"gpu": "h200-sxm-141gb", "concurrency": 64, "prompt": 512, "output": 64, "quant": "fp8"}
     wide = serve("deepseek-v3", **common, tp=1, dp=8, ep=8)
