@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def measured(case: Case) -> dict[tuple[str, int], float]:
-    outcome = runner.run_case(case, timeout=120)
+    outcome = runner.run_case(case, timeout=600)
     assert outcome.status == "ok", outcome.reason
     return {(r.metric, r.rank): r.stat.value for r in outcome.rows}
 
@@ -127,11 +127,11 @@ def test_int8_weights_are_smaller_and_nearly_right(model: str) -> None:
 
 
 def test_micro_benchmarks_cover_kernels_and_collectives() -> None:
-    rows = runner.run_case(Case(task="micro", size="tiny", repeats=2), 120).rows
+    rows = runner.run_case(Case(task="micro", size="tiny", repeats=2), 600).rows
     assert {r.metric for r in rows} == {
         "gemm_s", "attention_s", "decode_attention_s", "elementwise_s", "copy_s", "launch_s"}  # fmt: skip
     assert all(r.stat.value > 0 for r in rows)
-    together = runner.run_case(Case(task="micro", size="tiny", repeats=2, tp=2), 120).rows
+    together = runner.run_case(Case(task="micro", size="tiny", repeats=2, tp=2), 600).rows
     assert {r.metric for r in together} == {"all_reduce_s", "all_gather_s", "reduce_scatter_s", "p2p_s"}
     assert {r.n for r in together} == {2}
 
@@ -155,7 +155,7 @@ def test_a_run_resumes_and_a_bad_case_is_a_cell(model: str, tmp_path: Path) -> N
 
 def test_memory_beyond_the_machine_is_a_cell(tmp_path: Path) -> None:
     huge = tiny(tmp_path, hidden_size=6 * 2**18, head_dim=2**18, vocab_size=8)  # a matrix of 10 TB
-    outcome = runner.run_case(small(huge), timeout=120)
+    outcome = runner.run_case(small(huge), timeout=600)
     assert outcome.status == "oom" and outcome.reason == "out of memory"
 
 
@@ -165,7 +165,7 @@ def die(case: Case, rank: int, folder: str, pipe: object) -> None:
 
 def test_a_killed_worker_is_told(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "main", die)
-    outcome = runner.run_case(small(model), timeout=60)
+    outcome = runner.run_case(small(model), timeout=600)
     assert outcome.status == "failed" and "SIGTERM" in outcome.reason
 
 
@@ -188,19 +188,19 @@ def cut_off(case: Case, rank: int, folder: str, pipe: object) -> None:
 
 def test_ranks_that_cannot_connect_are_told(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "main", cut_off)
-    outcome = runner.run_case(small(model, tp=2), timeout=60)
+    outcome = runner.run_case(small(model, tp=2), timeout=600)
     assert outcome.status == "failed" and "the ranks cannot connect to each other" in outcome.reason
     assert "\n" not in outcome.reason
 
 
 def test_a_missing_model_and_text_are_told(model: str, tmp_path: Path) -> None:
-    outcome = runner.run_case(Case(model="/no/such.gguf"), 60)
+    outcome = runner.run_case(Case(model="/no/such.gguf"), 600)
     assert outcome.status == "failed" and "no such file" in outcome.reason
-    lost = runner.run_case(Case(task="accuracy", model="gguf:no-such-package"), 60)
+    lost = runner.run_case(Case(task="accuracy", model="gguf:no-such-package"), 600)
     assert lost.status == "failed" and "no installed package" in lost.reason
     (tmp_path / "t.txt").write_bytes(b"\xff\xfe\x00")
     for text, reason in (("/no/such.txt", "No such file"), (str(tmp_path / "t.txt"), "it is not UTF-8 text")):
-        unread = runner.run_case(Case(task="accuracy", model=model, text=text), 60)
+        unread = runner.run_case(Case(task="accuracy", model=model, text=text), 600)
         assert unread.status == "failed" and unread.reason.startswith(f"cannot read text {text!r}: {reason}")
 
 

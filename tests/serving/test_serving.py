@@ -70,6 +70,16 @@ def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
     assert slow.mixed([(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
 
 
+def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> None:
+    """TensorRT-LLM's enable_padding: dummies take part in products, attention is over the sequences that there are."""
+    table = StepTable(PARTS, SCENARIO.engine.but(graphs="128, 512"))
+    more = [table.decode_time(300, context) - TABLE.decode_time(300, context) for context in (700.0, 4000.0)]
+    assert more[0] == pytest.approx(more[1], rel=1e-6)
+    assert 0 < more[0] < TABLE.decode_time(512, 700.0) - TABLE.decode_time(300, 700.0)
+    assert table.decode_time(128, 700.0) == TABLE.decode_time(128, 700.0)
+    assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
+
+
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
     summed = sum(TABLE.decode_time(20, 700.0 + j) for j in range(400))
     assert TABLE.decode_sum(20, 700.0, 400) == pytest.approx(summed, rel=1e-6)

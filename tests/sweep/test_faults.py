@@ -118,14 +118,17 @@ def test_two_writers_of_one_file(tmp_path: Path) -> None:
 def test_two_runs_of_one_grid(tmp_path: Path) -> None:
     """One of them is refused in a sentence, the other is whole."""
     path = tmp_path / "grid.parquet"
-    started, ready = os.pipe()
+    (started, ready), (refused, on) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        stream(job(), str(path), block=6, progress=lambda _: (os.write(ready, b"x"), time.sleep(0.02))[0])
+        os.close(on)
+        # told of its first block, it goes on when the other was refused (or has ended: reading gives nothing then)
+        stream(job(), str(path), block=6, progress=lambda _: (os.write(ready, b"x"), os.read(refused, 1))[0])
         os._exit(0)
     os.read(started, 1)
     with pytest.raises(RooflmError, match="another run writes"):
         stream(job(), str(path), block=6)
+    os.close(on)
     assert os.waitpid(child, 0)[1] == 0 and path.exists()
 
 

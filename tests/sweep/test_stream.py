@@ -1,5 +1,7 @@
 """Streamed grids: the same numbers as in memory, in bounded pieces, and an interrupted run carries on."""
 
+import subprocess
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -7,6 +9,7 @@ import pandas
 import pytest
 
 from rooflm.api import INFER
+from rooflm.cli import main, streams
 from rooflm.errors import RooflmError
 from rooflm.sweep.axes import find_axes
 from rooflm.sweep.stream import stream
@@ -120,8 +123,6 @@ def test_bad_targets(tmp_path):
 
 
 def test_command_line_streams_a_large_grid(tmp_path, monkeypatch, capsys):
-    from rooflm.cli import main, streams
-
     monkeypatch.setattr(streams, "STREAM_FROM", 10)
     path = tmp_path / "grid.parquet"
     assert main(["infer", "llama-7b", "--gpu", "a100,h100", "--batch", "1..8", "--out", str(path)]) == 0
@@ -148,41 +149,41 @@ def test_command_line_streams_a_large_grid(tmp_path, monkeypatch, capsys):
     assert {"step_time_s", "mfu", "tp", "batch"} <= set(pandas.read_parquet(path).columns)
 
 
-def test_an_interrupted_command_says_so_and_carries_on(tmp_path):
-    """SIGINT in the middle: status 130, what is kept and how to go on; the file is then the same to the bit."""
-    import signal
-    import subprocess
-    import sys
-    import time
+CUT = """
+import os, signal
+from rooflm.cli import streams
+from rooflm.sweep import stream
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
+tell, told, streams.STREAM_FROM = stream._tell, [], 10
+def after_two(*given):
+    tell(*given)
+    told.append(given)
+    if len(told) == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+stream._tell = after_two
+from rooflm.__main__ import run
+run()
+"""
+"""The command line, interrupted when two parts are written."""
 
+
+def test_an_interrupted_command_says_so_and_carries_on(tmp_path, monkeypatch, capsys):
+    """SIGINT in the middle: status 130, what is kept and how to go on; the file is then the same to the bit."""
     words = [
         "infer",
         "llama-7b",
         "--gpu",
-        "a100",
+        "a100,h100,h200,b200",
         "--batch",
-        "1..500",
-        "--prompt",
-        "16..1600+16",
-        "--output",
-        "8..400+8",
+        "1..8",
+        "--outputs",
+        "tpot_s,fits",
+        "--out",
     ]
-    command = [sys.executable, "-m", "rooflm", *words, "--outputs", "tpot_s,fits", "--out"]
     whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
-    assert subprocess.run([*command, str(whole)], check=False, capture_output=True).returncode == 0
-
-    def heard() -> None:  # a shell's background jobs start with SIGINT ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    pipes: dict = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    run = subprocess.Popen([*command, str(cut)], preexec_fn=heard, **pipes)
-    parts = tmp_path / "cut.parquet.parts"
-    until = time.monotonic() + 60
-    while len(list(parts.glob("*.parquet"))) < 2 and time.monotonic() < until:
-        time.sleep(0.01)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
-    assert run.returncode == 130 and "points are kept" in said and not cut.exists()
-    again = subprocess.run([*command, str(cut)], check=True, capture_output=True, text=True)
-    assert "from the run before" in again.stdout
-    assert cut.read_bytes() == whole.read_bytes() and not parts.exists()
+    run = subprocess.run([sys.executable, "-c", CUT, *words, str(cut)], capture_output=True, text=True, check=False)
+    assert run.returncode == 130 and "16 of 32 points are kept" in run.stderr and not cut.exists()
+    monkeypatch.setattr(streams, "STREAM_FROM", 10)
+    assert main([*words, str(cut)]) == 0 and "32 points, 16 of them from the run before" in capsys.readouterr().out
+    assert main([*words, str(whole)]) == 0
+    assert cut.read_bytes() == whole.read_bytes() and not (tmp_path / "cut.parquet.parts").exists()

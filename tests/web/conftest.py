@@ -23,13 +23,15 @@ FLAGS = (
 
 
 SHOWN = """
-const done = arguments[0], shown = () => document.body.dataset.state === "shown";
+const done = arguments[1], shown = () => document.body.dataset.state === "shown";
 if (shown()) done(true);
 const watch = new MutationObserver(() => { if (shown()) { watch.disconnect(); done(true); } });
 watch.observe(document.body, { attributes: true, attributeFilter: ["data-state"] });
-setTimeout(() => done(false), 29000);
+setTimeout(() => done(false), 1000 * (arguments[0] - 1));
 """
 """Waits in the page until it shows its answer: true, or false where none comes."""
+PATIENCE = 90
+"""s until what does not come is a fault: only a broken page takes so long, however busy the machine is."""
 
 
 class Kept(logging.Handler):
@@ -52,21 +54,21 @@ def log() -> Kept:
 @pytest.fixture(scope="session")
 def address(log: Kept) -> Iterator[str]:
     """A running server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = uvicorn.Config(make_app(), host="127.0.0.1", port=port, log_level="warning", access_log=False)
+    bound = socket.socket()  # bound here: nobody else can take the port meanwhile
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
+    config = uvicorn.Config(make_app(), log_level="warning", access_log=False)
     server = uvicorn.Server(config)
     logging.getLogger("uvicorn.error").addHandler(log)
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run, args=([bound],), daemon=True)
     thread.start()
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while not server.started and time.monotonic() < until:
         time.sleep(0.02)
     assert server.started
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(PATIENCE)
 
 
 class Page:
@@ -90,7 +92,7 @@ class Page:
 
         for _ in range(5):
             try:
-                assert self.driver.execute_async_script(SHOWN), f"no answer at {self.driver.current_url}"
+                assert self.driver.execute_async_script(SHOWN, PATIENCE), f"no answer at {self.driver.current_url}"
                 return self
             except JavascriptException:  # the page went on to another while it was watched
                 continue
@@ -100,10 +102,14 @@ class Page:
         """Run a script that leads to another page, and wait for that."""
         mark = time.monotonic()  # a page that comes back as it was left has an older one
         self.js(f"window.left = {mark}; {script}")
-        until = mark + 30
-        while self.js("return window.left === arguments[0] || document.readyState === 'loading'", mark):
-            assert time.monotonic() < until, f"nothing happened at {self.driver.current_url}"
-            time.sleep(0.01)
+        return self.until("return window.left !== arguments[0] && document.readyState !== 'loading'", mark)
+
+    def until(self, script: str, *given: Any) -> Page:
+        """Wait until a script in the page returns something true, and the page shows its answer."""
+        end = time.monotonic() + PATIENCE
+        while not self.js(script, *given):
+            assert time.monotonic() < end, f"never so at {self.driver.current_url}: {script}"
+            time.sleep(0.02)
         return self.wait()
 
     def size(self, width: int, scheme: str = "light") -> None:
@@ -145,7 +151,7 @@ def browser(address: str) -> Iterator[Any]:
         options.add_experimental_option("perfLoggingPrefs", {"enableNetwork": True, "enablePage": False})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(driver_path))
-        driver.set_script_timeout(30)
+        driver.set_script_timeout(PATIENCE)
         yield driver
         driver.quit()
 

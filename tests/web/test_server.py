@@ -37,7 +37,7 @@ QUICK = [name for name in TABS if name != "serve"]
 def get(address: str, **headers: str) -> tuple[int, dict[str, str], str]:
     """Status, headers and text of an address."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=60) as reply:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=600) as reply:
             return reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -208,7 +208,7 @@ def test_an_address_holds_the_whole_scenario() -> None:
 def test_a_dropped_config_goes_into_the_address(address: str) -> None:
     data = json.dumps({**CONFIG, "model_type": "llamalike"}).encode()
     request = urllib.request.Request(f"{address}/drop?name=../../my%20config.json", data=data, method="POST")
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    with urllib.request.urlopen(request, timeout=600) as reply:
         name = json.load(reply)["model"]
     assert name.split("~")[1] == "my-config.json"
     text = get(f"{address}/fits?{urllib.parse.urlencode({'model': name})}")[2]

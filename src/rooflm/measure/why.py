@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from rooflm.asked.paths import get
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.engines import RELEASE, family_of, releases
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
+from rooflm.readers.engines import RELEASE, family_of, releases
 from rooflm.serving.deploy import server_for
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN
