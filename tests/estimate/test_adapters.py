@@ -14,8 +14,8 @@ from rooflm.catalogue.quant import PRESETS
 from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import decode_nodes
 from rooflm.estimate.memory import adapter_bytes
+from rooflm.estimate.request import decode_nodes
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.forward import build
 from rooflm.scenario.adapters import Adapters

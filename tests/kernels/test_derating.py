@@ -14,7 +14,7 @@ from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import timed_passes
+from rooflm.estimate.request import timed_passes
 from rooflm.kernels.derating import derating
 
 ROW = """

@@ -14,7 +14,8 @@ from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.residuals import AXES, PHASES, Point, Residuals
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import infer_scenario, place
+from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.request import place
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of, measured, scenario
 from rooflm.measure.results import read
