@@ -109,9 +109,11 @@ class InferenceEstimate(Result):
     @figure
     def decode_parts(self) -> dict[str, Num]:
         """Seconds of an output token by part, mean over the output (of a model that embeds: none)."""
-        step, axes = self.speed, self.scenario.axes
-        parts = {**{k: mean_step(v, axes) for k, v in step.tick.parts.items()}, **step.beside}
-        return {k: v / self.gained for k, v in parts.items()} if self.scenario.model.head else {}
+        step, s = self.speed, self.scenario
+        parts = {**{k: mean_step(v, s.axes) for k, v in step.tick.parts.items()}, **step.beside}
+        if not s.speculation.off:
+            parts = {k: v / s.speculation.gained for k, v in parts.items()}
+        return parts if s.model.head else {}
 
     @figure
     def comm_detail(self) -> dict[str, dict[str, Num]]:
