@@ -11,7 +11,8 @@ import numpy as np
 
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import infer_scenario, place
+from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.request import place
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of, measured, scenario
 from rooflm.measure.results import read
