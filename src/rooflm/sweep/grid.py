@@ -80,7 +80,7 @@ def texts(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     >>> texts(np.broadcast_to(np.array([["dram"]], dtype=object), (2, 3))).strides
     (0, 0)
     """
-    once = value[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in value.strides)]
+    once = value[..., *(slice(0, 1) if stride == 0 else slice(None) for stride in value.strides)]
     return np.broadcast_to(once.astype(str), value.shape)
 
 
