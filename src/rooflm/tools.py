@@ -94,18 +94,18 @@ def calibrate(
     aside; clock: "wall", or "cpu" where other work ran. base: a calibrated machine, on which the JSON of a server's
     benchmarks (of model, dtype, quant; apart: few rows are multiplied one by one) was made. RooflmError for bad input.
     """
-    from rooflm.catalogue import outside
     from rooflm.measure import calibrate as fit
-    from rooflm.measure.calibrate_server import options_of, served_cases, serving
+    from rooflm.measure.calibrate_server import engine_of, served_cases, serving
     from rooflm.measure.compare import machine_of
     from rooflm.measure.results import environment_file, read
+    from rooflm.readers import outside
 
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")
     results = _paths(results)
     if base:
-        theirs = [row for path in results for row in served_cases(path, model, dtype, quant)]
-        found = serving(theirs, machine_of(base), apart, options_of(results[0]))
+        theirs = [row for path in results for row in served_cases(path, model, dtype, quant, check_clock(clock))]
+        found = serving(theirs, machine_of(base), apart, engine_of(results[0]))
     else:
         found = fit.calibrate([row for path in results for row in read(path)], held_out, check_clock(clock))
     if out:

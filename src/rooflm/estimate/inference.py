@@ -1,4 +1,4 @@
-"""infer_scenario(scenario) -> InferenceEstimate: prefill, decode and request, memory and fit, communication, energy and
+"""infer_scenario(scenario) -> InferenceFigures: prefill, decode and request, memory and fit, communication, energy and
 cost."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,10 @@ from rooflm.estimate.capacity import (
     memory_use,
     running,
 )
+from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.guessing import drafting, verifying
-from rooflm.estimate.inference_results import INFER_OUTPUTS
 from rooflm.estimate.memory import weight_bytes
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
-from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted, volumes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
@@ -33,17 +32,12 @@ from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.mapping import Mapping as Split
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, larger
-
-if TYPE_CHECKING:
-    from rooflm.estimate.remedies import Remedy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class InferenceEstimate(Result):
-    """The answer; every number is SI and may be an array with one dimension an axis.
+class InferenceFigures(Figures):
+    """What is predicted; every number is SI and may be an array with one dimension an axis.
 
     ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
     at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
@@ -73,38 +67,6 @@ class InferenceEstimate(Result):
     running: Running
     scenario: Scenario
     timed: dict[str, tuple[Timed, ...]]
-    assumed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    OUTPUTS = INFER_OUTPUTS
-
-    def lines(self) -> list[str]:
-        """Model, device and split; the work; times and rate; memory and the verdict."""
-        s, w = self.scenario, self.scenario.workload
-        return [
-            headline(s, self.gpus),
-            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}" + f", output {shown(w.output)}" * s.model.head,
-            f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
-            f"{shown(self.output_tokens_per_s)} tokens/s"
-            if s.model.head
-            else f"latency {timespan(self.latency)}, {shown(self.requests_per_s)} embeddings/s",
-            verdict(self.memory, self.fits, self.reason),
-        ]
-
-    def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first; of arrays, in short."""
-        from rooflm.estimate import said
-
-        return said.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
-
-    @cached_property
-    def would_fit(self) -> tuple[Remedy, ...]:
-        """Of a single point that does not fit in memory: changes with which it would."""
-        if np.ndim(self.fits) or not self.memory.margin < 0:
-            return ()
-        from rooflm.estimate.remedies import serving_remedies
-
-        return serving_remedies(self.scenario)
 
     @cached_property
     def lighter(self) -> Step:
@@ -344,10 +306,7 @@ def scaled(one: Step, factor: Num) -> Step:
     return replace(one, total=one.total * factor, parts=parts, busy=one.busy * factor, packed=one.packed * factor)
 
 
-def infer_scenario(
-    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
-    broken: Mapping[str, Num] | None = None,
-) -> InferenceEstimate:  # fmt: skip
+def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> InferenceFigures:
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
@@ -366,12 +325,12 @@ def infer_scenario(
         tpot, tpot_end, decode_parts = np.nan * tpot, np.nan * tpot, {}
     gpus = m.devices
     memory = memory_use(held, need=run.need)
-    limits = check(flags(s, INFERENCE) if broken is None else broken, memory)
+    limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
     per_pass = {k: v * (run.passes * run.waves) for k, v in volumes(timed.prefill, m.pp).items()}
     # messages are as long as their sequences are many, so that those of the largest micro-batch stand for all
     per_step = {k: mean_step(v, dims) * (run.sequences / run.micro) for k, v in volumes(timed.decode, m.pp).items()}
     rate = w.batch * w.output / latency
-    return InferenceEstimate(
+    return InferenceFigures(
         ttft=ttft,
         tpot=tpot,
         tpot_end=tpot_end,
@@ -394,8 +353,6 @@ def infer_scenario(
         running=run,
         scenario=s,
         timed={"prefill": tuple(timed.prefill), "decode": tuple(timed.decode)},
-        assumed=assumed,
-        warnings=warnings,
     )
 
 
@@ -410,6 +367,3 @@ def bound_shares(timed: list[Timed] | tuple[Timed, ...], pass_: Step, dims: int)
     shares["overhead"] = shares["overhead"] + pass_.parts["gaps"]
     shares["host"] = pass_.parts["host"]
     return {k: mean_step(v, dims) for k, v in shares.items()}
-
-
-__all__ = ["InferenceEstimate", "Memory", "Rates", "infer_scenario"]

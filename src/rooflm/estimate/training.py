@@ -1,4 +1,4 @@
-"""train_scenario(scenario) -> TrainingEstimate: one optimiser step and the whole run: time, memory, communication.
+"""train_scenario(scenario) -> TrainingFigures: one optimiser step and the whole run: time, memory, communication.
 
 The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
 timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide.
@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check
+from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.job import Job, job
-from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
-from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -34,74 +33,166 @@ from rooflm.estimate.training_step import (
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
 from rooflm.graph.forward import Context
-from rooflm.graph.ops import Comm
+from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.rules import TRAINING, flags
+from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingEstimate(Result):
-    """The answer; SI units, arrays with one dimension an axis.
+class TrainingFigures(Figures):
+    """What is predicted; SI units, arrays with one dimension an axis.
 
-    step_time: one optimiser step (s); parts: name -> s, summing to it; detail: phase -> (part of the model -> s) of the
-    device seconds of one step. mfu, hfu: model and executed FLOP/s over the peak of the products' data type, with
-    `convention` attention counted ("full": all pairs of tokens, as most published figures; mfu_causal: half of them).
-    flops_time: seconds of a step if only FLOPs took time. bubble_fraction: idle over busy time of the schedule.
-    comm_bytes: sent by one GPU a step, by collective. layer_forward, layer_backward: one layer and micro-batch,
-    recomputation included. max_micro_batch: the largest that fits. step_energy: J of all GPUs. timed: the step's nodes.
-    job: the whole run.
+    step: the optimiser step, its nodes timed (s). used: bytes on the fullest device, of its `stages`. All else is
+    worked out when it is read: a grid pays for the outputs that it asks for. See docs/nomenclature.md.
     """
 
-    step_time: Num
-    tokens_per_s_per_gpu: Num
-    model_tflops_per_gpu: Num
-    mfu: Num
-    mfu_causal: Num
-    hfu: Num
-    memory: Memory
-    fits: Num
-    limits: Limits
-    max_micro_batch: Num
-    micro_batches: Num
-    comm_bytes: dict[str, Num]
-    parts: dict[str, Num]
-    detail: dict[str, dict[str, Num]]
-    bubble_fraction: Num
-    flops_time: Num
-    layer_forward: Num
-    layer_backward: Num
-    step_energy: Num
-    power: Num
-    gpus: Num
     scenario: Scenario
-    timed: StepGraph[Timed]
-    convention: str = "full"
-    assumed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    step: TrainingStep
+    stages: Sequence[tm.Stage]
+    used: Num
+    limits: Limits
+    convention: ClassVar[str] = "full"
+    """What attention's FLOPs are counted by in `mfu`, `hfu` and the model's FLOP/s."""
 
-    OUTPUTS = TRAIN_OUTPUTS
+    @property
+    def timed(self) -> StepGraph[Timed]:
+        """The step's nodes."""
+        return self.step.timed
 
-    def lines(self) -> list[str]:
-        """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
-        s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
-        return [
-            headline(s, self.gpus),
-            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
-            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
-            f"MFU {shown(100 * self.mfu)} %",
-            verdict(self.memory, self.fits, self.reason),
-        ]
+    @figure
+    def step_time(self) -> Num:
+        """Seconds of one optimiser step."""
+        return self.step.total
 
-    def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first; of arrays, in short."""
-        from rooflm.estimate import said_training
+    @figure
+    def parts(self) -> dict[str, Num]:
+        """Seconds of a step by what they go to; they sum to it."""
+        return self.step.parts
 
-        return said_training.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+    @figure
+    def detail(self) -> dict[str, dict[str, Num]]:
+        """Phase -> part of the model -> device seconds of one micro-batch."""
+        return {phase: by_part(self.timed.phase(phase)) for phase in PHASES}
+
+    @figure
+    def micro_batches(self) -> Num:
+        """Of a step on one data-parallel rank."""
+        return self.step.micro_batches
+
+    @figure
+    def gpus(self) -> Num:
+        """GPUs of all ranks."""
+        return self.scenario.mapping.devices
+
+    @figure
+    def capacity(self) -> Num:
+        """Bytes of a device that the framework may use."""
+        return capacity_of(self.scenario)
+
+    @figure
+    def memory(self) -> Memory:
+        """Bytes on the fullest device."""
+        return Memory(memory_parts(self.scenario, self.stages), self.used, self.capacity)
+
+    @figure
+    def fits(self) -> Num:
+        """Whether it keeps every rule and fits in memory."""
+        return ~self.limits.broken
+
+    @figure
+    def max_micro_batch(self) -> Num:
+        """The largest micro-batch that fits."""
+        return largest_micro_batch(self.scenario, self.stages)
+
+    @figure
+    def comm_bytes(self) -> dict[str, Num]:
+        """Bytes sent by one GPU a step, by collective."""
+        return volumes(self.step)
+
+    @figure
+    def tokens_per_s_per_gpu(self) -> Num:
+        """Trained tokens a second and GPU."""
+        w = self.scenario.workload
+        return w.batch * w.seq / self._device_seconds
+
+    @figure
+    def model_tflops_per_gpu(self) -> Num:
+        """Model TFLOP/s a GPU, all pairs of tokens counted in attention."""
+        return self._model_flops / self._device_seconds / 1e12
+
+    @figure
+    def mfu(self) -> Num:
+        """Model FLOP/s over the peak of the products' data type, all pairs of tokens counted in attention, as most
+        published figures are."""
+        return self._model_flops / self._peak_work
+
+    @figure
+    def mfu_causal(self) -> Num:
+        """The same with half of the pairs: those that attention needs."""
+        s = self.scenario
+        forward, _ = forward_flops(s, causal=True)
+        return trained_flops(s, forward, causal=True) * s.workload.batch / self._peak_work
+
+    @figure
+    def hfu(self) -> Num:
+        """Executed FLOP/s over peak, recomputation included."""
+        again = recomputed_flops(self.scenario, self._forward[1]) * self.scenario.workload.batch
+        return (self._model_flops + again) / self._peak_work
+
+    @cached_property
+    def _forward(self) -> tuple[Num, list[Op | Comm]]:
+        """FLOPs of a sequence's forward pass, all pairs of tokens counted, and the nodes of its layers."""
+        return forward_flops(self.scenario, causal=False)
+
+    @cached_property
+    def _model_flops(self) -> Num:
+        """FLOPs of a step, all pairs of tokens counted in attention."""
+        s = self.scenario
+        return trained_flops(s, self._forward[0], causal=False) * s.workload.batch
+
+    @cached_property
+    def _device_seconds(self) -> Num:
+        """Seconds of a step on all GPUs."""
+        return self.step_time * self.gpus
+
+    @cached_property
+    def _peak_work(self) -> Num:
+        """FLOPs of a step at the peak of the products' data type."""
+        s = self.scenario
+        return self._device_seconds * s.cluster.device.peak[rates(s).dtype["quant"]]
+
+    @figure
+    def bubble_fraction(self) -> Num:
+        """Idle over busy time of the schedule."""
+        return self.step.bubble / (self.step.micro_batches * self.step.micro.mean)
+
+    @figure
+    def flops_time(self) -> Num:
+        """Seconds of a step if only its FLOPs took time."""
+        return flops_time(self.step)
+
+    @figure
+    def layer_forward(self) -> Num:
+        """Seconds of the forward pass of one layer and micro-batch."""
+        return self.step.micro.layer_forward
+
+    @figure
+    def layer_backward(self) -> Num:
+        """Seconds of the backward pass of one layer and micro-batch, recomputation included."""
+        return self.step.micro.layer_backward
+
+    @figure
+    def step_energy(self) -> Num:
+        """Joules of a step on all GPUs."""
+        return energy_of(self.step)
+
+    @figure
+    def power(self) -> Num:
+        """Mean watts of one GPU."""
+        return self.step_energy / self._device_seconds
 
     @cached_property
     def job(self) -> Job:
@@ -120,17 +211,6 @@ class TrainingEstimate(Result):
             state,
         )
         return Job(*map(self.plainly, found))
-
-    @cached_property
-    def would_fit(self) -> tuple[Remedy, ...]:
-        """Of a single point that does not fit in memory: changes with which it would."""
-        if np.ndim(self.fits) or not self.memory.margin < 0:
-            return ()
-
-        def left(s: Scenario) -> float:
-            return float(memory_use(s, tm.stages(setup_of(s, context(s)))).margin)
-
-        return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
 
     @figure
     def energy(self) -> Num:
@@ -181,16 +261,13 @@ class TrainingEstimate(Result):
         return self.job.cost
 
 
-def train_scenario(
-    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
-    broken: Mapping[str, Num] | None = None,
-) -> TrainingEstimate:  # fmt: skip
+def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
     """
     known = flags(s, TRAINING) if broken is None else broken
-    return estimate(time_step(s, context(s)), known, assumed, warnings)
+    return estimate(time_step(s, context(s)), known)
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
@@ -203,14 +280,24 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     )  # fmt: skip
 
 
-def memory_use(s: Scenario, stages: Sequence[tm.Stage]) -> Memory:
-    """Memory of the fullest device, of these stages."""
-    e = s.engine
-    parts = dict(tm.fullest_stage(stages).parts)
-    parts["fragmentation"] = (e.room.fragmentation - 1.0) * sum(parts.values())
-    parts["context"] = e.room.context + 0.0
-    parts["workspace"] = e.room.workspace + 0.0
-    return Memory(parts, sum(parts.values()), s.cluster.device.dram.size * e.room.memory_fraction)
+def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
+    """Bytes on the fullest device, of these stages."""
+    room, fullest = s.engine.room, tm.most(stages)
+    return fullest + (room.fragmentation - 1.0) * fullest + room.context + room.workspace
+
+
+def capacity_of(s: Scenario) -> Num:
+    """Bytes of a device that the framework may use."""
+    return s.cluster.device.dram.size * s.engine.room.memory_fraction
+
+
+def memory_parts(s: Scenario, stages: Sequence[tm.Stage]) -> dict[str, Num]:
+    """Bytes on the fullest device by what they hold; they sum to those `used`."""
+    room, parts = s.engine.room, tm.fullest_stage(stages)
+    parts["fragmentation"] = (room.fragmentation - 1.0) * sum(parts.values())
+    parts["context"] = room.context + 0.0
+    parts["workspace"] = room.workspace + 0.0
+    return parts
 
 
 def volumes(step: TrainingStep) -> dict[str, Num]:
@@ -245,10 +332,41 @@ def flops_time(step: TrainingStep) -> Num:
     return each * step.micro_batches / step.scenario.mapping.pp
 
 
-def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage]) -> Num:
+def accepted_micro_batch(s: Scenario, most: Num) -> Num:
+    """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
+
+    >>> from rooflm.asked.build_training import build_training
+    >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
+    4.0
+    """
+    return largest_divisor(micro_batches(s) * s.mapping.micro_batch, most)
+
+
+def largest_divisor(value: Num, most: Num) -> Num:
+    """The largest divisor of a whole number that is at most `most`; 0 where there is none, or either is no number.
+
+    The divisors of each different value are found once, before it meets what varies along other axes: all of them stand
+    in one rising list, those of the i-th value behind i times more than any of them, each group opened by a 0.
+
+    >>> largest_divisor(np.array([[12.0], [7.0]]), np.array([5.0, 0.5, 99.0, np.nan])).tolist()
+    [[4.0, 0.0, 12.0, 0.0], [1.0, 0.0, 7.0, 0.0]]
+    """
+    values = np.asarray(value, dtype=float)
+    different, inverse = np.unique(np.where(values >= 1, values, 0).astype(int), return_inverse=True)
+    place = inverse.reshape(values.shape)
+    groups = [np.array([0, *divisors(d)]) for d in different.tolist()]
+    span = int(different[-1]) + 1
+    rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
+    limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
+    found: Num = np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
+    return found
+
+
+def largest_micro_batch(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
     grow with it, all else stays (with as many micro-batches in flight as now)."""
-    room = (memory.capacity - memory.parts["context"] - memory.parts["workspace"]) / s.engine.room.fragmentation
+    e = s.engine
+    room = (capacity_of(s) - e.room.context - e.room.workspace) / e.room.fragmentation
     most: Num = np.inf
     for stage in stages:
         growing = stage.parts["activations"] + stage.parts["logits"]
@@ -256,46 +374,9 @@ def largest_micro_batch(s: Scenario, memory: Memory, stages: Sequence[tm.Stage])
     return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
 
 
-def estimate(
-    step: TrainingStep, broken: Mapping[str, Num], assumed: tuple[str, ...], warnings: tuple[str, ...]
-) -> TrainingEstimate:
-    """The answer of a timed step."""
-    s, micro, c = step.scenario, step.micro, step.context
-    batch, gpus = s.workload.batch, s.mapping.devices
-    device_seconds = step.total * gpus
-    peak_work = device_seconds * s.cluster.device.peak[rates(s).dtype["quant"]]
-    forward, layers = forward_flops(s, causal=False)
-    causal, _ = forward_flops(s, causal=True)
-    model_flops = trained_flops(s, forward, causal=False) * batch
-    again = recomputed_flops(s, layers) * batch
-    stages = tm.stages(setup_of(s, c))
-    memory = memory_use(s, stages)
-    limits = check(broken, memory)
-    energy = energy_of(step)
-    return TrainingEstimate(
-        step_time=step.total,
-        tokens_per_s_per_gpu=batch * s.workload.seq / device_seconds,
-        model_tflops_per_gpu=model_flops / device_seconds / 1e12,
-        mfu=model_flops / peak_work,
-        mfu_causal=trained_flops(s, causal, causal=True) * batch / peak_work,
-        hfu=(model_flops + again) / peak_work,
-        memory=memory,
-        fits=~limits.broken,
-        limits=limits,
-        max_micro_batch=largest_micro_batch(s, memory, stages),
-        micro_batches=step.micro_batches,
-        comm_bytes=volumes(step),
-        parts=step.parts,
-        detail={phase: by_part(step.timed.phase(phase)) for phase in PHASES},
-        bubble_fraction=step.bubble / (step.micro_batches * micro.mean),
-        flops_time=flops_time(step),
-        layer_forward=micro.layer_forward,
-        layer_backward=micro.layer_backward,
-        step_energy=energy,
-        power=energy / device_seconds,
-        gpus=gpus,
-        scenario=s,
-        timed=step.timed,
-        assumed=assumed,
-        warnings=warnings,
-    )
+def estimate(step: TrainingStep, broken: Mapping[str, Num]) -> TrainingFigures:
+    """The figures of a timed step."""
+    s = step.scenario
+    stages = tm.stages(setup_of(s, step.context))
+    held = used(s, stages)
+    return TrainingFigures(s, step, stages, held, check(broken, held, capacity_of(s)))

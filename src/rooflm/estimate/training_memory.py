@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from rooflm.catalogue.model import MLA, Attention, Block, LinearAttention, Model
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import block_shard, extra_share, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
+from rooflm.estimate.step import add_up
 from rooflm.scenario.mapping import MODULES, Mapping
 from rooflm.scenario.training import Training
 from rooflm.units import Num, ceil, floor, larger, pick, smaller
@@ -220,15 +222,16 @@ def shard_ranks(m: Mapping) -> Num:
     return pick(m.fsdp_group > 0, smaller(m.fsdp_group, m.dp * m.cp), m.dp * m.cp)
 
 
-class Stage(NamedTuple):
+@dataclass(frozen=True)
+class Stage:
     """One stage's bytes by part."""
 
     parts: dict[str, Num]
 
-    @property
+    @cached_property
     def total(self) -> Num:
         """Sum of the parts."""
-        return sum(self.parts.values())
+        return add_up(self.parts.values())
 
 
 class Setup(NamedTuple):
@@ -313,16 +316,15 @@ def stages(c: Setup) -> list[Stage]:
     return candidates
 
 
-def fullest_stage(candidates: Sequence[Stage]) -> Stage:
-    """The stage that needs most."""
-    totals = [c.total for c in candidates]
-    most = totals[0]
-    for total in totals[1:]:
-        most = larger(most, total)
-    parts: dict[str, Num] = {}
-    for name in candidates[0].parts:
-        value: Num = candidates[0].parts[name]
-        for other, total in zip(candidates[1:], totals[1:], strict=True):
-            value = pick(total == most, other.parts[name], value)
-        parts[name] = value
-    return Stage(parts)
+def most(candidates: Sequence[Stage]) -> Num:
+    """Bytes of the stage that needs most."""
+    return reduce(larger, [c.total for c in candidates])
+
+
+def fullest_stage(candidates: Sequence[Stage]) -> dict[str, Num]:
+    """Bytes by part of the stage that needs most."""
+    highest, parts = most(candidates), dict(candidates[0].parts)
+    for other in candidates[1:]:
+        here = other.total == highest
+        parts = {name: pick(here, other.parts[name], value) for name, value in parts.items()}
+    return parts

@@ -277,6 +277,10 @@ SWITCHES = ("fused", "merged", "flash", "decode_flash", "vocab_parallel", "pipel
 """How the engine builds its graph: what the file says of it."""
 
 
+FRONT = ("front", "tokenise")
+"""What a request costs before the engine sees it: the file says it where there is any."""
+
+
 def server_lines(options: ServerOptions) -> list[str]:
     """Options of a server as lines of its table, without those that are as usual.
 
@@ -315,7 +319,8 @@ def write(path: str, found: Calibration, environment: Mapping[str, Any], source:
         f'tiers = [{{ name = "own", kind = "ethernet", size = {int(link.size)}, '
         f"bandwidth = {link.bandwidth:.4g}, latency = {link.latency:.4g} }}]",
         "", "[engine]", 'kernels = "torch"', *(f"{k} = {str(e.value(k)).lower()}" for k in SWITCHES),
-        f"step = {e.host.step:.4g}", f"context = {e.room.context:.0f}", *server_lines(e.server),
+        f"step = {e.host.step:.4g}", *(f"{k} = {e.value(k):.4g}" for k in FRONT if e.value(k)),
+        f"context = {e.room.context:.0f}", *server_lines(e.server),
         "", "[fit]", "# constant = [value, share by which it may be off (one standard deviation)]",
         *(f'"{k}" = [{c.value:.4g}, {c.sigma:.3g}]' for k, c in found.constants.items()),
     ]  # fmt: skip

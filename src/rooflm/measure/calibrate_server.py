@@ -8,25 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.engine import ServerOptions
-from rooflm.catalogue.engines import RELEASE, load_engine
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Measured
 from rooflm.errors import RooflmError
 from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, measured
-from rooflm.measure.gap import SHOWN, rows_of
+from rooflm.measure.gap import SHOWN, rows_of, undisturbed
 from rooflm.measure.results import Row, one
+from rooflm.readers import rows as catalogue
+from rooflm.readers.engines import RELEASE, load_engine
 from rooflm.validation.cells import number
 from rooflm.validation.table import measured_of
 
 
-def served_cases(path: str, model: str | None, dtype: str, quant: str) -> list[Row]:
+def served_cases(path: str, model: str | None, dtype: str, quant: str, clock: str = "wall") -> list[Row]:
     """The runs of a server in a table of measured runs or a file of another tool, as cases of so many sequences as
-    there were clients. RooflmError names what a run lacks."""
+    there were clients. clock: "cpu" for the `gap.undisturbed` times. RooflmError names what a run lacks."""
     found = []
-    for cells in rows_of(path, {"model": model} if model else {})[1]:
+    for told in rows_of(path, {"model": model} if model else {})[1]:
+        cells = undisturbed(told) if clock == "cpu" else told
         sizes = {"batch": cells.get("concurrency") or cells.get("batch", "1"), "prompt": cells.get("prompt", ""),
                  "output": cells.get("output", "")}  # fmt: skip
         counts: dict[str, Any] = {name: int(number(text) or 0) for name, text in sizes.items()}
@@ -39,23 +40,21 @@ def served_cases(path: str, model: str | None, dtype: str, quant: str) -> list[R
     return found
 
 
-def options_of(path: str) -> ServerOptions:
-    """What the server of a file of runs does unless told otherwise: the options of the engine that the file names, or
-    the usual ones where it names none that is known."""
+def engine_of(path: str) -> Engine:
+    """The engine that a file of runs names; one without any habit where it names none that is known."""
     engines = (cells.get("engine", "").partition(RELEASE)[0] for cells in rows_of(path, {})[1])
     known = next((e for e in engines if e in catalogue.names("engine")), "")
-    return load_engine(known).server if known else ServerOptions()
+    return load_engine(known) if known else Engine("own")
 
 
-def serving(
-    rows: Sequence[Row], base: Machine, apart: bool = False, options: ServerOptions | None = None
-) -> Calibration:
+def serving(rows: Sequence[Row], base: Machine, apart: bool = False, of_engine: Engine | None = None) -> Calibration:
     """The machine as a server of another library uses it, from its own results at one level of load or more.
 
     Two constants of the data type in which it computes are fitted to its times: the rate of its products (TTFT) and the
     bandwidth at which it reads weights (TPOT). The rest is the base's: its link and memory, and what fp32 reaches in
-    attention and streams; kernels cost no launch. apart: as in `Measured`. options: of the server
-    (default: the base's).
+    attention and streams; kernels cost no launch. apart: as in `Measured`. of_engine: whose server it is: its
+    options and its front end are taken (default: the base's). No pass is made up while another runs, since the cores
+    that would do so are those that compute (vLLM's CPU platform turns asynchronous scheduling off).
     """
     try:
         from scipy.optimize import least_squares
@@ -71,12 +70,14 @@ def serving(
     known_constants = (device.measured or Measured()).of("fp32")
     wide = replace(known_constants, launch=0.0, convert=0.0, apart=float(apart), own={}, off={})
     engine = base.engine.but(fused=True, merged=True, step=0.0, context=0.0)
-    engine = replace(engine, server=options or engine.server)
+    habits = of_engine or engine
+    engine = engine.but(front=habits.host.front, tokenise=habits.host.tokenise)
+    engine = replace(engine, server=replace(habits.server, lookahead=0))
 
     def of(x: Array) -> Machine:
         rate, bandwidth = np.exp(x).tolist()
         own: Any = {half: {"vector": bandwidth, "matrix": bandwidth}}
-        peak: Any = {**device.peak, half: rate}
+        peak: Any = dict.fromkeys({*device.peak, half}, rate)
         card = replace(device, peak=peak, measured=replace(wide, own=own))
         return Machine(replace(base.cluster, device=card), engine)
 

@@ -168,7 +168,7 @@ def source(name: str) -> tuple[str, Path | None]:
 def known(name: str) -> str:
     """The name of a model that can be built, before anything is started; RooflmError of any other."""
     if source(name)[0] == "catalogue":
-        from rooflm.checkpoints.load import load_model
+        from rooflm.readers.checkpoints.load import load_model
 
         load_model(name)
     return name

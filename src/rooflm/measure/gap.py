@@ -123,12 +123,13 @@ def compare(
 
 def undisturbed(row: Cells) -> Cells:
     """A row of a server of one thread as it would be if it had had a core to itself: times by the share of a core that
-    it had while it worked, which its column `run:cores` says.
+    its busiest process had while it worked (`run:busiest`; in older rows all processes, `run:cores`).
 
-    >>> undisturbed({"metric": "ttft", "value": "2.0", "run:cores": "0.25"})["value"]
+    >>> undisturbed({"metric": "ttft", "value": "2.0", "run:cores": "1.25", "run:busiest": "0.25"})["value"]
     '0.5'
     """
-    share, value = number(row.get("run:cores", "")), number(row.get("value", ""))
+    share = number(row.get("run:busiest") or row.get("run:cores", ""))
+    value = number(row.get("value", ""))
     if not share or not value or share >= 1:
         return row
     rate = "per_s" in row["metric"]
@@ -138,7 +139,7 @@ def undisturbed(row: Cells) -> Cells:
 def with_engine(rows: Sequence[Cells], stated: Cells) -> list[Cells]:
     """Rows, with the engine of a calibrated machine's own file: its constants were fitted to that server, whatever the
     file of a run calls it. What the caller states goes before it."""
-    from rooflm.catalogue.rows import is_path, own_row
+    from rooflm.readers.rows import is_path, own_row
 
     if "engine" in stated:
         return list(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -202,10 +203,8 @@ def run(plan: Plan, out: str | None = None, tell: Tell | None = None) -> Run:
                         watch.label = level.label
                     had = len(found.rows)
                     status = one_level(plan, level, name, common, base, told.name, tokenizer, found)
-                    got = profile.cores(watch.samples, level.label) if watch else None
-                    found.rows[had:] = [
-                        {**r, **({f"{RUN}cores": f"{got:.3f}"} if got else {})} for r in found.rows[had:]
-                    ]
+                    got = worked(watch.samples, level.label) if watch else {}
+                    found.rows[had:] = [r | got for r in found.rows[had:]]
                     save(out, found)
                 if tell:
                     tell(number, len(todo), level.label, status)
@@ -249,6 +248,12 @@ def one_level(
         return "ok"
 
 
+def worked(samples: Sequence[profile.Sample], label: str) -> Cells:
+    """What the server's processes had of the machine in a level: all together, and the one that worked most."""
+    found = {"cores": profile.cores(samples, label), "busiest": profile.busiest(samples, label)}
+    return {RUN + name: f"{value:.3f}" for name, value in found.items() if value}
+
+
 def seed_of(label: str) -> int:
     """A seed for a level, the same in every run, so that no two levels share prompts."""
     return sum(label.encode()) % 10_000 + 1
@@ -257,18 +262,29 @@ def seed_of(label: str) -> int:
 def ended(command: list[str], limit: float) -> str:
     """Run a program to its end, or end it and all that it started; why it failed ("": it did not)."""
     quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "GUIDELLM__LOGGING__DISABLED": "true"}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True, env={**os.environ, **quiet})  # fmt: skip
     try:
-        _, said = process.communicate(timeout=limit)
+        said, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         return f"it did not end within {limit:g} s"
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    return "" if process.returncode == 0 else f"exit status {process.returncode}: {' '.join(lines[-1:])[:300]}"
+    code, text = process.returncode, said.decode("utf-8", "replace")
+    return f"exit status {code}: {reason(text)}" if code else ""
+
+
+def reason(said: str) -> str:
+    """Why a program failed: the first line in what it said that tells of an error, else the last one.
+
+    >>> reason("starting\\n12:00:01 ERROR no tokenizer\\n| see the log |\\n"), reason("it broke\\n"), reason("")
+    ('12:00:01 ERROR no tokenizer', 'it broke', '')
+    """
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
+    return (told[0] if told else (lines or [""])[-1])[:300]
 
 
 def stated(plan: Plan, told: server.Told) -> Cells:

@@ -217,6 +217,21 @@ def cores(samples: Iterable[Sample], label: str) -> float | None:
     return float(np.mean(worked)) if worked else None
 
 
+def busiest(samples: Iterable[Sample], label: str) -> float | None:
+    """Cores that the observed process which worked most had while it worked, over the samples of a label: of a server
+    of several processes the one that computes, since others wait for it and some of them by turning round.
+
+    >>> read = [Sample(t, f"process {p}", "utilisation", v) for t in (0.0, 1.0) for p, v in ((1, 0.5), (2, 0.25))]
+    >>> busiest(read, ""), cores(read, "")
+    (0.5, 0.75)
+    """
+    times: dict[str, list[float]] = {}
+    for s in samples:
+        if s.label == label and s.metric == "utilisation" and s.what.startswith("process ") and s.value >= 0.05:
+            times.setdefault(s.what, []).append(s.value)
+    return float(np.mean(max(times.values(), key=sum))) if times else None
+
+
 def write(path: str, samples: list[Sample]) -> None:
     """The samples as a table, whole or not at all."""
     columns: dict[str, list[Any]] = {name: [getattr(s, name) for s in samples] for name in Sample._fields}

@@ -53,7 +53,7 @@ def config_of(case: Case) -> Any:
         if path is None or not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
             raise RooflmError(f"{case.model!r} holds no JSON object")
         return AutoConfig.from_pretrained(path)
-    from rooflm.checkpoints.load import load_model
+    from rooflm.readers.checkpoints.load import load_model
 
     return llama_config(of_model(load_model(case.model)))
 
