@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
-from rooflm.estimate.inference import infer_scenario, timed_nodes
+from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.request import timed_nodes
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
