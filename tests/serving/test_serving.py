@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
-from rooflm.estimate.inference import infer_scenario, timed_nodes
+from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.request import timed_nodes
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
@@ -78,6 +79,15 @@ def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> Non
     assert 0 < more[0] < TABLE.decode_time(512, 700.0) - TABLE.decode_time(300, 700.0)
     assert table.decode_time(128, 700.0) == TABLE.decode_time(128, 700.0)
     assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
+
+
+def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
+    slow = StepTable(PARTS, SCENARIO.engine.but(deliver=float(SCENARIO.engine.host.deliver) + 1e-5))
+    for sequences in (16, 128):
+        more = slow.decode_time(sequences, 700.0) - TABLE.decode_time(sequences, 700.0)
+        assert more == pytest.approx(sequences * 1e-5)
+    assert slow.mixed([(512, 0)], 128, 700.0) - TABLE.mixed([(512, 0)], 128, 700.0) == pytest.approx(128e-5)
+    assert slow.mixed([(512, 0)], 0, 0.0) == TABLE.mixed([(512, 0)], 0, 0.0)
 
 
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
