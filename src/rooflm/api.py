@@ -32,7 +32,7 @@ from rooflm.shown.answer import flatten
 from rooflm.shown.progress import noticed
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
 from rooflm.sweep.grid import Grid
-from rooflm.sweep.sweep import GridJob, run
+from rooflm.sweep.sweep import BLOCK, GridJob, run
 
 if TYPE_CHECKING:
     import xarray
@@ -108,7 +108,7 @@ class Task:
     """What can be predicted of a scenario: how it is built from arguments, worked out, and read.
 
     name: of the public call whose arguments these are; rules: that a split keeps; streamed: outputs of a streamed grid
-    unless others are named.
+    unless others are named; block: points that are evaluated at a time.
     """
 
     name: str
@@ -117,6 +117,7 @@ class Task:
     outputs: Outputs
     rules: tuple[Rule, ...]
     streamed: tuple[str, ...]
+    block: int = BLOCK
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class Task:
         """A grid over the lists among the arguments (of one point where there are none)."""
         axes, fixed, outputs = self.request(arguments)
         with noticed("working out points"):
-            arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local")
+            arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local", self.block)
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
@@ -246,7 +247,7 @@ INFER = Task(
 )  # fmt: skip
 TRAIN = Task(
     "train", _build_training, _train, TRAIN_OUTPUTS, TRAINING,
-    ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits"),
+    ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits"), 2 * BLOCK,
 )  # fmt: skip
 
 

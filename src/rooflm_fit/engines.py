@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating
 from rooflm.estimate.capacity import Running, running
-from rooflm.estimate.inference import Passes, Speed, speed, timed_passes
+from rooflm.estimate.request import Passes, Speed, speed, timed_passes
 from rooflm.graph.ops import Op
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.derating import derating, on_file

@@ -12,8 +12,8 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.engine import Kernels
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import decode_nodes
 from rooflm.estimate.memory import adapter_bytes
+from rooflm.estimate.request import decode_nodes
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.forward import build
 from rooflm.readers.checkpoints.load import load_model

@@ -12,7 +12,7 @@ from rooflm import infer
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import timed_passes
+from rooflm.estimate.request import timed_passes
 from rooflm.kernels.derating import derating
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device

@@ -15,6 +15,8 @@ from rooflm.units import Num, pick
 if TYPE_CHECKING:
     from rooflm.estimate.training import TrainingFigures
 
+OF_KERNELS = BOUNDS[: BOUNDS.index("overhead") + 1]
+"""What can bound a kernel."""
 CAUSES = ("compute", "dram", "l2", "l1", "network", "schedule", "other")
 """What takes the time: rates of the device, communication that shows, idle and uneven pipeline stages, the rest."""
 
@@ -23,8 +25,11 @@ def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
     """Seconds of nodes by what bounds them; communication is the network's, hidden or not."""
     out: dict[str, Num] = dict.fromkeys(BOUNDS, 0.0)
     for t in timed:
+        if t.levels is None:
+            out["network"] = out["network"] + t.total
+            continue
         bound, total = t.bound, t.total
-        for index, name in enumerate(BOUNDS):
+        for index, name in enumerate(OF_KERNELS):
             out[name] = out[name] + pick(bound == index, total, 0.0)
     return out
 

@@ -24,16 +24,34 @@ their TDP in decoding; Patel et al., "Characterizing power management opportunit
 
 @dataclass(frozen=True)
 class Step:
-    """One pass of one device. parts sum to total (s); busy: seconds with a kernel running; packed: time that a kernel
-    takes in the pass over its time alone. What few ask for (FLOPs, bytes, energy) is added up when it is read."""
+    """One pass of one device (s). total: with the host; device_time: without; alone: of its kernels and collectives
+    timed alone, `shares` by part; slower: factor of their times in this pass. What few ask for (parts, FLOPs, bytes,
+    energy) is worked out when it is read."""
 
     total: Num
-    parts: dict[str, Num]
-    busy: Num
+    device_time: Num
+    alone: Num
+    shares: dict[str, Num]
     timed: Sequence[Timed] = field(repr=False)
     device: Device = field(repr=False)
     rates: Rates = field(repr=False)
-    packed: Num = 1.0
+    slower: Num = 1.0
+
+    @cached_property
+    def busy(self) -> Num:
+        """Seconds with a kernel running."""
+        return smaller(self.alone * self.slower, self.device_time)
+
+    @cached_property
+    def packed(self) -> Num:
+        """Time that a kernel takes in the pass over its time alone."""
+        return self.busy / larger(self.alone, 1e-300)
+
+    @cached_property
+    def parts(self) -> dict[str, Num]:
+        """Seconds by part of the breakdown; they sum to the total."""
+        parts = {name: value * self.packed for name, value in self.shares.items()}
+        return {**parts, "gaps": self.device_time - self.busy, "host": self.total - self.device_time}
 
     @cached_property
     def flops(self) -> Num:
@@ -152,23 +170,17 @@ def step(
     cannot show) shortens all parts alike, to half at the shortest (two kernels at a time), and no pass beats the roofs
     of its kernels. slower: factor of all device times.
     """
-    host, parts = engine.host, by_part(timed)
-    alone = add_up(parts.values())
+    host, shares = engine.host, by_part(timed)
+    alone = add_up(shares.values())
     count = launches(timed)
     device_time = larger(alone + count * host.gap, alone / 2) * slower
     if not (isinstance(host.gap, int | float) and host.gap >= 0):
         device_time = larger(device_time, roofs(timed))
-    busy = smaller(alone * slower, device_time)
-    packed = busy / larger(alone, 1e-300)
-    parts = {name: value * packed for name, value in parts.items()}
-    parts["gaps"] = device_time - busy
     fixed = host.step + host.sequence * sequences
     if not is_plain(host.message, 0.0):
         fixed = fixed + host.message * messages(timed)
-    issued = count * issue
-    total = hosted(device_time, issued, fixed, host.overlap)
-    parts["host"] = total - device_time
-    return Step(total, parts, busy, timed, device, r, packed)
+    total = hosted(device_time, count * issue, fixed, host.overlap)
+    return Step(total, device_time, alone, shares, timed, device, r, slower)
 
 
 def volumes(timed: Sequence[Timed], pp: Num) -> dict[str, Num]:

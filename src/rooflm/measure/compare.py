@@ -19,7 +19,8 @@ from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
-from rooflm.estimate.inference import infer_scenario, speed, timed_passes
+from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.request import speed, timed_passes
 from rooflm.estimate.training import train_scenario
 from rooflm.kernels.rates import rates
 from rooflm.measure.case import Case

@@ -74,6 +74,16 @@ def labels(axis: Axis) -> list[Any]:
     return [getattr(v, "name", v) for v in axis.values]
 
 
+def texts(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array of objects as one of texts; axes along which it is repeated stay a view of one value.
+
+    >>> texts(np.broadcast_to(np.array([["dram"]], dtype=object), (2, 3))).strides
+    (0, 0)
+    """
+    once = value[..., *(slice(0, 1) if stride == 0 else slice(None) for stride in value.strides)]
+    return np.broadcast_to(once.astype(str), value.shape)
+
+
 def dataset(
     arrays: Mapping[str, Any], axes: Sequence[Axis], outputs: Outputs, attributes: Mapping[str, Any]
 ) -> xarray.Dataset:
@@ -88,7 +98,7 @@ def dataset(
     for key, value in arrays.items():
         row = outputs.get(key.split(".")[0])
         told = {"long_name": row.meaning, "units": row.unit} if row else {"long_name": key, "units": ""}
-        shown = value.astype(str) if value.dtype == object else value
+        shown = texts(value) if value.dtype == object else value
         data[column_name(key, axes)] = (names, shown, told)
     coordinates = {m.name: (a.name, labels(m)) for a in axes for m in a.members}
     return xarray.Dataset(data, coords=coordinates, attrs=dict(attributes))

@@ -21,7 +21,8 @@ from rooflm.sweep.axes import Axis, Point, grids, nest, numeric_point, shape_of
 from rooflm.sweep.workers import spread
 
 BLOCK = 1 << 17
-"""Points of a block: its arrays stay near the caches, and interpreting a block costs little beside its arithmetic."""
+"""Points of a block, of which a decode step evaluates three contexts: its arrays stay near the caches, and interpreting
+a block costs little beside its arithmetic."""
 
 MEMORY = 3 * 2**30
 """Most bytes of a grid that is held in memory."""

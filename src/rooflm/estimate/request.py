@@ -1,0 +1,180 @@
+"""The times of a request: both passes of what runs at once, TTFT, TPOT and latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.engine import Engine
+from rooflm.estimate.capacity import Running
+from rooflm.estimate.guessing import drafting, verifying
+from rooflm.estimate.memory import weight_bytes
+from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
+from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted
+from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.graph.ops import Comm, Op
+from rooflm.kernels.dispatch import own_factor
+from rooflm.kernels.rates import Rates, rates
+from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.scenario.mapping import Mapping as Split
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, larger
+
+OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
+"""Shares of the output after which the decode step is evaluated: its first, middle and last step."""
+
+
+def prefill_context(s: Scenario, run: Running) -> Context:
+    """One of the passes that the prompts take."""
+    w = s.workload
+    sequences = run.sequences / run.passes
+    rows = sequences * (w.new if w.logits == "all" else 1)
+    work = Pass(Prefill(sequences, w.new, w.cached), None, rows)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
+
+
+def decode_nodes(s: Scenario, run: Running) -> list[Op | Comm]:
+    """The nodes of the decode pass, which with speculative decoding verifies several tokens a sequence."""
+    return verifying(build(decode_context(s, run)), s, lambda rows: build(decode_context(s, run, rows)))
+
+
+def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
+    """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3. rows: of
+    each sequence."""
+    w = s.workload
+    first = w.prompt + 1
+    last = w.prompt + larger(w.output - 1, 1)
+    contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
+    work = Pass(None, Decode(run.micro * rows, contexts, rows), run.micro * rows)
+    return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
+
+
+def mean_step(x: Num, axes: int) -> Num:
+    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule).
+
+    Exact for step times cubic in the context.
+
+    >>> float(mean_step(np.array([1.0, 2.0, 3.0]), 0))
+    2.0
+    """
+    if not isinstance(x, np.ndarray) or x.ndim <= axes:
+        return x
+    first, middle, last = x if axes else x.tolist()
+    return (first + 4.0 * middle + last) / 6.0
+
+
+def last_step(x: Num, axes: int) -> Num:
+    """The last step's value of a per-step number that may carry the leading context axis."""
+    return x[-1] if isinstance(x, np.ndarray) and x.ndim > axes else x
+
+
+class Passes(NamedTuple):
+    """The timed nodes of a prefill pass and of a decode step."""
+
+    prefill: list[Timed]
+    decode: list[Timed]
+
+
+def timed_passes(s: Scenario, run: Running) -> Passes:
+    """Both passes built and timed together."""
+    prefill, decode = build(prefill_context(s, run)), decode_nodes(s, run)
+    timed = timed_nodes([*prefill, *decode], s)
+    return Passes(timed[: len(prefill)], timed[len(prefill) :])
+
+
+def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
+    """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
+    if s.efficiency.mode != "calibrated":
+        return time_nodes(nodes, s)
+    return time_nodes(nodes, s, partial(own_factor, f=s.engine.factors))
+
+
+class Speed(NamedTuple):
+    """Times of a request (s). one, tick: a pass of each phase; repeat: prefill passes that follow each other; before,
+    beside: what comes before the first token and to each step beside them, by part; latency covers all waves."""
+
+    one: Step
+    tick: Step
+    repeat: Num
+    before: dict[str, Num]
+    beside: dict[str, Num]
+    ttft: Num
+    tpot: Num
+    latency: Num
+
+
+def host_of(s: Scenario) -> Engine:
+    """The engine whose host costs count: as fitted where efficiency is calibrated."""
+    return s.engine if s.efficiency.mode == "calibrated" else unfitted(s.engine)
+
+
+def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
+    """The time of a decode pass of one micro-batch."""
+    e = host_of(s)
+    tick = step(timed, e, s.cluster.device, r, e.host.issue_decode, run.micro)
+    return (
+        tick if e.residuals is None else scaled(tick, e.residuals.factor("decode", place(s, "decode", run.sequences)))
+    )
+
+
+def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
+    """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
+    e, m = host_of(s), s.mapping
+    sequences = run.sequences / run.passes
+    issue = prompt_issue(e, sequences * s.workload.new)
+    one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
+    # passes follow each other through the stages: the times of all at one stage, of the largest at the others
+    overlapped = (run.passes + (m.pp - 1) * run.fullest) / m.pp if e.stages.pipelined else run.passes
+    repeat = overlapped + e.stages.pipeline_loss * (run.passes - overlapped)
+    before: dict[str, Num] = {"request": e.host.request + e.host.front + e.host.tokenise * s.workload.prompt}
+    beside: dict[str, Num] = {}
+    tick = decode_step(s, timed.decode, r, run)
+    if e.residuals is not None:
+        own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))
+        repeat, before = repeat * own, {k: v * own for k, v in before.items()}
+    if not s.offload.off:
+        context = s.workload.prompt + s.workload.output / 2
+        before["host layers"] = run.passes * prompt_seconds(s, run.sequences * s.workload.new / run.passes)
+        beside["host layers"] = decode_seconds(s, run.sequences * s.speculation.verified, context)
+    if not s.speculation.off:
+        beside["guesses"] = guessing_time(s, run)
+    ttft = one.total * repeat + add_up(before.values())
+    tpot = a_token(s, mean_step(tick.total, s.axes), beside)
+    latency = (ttft + larger(s.workload.output - 1, 0) * tpot) * run.waves
+    return Speed(one, tick, repeat, before, beside, ttft, tpot, latency)
+
+
+def a_token(s: Scenario, step_time: Num, beside: Mapping[str, Num]) -> Num:
+    """Seconds of an output token: of a decode step and what comes beside it, shared by the tokens that it gains."""
+    seconds = step_time + add_up(beside.values()) if beside else step_time
+    return seconds if s.speculation.off else seconds / s.speculation.gained
+
+
+def guessing_time(s: Scenario, run: Running) -> Num:
+    """Seconds that the guesses of a step take, one pass of what guesses after the other."""
+    d = drafting(s)
+    tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
+    return s.speculation.guesses * mean_step(tick.total, s.axes)
+
+
+ALONE = Split()
+"""One device."""
+
+
+def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
+    """Where a scenario lies on `residuals.AXES`: logarithms of sequences that run at once, tokens (of the prompt, or of
+    the middle context when decoding), bytes of weights, and devices that share them."""
+    w, m = s.workload, s.mapping
+    tokens = w.new if phase == "prefill" else w.prompt + larger(w.output - 1, 1) / 2
+    values = (sequences, tokens, weight_bytes(s.model, ALONE, s.quant), m.tp * m.pp * m.cp)
+    return tuple(np.log(larger(v, 1e-9)) for v in values)
+
+
+def scaled(one: Step, factor: Num) -> Step:
+    """A pass that takes `factor` times as long in every part."""
+    seconds = one.device_time * factor
+    return replace(one, total=one.total * factor, device_time=seconds, slower=one.slower * factor)
