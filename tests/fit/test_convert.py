@@ -606,7 +606,7 @@ _CELLS = st.one_of(
 _KEEP = st.booleans()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_no_cell_raises(data: st.DataObject) -> None:
     for base, columns in ((INFER, INFERENCE_COLUMNS), (LOAD, INFERENCE_COLUMNS), (TRAIN, TRAINING_COLUMNS)):
@@ -619,7 +619,7 @@ def test_no_cell_raises(data: st.DataObject) -> None:
         assert isinstance(read_row(got), Request | Skip)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_raises_after_a_header(body: str) -> None:
     for columns in (INFERENCE_COLUMNS, TRAINING_COLUMNS):

@@ -146,8 +146,7 @@ def test_a_cause_staged_on_a_real_server_is_named(staged: str, cause: str, tmp_p
 
 
 STAGED = {"seqs": "fewer sequences run at a time", "budget": "another chunk budget",
-          "prefix": "prompts share a prefix", "kv": "KV memory is smaller",
-          "cacheoff": "the prefix cache is off"}  # fmt: skip
+          "prefix": "prompts share a prefix", "cacheoff": "the prefix cache is off"}  # fmt: skip
 """Staged on vLLM's server (docs/measure.md) -> the cause."""
 
 
@@ -162,7 +161,7 @@ def test_a_cause_staged_on_vllm_is_named(staged: str, tmp_path: Path) -> None:
     single.write_text("".join([lines[0], *alone] if alone else fourth[:5]), encoding="utf-8")
     more.write_text("".join(x for x in lines if x not in alone), encoding="utf-8")
     rooflm.calibrate(str(single), base=str(measured / "two-cores.toml"), clock="cpu", out=own)
-    given = {"shared_prefix": 128} if staged == "cacheoff" else {}
+    given = {"shared_prefix": 128, "prefix_caching": "true"} if staged == "cacheoff" else {}  # the server told: false
     found = rooflm.compare(str(more), gpu=own, clock="cpu", **given).causes
     assert found[0].name == STAGED[staged] and found[0].share > 0.6
 

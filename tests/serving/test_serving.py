@@ -81,6 +81,15 @@ def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> Non
     assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
 
 
+def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
+    slow = StepTable(PARTS, SCENARIO.engine.but(deliver=float(SCENARIO.engine.host.deliver) + 1e-5))
+    for sequences in (16, 128):
+        more = slow.decode_time(sequences, 700.0) - TABLE.decode_time(sequences, 700.0)
+        assert more == pytest.approx(sequences * 1e-5)
+    assert slow.mixed([(512, 0)], 128, 700.0) - TABLE.mixed([(512, 0)], 128, 700.0) == pytest.approx(128e-5)
+    assert slow.mixed([(512, 0)], 0, 0.0) == TABLE.mixed([(512, 0)], 0, 0.0)
+
+
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
     summed = sum(TABLE.decode_time(20, 700.0 + j) for j in range(400))
     assert TABLE.decode_sum(20, 700.0, 400) == pytest.approx(summed, rel=1e-6)
@@ -303,6 +312,17 @@ def test_separate_prefill_and_decode_pools() -> None:
     assert apart.itl_s["p99"] < joint.itl_s["p99"]
     loop = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, replicas=1, prefill_replicas=1)
     assert loop.finished == 80 and accounted(loop.run)
+
+
+def test_the_first_token_of_pools_comes_with_the_cache() -> None:
+    """Clients hear from the decode replica: a slow way, and a wait for its memory, are of the first token."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 8, "prompt": 2048, "output": 64, "prefill_replicas": 1}
+    fast, slow = (serve("llama-3.1-8b", **common, transfer_bandwidth=b) for b in (400e9, 2e9))
+    sent = 2048 * slow.run.pools[1].capacity.bytes_per_token / 2e9
+    assert slow.ttft_s["mean"] - fast.ttft_s["mean"] > 0.5 * sent
+    assert slow.tpot_s["mean"] <= fast.tpot_s["mean"]
+    for out in (fast, slow):
+        assert out.steady is not None and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.35)
 
 
 def test_attention_data_parallelism_of_experts() -> None:

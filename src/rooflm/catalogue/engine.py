@@ -116,6 +116,9 @@ class Host:
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
+    deliver: Num = number(
+        0.0, "time a decoding sequence under load that the next pass waits for: its token goes out", "s"
+    )
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
         0.0,
