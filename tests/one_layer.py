@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
-from rooflm.catalogue.quant import parse_quant
 from rooflm.graph.forward import Context, Pass, Prefill, block_nodes
 from rooflm.graph.ops import Comm, Op
+from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 

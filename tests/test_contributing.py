@@ -11,8 +11,9 @@ import pytest
 
 from rooflm import RooflmError, infer, load_device, load_engine, load_model
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import abouts, bounded, number
-from rooflm.checkpoints.families import Family, families
+from rooflm.catalogue.fields import abouts, number
+from rooflm.readers.checkpoints.families import Family, families
+from rooflm.readers.tables import bounded
 from rooflm.units import Num
 
 TEXT = (Path(__file__).parents[1] / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -42,7 +43,7 @@ def test_a_gpu_is_one_file(tmp_path: Path) -> None:
 
 def test_a_family_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = families() | {name: Family(**row) for name, row in tomllib.loads(block("family")).items()}
-    monkeypatch.setattr("rooflm.checkpoints.read.families", lambda: known)
+    monkeypatch.setattr("rooflm.readers.checkpoints.read.families", lambda: known)
     config = {"model_type": "newllama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
               "intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 2048}  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device, Link
 from rooflm.catalogue.hardware import Memory as Level
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, LinearAttention, Model, MoE
 from rooflm.catalogue.quant import Quant
-from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Efficiency, Workload
 

@@ -16,7 +16,7 @@ _HOMES = {
     "Cluster": "catalogue.hardware",
     "Device": "catalogue.hardware",
     "Engine": "catalogue.engine",
-    "InferenceEstimate": "estimate.inference",
+    "InferenceEstimate": "asked.answers.inference",
     "Mapping": "scenario.mapping",
     "Model": "catalogue.model",
     "Quant": "catalogue.quant",
@@ -27,17 +27,17 @@ _HOMES = {
     "Served": "serving.deploy",
     "Server": "serving.server",
     "Training": "scenario.training",
-    "TrainingEstimate": "estimate.training",
+    "TrainingEstimate": "asked.answers.training",
     "Workload": "scenario.scenario",
     "calibrate": "tools",
     "compare": "tools",
     "explore": "",
     "infer": "api",
     "infer_grid": "api",
-    "load_cluster": "catalogue.devices",
-    "load_device": "catalogue.devices",
-    "load_engine": "catalogue.engines",
-    "load_model": "checkpoints.load",
+    "load_cluster": "readers.devices",
+    "load_device": "readers.devices",
+    "load_engine": "readers.engines",
+    "load_model": "readers.checkpoints.load",
     "measure": "tools",
     "measure_server": "tools",
     "plot": "",
@@ -110,17 +110,17 @@ __all__ = [
 if TYPE_CHECKING:
     from rooflm import explore, plot
     from rooflm.api import infer, infer_grid, scenario, serve, stream, train, train_grid, training_scenario
+    from rooflm.asked.answers.inference import InferenceEstimate
+    from rooflm.asked.answers.training import TrainingEstimate
     from rooflm.asked.kernel import predict_attention, predict_collective, predict_gemm
-    from rooflm.catalogue.devices import load_cluster, load_device
     from rooflm.catalogue.engine import Engine
-    from rooflm.catalogue.engines import load_engine
     from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
     from rooflm.catalogue.quant import Quant
-    from rooflm.checkpoints.load import load_model
     from rooflm.errors import RooflmError, RooflmWarning
-    from rooflm.estimate.inference import InferenceEstimate
-    from rooflm.estimate.training import TrainingEstimate
+    from rooflm.readers.checkpoints.load import load_model
+    from rooflm.readers.devices import load_cluster, load_device
+    from rooflm.readers.engines import load_engine
     from rooflm.reporting.report import report
     from rooflm.scenario.mapping import Mapping
     from rooflm.scenario.scenario import Scenario, Workload

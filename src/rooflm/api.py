@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from rooflm.asked.answers import inference
+from rooflm.asked.answers.bands import whose_constants
+from rooflm.asked.answers.inference import InferenceEstimate
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS, Outputs, check_outputs, chosen
+from rooflm.asked.answers.result import Result
 from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import Built, build_inference, find_model, output_of
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import read
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference import InferenceEstimate, infer_scenario
-from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Outputs, Result, check_outputs, chosen, whose_constants
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import NDArray
 
+    from rooflm.asked.answers.training import TrainingEstimate
     from rooflm.catalogue.engine import Engine
     from rooflm.catalogue.hardware import Cluster, Device
     from rooflm.catalogue.model import Model
     from rooflm.catalogue.quant import Quant
-    from rooflm.estimate.training import TrainingEstimate
     from rooflm.scenario.scenario import Efficiency
     from rooflm.serving.deploy import Served
     from rooflm.serving.server import Server
@@ -233,19 +234,19 @@ def _build_training(**arguments: Any) -> Built:
     return build_training(**arguments)
 
 
-def _train_scenario(*given: Any) -> TrainingEstimate:
-    """`train_scenario`, imported when first used."""
-    from rooflm.estimate.training import train_scenario
+def _train(*given: Any) -> TrainingEstimate:
+    """`answers.training.train`, imported when first used."""
+    from rooflm.asked.answers.training import train
 
-    return train_scenario(*given)
+    return train(*given)
 
 
 INFER = Task(
-    "infer", build_inference, infer_scenario, INFER_OUTPUTS, INFERENCE,
+    "infer", build_inference, inference.infer, INFER_OUTPUTS, INFERENCE,
     ("ttft_s", "tpot_s", "latency_s", "output_tokens_per_s", "output_tokens_per_s_per_gpu", "memory_bytes", "fits"),
 )  # fmt: skip
 TRAIN = Task(
-    "train", _build_training, _train_scenario, TRAIN_OUTPUTS, TRAINING,
+    "train", _build_training, _train, TRAIN_OUTPUTS, TRAINING,
     ("step_time_s", "tokens_per_s_per_gpu", "mfu", "memory_bytes", "fits"), 2 * BLOCK,
 )  # fmt: skip
 

@@ -94,11 +94,11 @@ def calibrate(
     aside; clock: "wall", or "cpu" where other work ran. base: a calibrated machine, on which the JSON of a server's
     benchmarks (of model, dtype, quant; apart: few rows are multiplied one by one) was made. RooflmError for bad input.
     """
-    from rooflm.catalogue import outside
     from rooflm.measure import calibrate as fit
     from rooflm.measure.calibrate_server import engine_of, served_cases, serving
     from rooflm.measure.compare import machine_of
     from rooflm.measure.results import environment_file, read
+    from rooflm.readers import outside
 
     if not 0 <= held_out < 1:
         raise RooflmError(f"held_out is {held_out!r}, but it must be at least 0 and below 1")

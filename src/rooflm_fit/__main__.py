@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.rows import DATA
+from rooflm.readers.rows import DATA
 
 
 class Step(NamedTuple):

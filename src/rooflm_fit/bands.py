@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import family_of, load_engine
-from rooflm.estimate.bands import FEWEST, LEVELS, asked
-from rooflm.estimate.bands import widening as by_phase
+from rooflm.asked.answers.bands import FEWEST, LEVELS, asked
+from rooflm.asked.answers.bands import widening as by_phase
 from rooflm.kernels.constants import ANY
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import band_phase, engine_of, is_rate, score
@@ -169,7 +169,7 @@ def coverage(ratios: Sequence[Ratio], power: float = 1.0) -> tuple[int, float]:
 
 
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time on published rows
-# (rooflm.estimate.bands), by python -m rooflm_fit.bands. engine "x*" is every release of x, "*" every engine.
+# (rooflm.asked.answers.bands), by python -m rooflm_fit.bands. engine "x*" is every release of x, "*" every engine.
 # Inference: of predictions by fits that never saw the row's model on that machine; training and memory: in sample,
 # widened by a power of 1.4. All are widened, phase by phase, until they hold 80 % of rows of models left out whole
 # (under load 86 %, and so 75 to 80 % of sources that nothing was fitted to)."""

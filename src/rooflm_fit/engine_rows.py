@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rooflm.catalogue.engine import ABOUT
-from rooflm.catalogue.rows import row_files, rows_of
+from rooflm.readers.rows import row_files, rows_of
 
 TIMES = tuple(name for name, about in ABOUT.items() if about.unit == "s")
 """Fields that are written as text with a unit."""

@@ -120,7 +120,7 @@ def shared_experts(e: Engine) -> float:
     """moe_factor with which experts are timed before the others' factor is put on them: of engines whose experts may
     run on the kernels of other products, it over gemm_factor; else 1, and their own factor is put on them.
 
-    >>> from rooflm.catalogue.engines import load_engine
+    >>> from rooflm.readers.engines import load_engine
     >>> [shared_experts(load_engine(e).but(moe_factor=2.0, gemm_factor=1.0)) for e in ("vllm", "llama.cpp")]
     [1.0, 2.0]
     """

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.rows import names
+from rooflm.readers.devices import load_device
+from rooflm.readers.rows import names
 from rooflm_fit.jobs import Job
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.engines import RELEASE, family_of
 from rooflm.errors import RooflmError
+from rooflm.readers.engines import RELEASE, family_of
 from rooflm.serving.simulate import Pool, simulate
 from rooflm.serving.workload import Requests
 from rooflm.validation.columns import SERVE

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.engines import load_engine
 from rooflm.kernels.training_factors import table
+from rooflm.readers.engines import load_engine
 from rooflm_fit.training import CONSTANTS, Array, Constant, Problem, read, report
 
 STEP = 0.03

@@ -8,10 +8,10 @@ import pytest
 
 import rooflm
 from rooflm.asked.purchase import affordable, purchase, purchases
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.rows import names
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
+from rooflm.readers.devices import load_device
+from rooflm.readers.rows import names
 
 Q4 = {"quant": "q4_k_m", "engine": "llama.cpp", "batch": 1}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import rooflm
-from rooflm import units
 from rooflm.asked import quantities
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
+from rooflm.readers.quantities import parse
 
 
 def test_lengths_in_python_lists_and_paths() -> None:
@@ -32,7 +32,7 @@ def test_days_hours_bits_and_shares() -> None:
     assert run.scenario.training.mtbf == 7.2e7
     e = rooflm.infer("llama-3.1-8b", gpu="h100", gpus=2, sets={"cluster.tiers.0.bandwidth": "2.5 Gb/s"})
     assert e.scenario.cluster.tiers[0].bandwidth == 312.5e6
-    assert units.parse("30m", "s") == 1800 and units.parse("30 ms", "s") == 0.03
+    assert parse("30m", "s") == 1800 and parse("30 ms", "s") == 0.03
     for text, unit, value in (
         ("1.5M", "", 1_500_000),
         ("2 weeks", "d", 14.0),

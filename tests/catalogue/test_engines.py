@@ -9,14 +9,14 @@ import pytest
 
 from rooflm import RooflmError, infer
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Derating
-from rooflm.catalogue.rows import row_files, rows_of
 from rooflm.estimate.inference import infer_scenario
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.derating import derating, few_rows_time
+from rooflm.readers import rows as catalogue
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import row_files, rows_of
 from rooflm.scenario.scenario import Scenario
 from rooflm_fit.engine_rows import updated
 from rooflm_fit.jobs import JOBS
@@ -191,9 +191,9 @@ def test_numbers_are_put_into_their_row() -> None:
 
 
 def test_heads_of_gguf_files_are_narrow() -> None:
-    from rooflm.catalogue.quant import parse_quant
-    from rooflm.checkpoints.load import load_model
     from rooflm.estimate.memory import weight_bytes
+    from rooflm.readers.checkpoints.load import load_model
+    from rooflm.readers.schemes import parse_quant
     from rooflm.scenario.mapping import Mapping
 
     quant = parse_quant("q4_k_m")

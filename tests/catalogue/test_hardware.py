@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 
-from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
+from rooflm.readers.devices import load_device
 
 
 def test_every_field_says_what_it_is() -> None:

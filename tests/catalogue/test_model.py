@@ -16,13 +16,13 @@ from rooflm.catalogue.model import (
     LinearAttention,
     Model,
     MoE,
-    checked,
     ffn_params,
     mixer_params,
     parameters,
 )
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.models import checked
 
 LLAMA = Model("llama-7b", 4096, 32000, (Block(32, Attention(32, 32, 128), MLP(11008)),))
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.answers.bands import band
+from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.build_training import DTYPES
 from rooflm.cli.app import main
-from rooflm.estimate.bands import band
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.scenario.mapping import RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
 

@@ -94,8 +94,8 @@ def test_a_name_is_no_markup(tmp_path: Path) -> None:
 
 
 def test_a_name_is_no_command(tmp_path: Path) -> None:
-    from rooflm.catalogue.engines import load_engine
-    from rooflm.catalogue.quant import PRESETS
+    from rooflm.readers.engines import load_engine
+    from rooflm.readers.schemes import PRESETS
     from rooflm.search.serve_command import serve_command
 
     said = serve_command("m; rm -rf $HOME", load_engine("vllm"), PRESETS["bf16"], {"tp": 1}, 640)

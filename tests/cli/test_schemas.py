@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from rooflm.catalogue.rows import DATA, names, raw_row
 from rooflm.cli.app import main
 from rooflm.cli.schemas import SCHEMAS, schema
+from rooflm.readers.rows import DATA, names, raw_row
 from rooflm_fit.schema import FOLDER, texts
 
 ROOT = Path(__file__).parents[2]

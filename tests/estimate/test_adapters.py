@@ -10,14 +10,14 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.engine import Kernels
-from rooflm.catalogue.quant import PRESETS
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.memory import adapter_bytes
 from rooflm.estimate.request import decode_nodes
 from rooflm.graph.context import Context, Decode, Pass
 from rooflm.graph.forward import build
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.search.serve_command import start_of

@@ -10,9 +10,9 @@ import pytest
 
 import rooflm
 from rooflm.catalogue.model import Attention
-from rooflm.checkpoints.load import load_model
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
 
 QWEN: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28,

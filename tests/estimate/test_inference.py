@@ -10,10 +10,10 @@ import pytest
 import rooflm
 from rooflm import infer, load_model
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue.quant import PRESETS
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, running_limit
 from rooflm.estimate.memory import kv_bytes_per_sequence, kv_bytes_per_token
+from rooflm.readers.schemes import PRESETS
 from rooflm.scenario.mapping import Mapping
 
 BF16 = PRESETS["bf16"]
@@ -33,6 +33,17 @@ def test_a_window_stops_growing() -> None:
     sizes = [float(kv_bytes_per_sequence(model, Mapping(), BF16, n)) for n in (2048, 4096, 8192, 32768)]
     assert sizes[0] * 2 == sizes[1]
     assert sizes[1] == sizes[2] == sizes[3]
+
+
+def test_some_engines_keep_more_of_a_sequence_than_its_window() -> None:
+    """TensorRT-LLM keeps all of it in every layer, SGLang 0.8 in layers with a window (swa_full_tokens_ratio), vLLM the
+    window: gpt-oss has as many of either, whose window of 128 is little of 33,000 tokens."""
+    ask = {"gpu": "h200", "gpus": 2, "batch": 1, "prompt": 32768, "output": 1024, "quant": "mxfp4"}
+    whole, most, least = (
+        rooflm.infer("gpt-oss-120b", engine=engine, **ask).memory.parts["kv_cache"]
+        for engine in ("trtllm", "sglang", "vllm")
+    )
+    assert whole / least == pytest.approx(2.0, rel=0.01) and most / least == pytest.approx(1.8, rel=0.01)
 
 
 def test_a_windowed_decode_step_stops_growing() -> None:

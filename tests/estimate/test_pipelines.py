@@ -6,8 +6,8 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.model import parameters
-from rooflm.checkpoints.load import load_model
 from rooflm.estimate.capacity import running
+from rooflm.readers.checkpoints.load import load_model
 
 HIDDEN = 5120
 """Of llama-2-13b; a hidden state is as many values of two bytes."""

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
+from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingEstimate, train_scenario
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
+from rooflm.estimate.training import train_scenario
 
 
 def run(**arguments: Any) -> TrainingEstimate:
     asked = {"gpu": "a100-sxm-80gb", "efficiency": "0.6,0.8,0.8"} | arguments
     request = build_training(**asked)
-    return train_scenario(request.scenario, request.assumed, request.warnings)
+    return train(request.scenario, request.assumed, request.warnings)
 
 
 def gpt3(**arguments: Any) -> TrainingEstimate:

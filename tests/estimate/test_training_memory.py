@@ -12,10 +12,8 @@ import rooflm
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
-from rooflm.catalogue.quant import parse_quant
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.estimate.training_memory import (
     Setup,
     korthikanti,
@@ -24,6 +22,8 @@ from rooflm.estimate.training_memory import (
     stage_layers,
     zero_bytes,
 )
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 
@@ -91,7 +91,7 @@ def test_model_states_of_a_whole_model() -> None:
         assert own == pytest.approx(params * each)
 
 
-def published(name: str, recompute: str, sp: bool) -> TrainingEstimate:
+def published(name: str, recompute: str, sp: bool) -> TrainingFigures:
     """The four configurations of Korthikanti et al. 2022, table 3."""
     layers, hidden, heads, micro, pp = GPT[name]
     batch = {"22b": 4, "175b": 64, "530b": 280, "1t": 512}[name]
@@ -208,7 +208,7 @@ def test_modules_that_run_again_are_not_kept() -> None:
 def test_modules_that_run_again_cost_their_forward_pass() -> None:
     asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "gpu": "h100", "dp": 8, "ep": 8, "batch": 64, "seq": 4096}
 
-    def run(**more: Any) -> TrainingEstimate:
+    def run(**more: Any) -> TrainingFigures:
         return train_scenario(build_training(**asked, **more).scenario)
 
     plain, act, moe, full = (

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflm.asked import paths
-from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.model import parameters
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
 from rooflm.serving.deploy import make_server
 from rooflm.validation import Request, Skip, model_from_sizes, read_rows
 from rooflm.validation.columns import COLUMNS
@@ -21,7 +21,7 @@ from rooflm.validation.table import parse, read_row
 from rooflm_fit.convert import names as alias_names
 from rooflm_fit.convert.cells import Cells
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
-from rooflm_fit.convert.serving import campaign_options, recipes
+from rooflm_fit.convert.serving import SET, campaign_options, recipes
 from rooflm_fit.convert.tables import (
     CONTRADICTS,
     DERIVED,
@@ -350,14 +350,31 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
     for row in recipes():
-        assert any(name in row["source"] for name in ("InferenceX", "aiconfigurator", "llm_args.py"))
+        told = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page")
+        assert any(name in row["source"] for name in told)
         given = {"engine": row["when"]["engine"][0], "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4}
+        given["source"] = row["when"].get("sources", ["aic"])[0]
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
-        own = {k: v for k, v in found.items() if k not in ("cache", "captured", "experts", "image")}
+        own = {k: v for k, v in found.items() if k not in ("cache", "image", "requests", *SET)}
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
+
+
+def test_offline_runs_have_their_requests_and_graphs_and_no_front_end() -> None:
+    """TensorRT-LLM's perf-overview.md: $num_requests by lengths, batch_sizes of its graphs, trtllm-bench."""
+    row = {**RUN, "id": "trtllm10-0001", "engine": "trtllm 1.0", "model": "meta-llama/Llama-3.1-405B", "batch": ""}
+    row |= {
+        "input_len": "128",
+        "output_len": "4096",
+        "source": "TensorRT-LLM perf-overview v1.0",
+        "note": "trust=B; max load",
+    }
+    found = inference_rows([row])[0]
+    assert [found[k] for k in ("concurrency", "requests", "front", "tokenise")] == ["max", "1500", "0", "0"]
+    assert "engine.graphs=1, 2, 4, 8, 16" in found["sets"]
+    assert "requests" not in run(engine="trtllm 1.0")
 
 
 LLAMA = {"model": "meta-llama/Llama-3.1-70B", "note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1", "tp": "4", "batch": "16"}
@@ -589,7 +606,7 @@ _CELLS = st.one_of(
 _KEEP = st.booleans()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_no_cell_raises(data: st.DataObject) -> None:
     for base, columns in ((INFER, INFERENCE_COLUMNS), (LOAD, INFERENCE_COLUMNS), (TRAIN, TRAINING_COLUMNS)):
@@ -602,7 +619,7 @@ def test_no_cell_raises(data: st.DataObject) -> None:
         assert isinstance(read_row(got), Request | Skip)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=200))
 def test_no_text_raises_after_a_header(body: str) -> None:
     for columns in (INFERENCE_COLUMNS, TRAINING_COLUMNS):

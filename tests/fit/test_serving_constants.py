@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflm.catalogue.engines import load_engine
 from rooflm.estimate.step import prompt_issue
+from rooflm.readers.engines import load_engine
 from rooflm_fit.serving_constants import COMMON, LACKS, OWN, PRIORS, start
 
 

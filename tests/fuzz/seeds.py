@@ -6,10 +6,10 @@ import csv
 import struct
 from typing import Any
 
-from rooflm.catalogue.rows import raw_row
 from rooflm.measure import results
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row, one
+from rooflm.readers.rows import raw_row
 from rooflm.validation.table import published_tables
 
 

@@ -16,8 +16,8 @@ from rooflm.asked.arguments import Argument
 from rooflm.asked.bounds import about_at, rule_of
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.rows import names
 from rooflm.cli.options import rows_of
+from rooflm.readers.rows import names
 
 BROKEN = (
     "", " ", ",", ",,", "nan", "NaN,1", "inf", "-inf", "-1", "-0.0", "0", "0.5", "1e400", "1e30", "9007199254740993",

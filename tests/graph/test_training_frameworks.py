@@ -13,13 +13,13 @@ import pytest
 
 from one_layer import H, S, layer, products
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.rows import names
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.graph.backward import every_other, recomputed
 from rooflm.graph.ops import Comm, Op
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import names
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation.request import Request
@@ -45,7 +45,7 @@ def only(row: dict[str, str]) -> Request:
     return outcome
 
 
-def step(**asked: Any) -> TrainingEstimate:
+def step(**asked: Any) -> TrainingFigures:
     return train_scenario(build_training(**asked).scenario)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from rooflm import infer
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
 from rooflm.kernels.derating import derating
+from rooflm.readers import rows as catalogue
+from rooflm.readers.devices import load_device
 
 ROW = """
 vendor = "nobody"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
-from rooflm.checkpoints.load import load_model
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import prefill_context
 from rooflm.graph.forward import build
@@ -28,6 +27,7 @@ from rooflm.kernels.mla import (
     sparse_prefill_time,
 )
 from rooflm.kernels.roofline import time_nodes
+from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.attention import HOT_GAIN
 from rooflm_fit.common import hot_share
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.rows import names
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.attention import TENSOR_GROUP, WIDE_GROUP, decode_kernels, prefill_kernels
 from rooflm.kernels.collectives import OPS, nearest
@@ -20,6 +18,8 @@ from rooflm.kernels.constants import ANY, FitRow, Match, load_constants, lookup
 from rooflm.kernels.elementwise import MEASURED_KERNEL
 from rooflm.kernels.lookup import Where, nearest_of
 from rooflm.kernels.moe import usual
+from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import names
 
 Key = tuple[str, str, str, str, str]
 QUANT = (

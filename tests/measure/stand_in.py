@@ -14,7 +14,8 @@ from typing import Any
 ANSWERS = {
     "/v1/models": json.dumps({"data": [{"id": "served", "root": "meta-llama/Llama-2-7b-hf"}]}),
     "/version": '{"version": "0.11.0"}',
-    "/metrics": "# HELP x\nvllm:cache_config_info{enable_prefix_caching=\"False\",gpu_memory_utilization=\"0.85\"} 1\n"
+    "/metrics": "# HELP x\nvllm:cache_config_info{enable_prefix_caching=\"False\","
+                "block_size=\"32\",gpu_memory_utilization=\"0.85\"} 1\n"
                 "vllm:num_preemptions_total 3\n",
 }  # fmt: skip
 REPORT = Path(__file__).parent / "data" / "guidellm-0.8.1.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ def test_one_client_predicts_more(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("run", "clock", "told"), [
     ("first", "wall", (0.06, 0.12)), ("second", "wall", (0.09, 0.08)), ("third", "cpu", (0.06, 0.03)),
+    ("fourth", "cpu", (0.03, 0.05)),
 ])  # fmt: skip
 def test_one_client_of_vllm_predicts_more(run: str, clock: str, told: tuple[float, float], tmp_path: Path) -> None:
     """docs/measure.md: mean errors of TTFT and TPOT at 2, 4 and 8 clients. Requests pass vLLM's front end one by one,
@@ -141,6 +143,27 @@ def test_a_cause_staged_on_a_real_server_is_named(staged: str, cause: str, tmp_p
                      quant="int4-wo", out=own)  # fmt: skip
     found = rooflm.compare(str(measured / f"llamacpp-{staged}-c8.json"), gpu=own, quant="int4").causes
     assert found[0].name == cause and found[0].share > 0.6
+
+
+STAGED = {"seqs": "fewer sequences run at a time", "budget": "another chunk budget",
+          "prefix": "prompts share a prefix", "cacheoff": "the prefix cache is off"}  # fmt: skip
+"""Staged on vLLM's server (docs/measure.md) -> the cause."""
+
+
+@pytest.mark.parametrize("staged", list(STAGED)[: None if os.environ.get("ROOFLM_STAGED") else 1])
+def test_a_cause_staged_on_vllm_is_named(staged: str, tmp_path: Path) -> None:
+    """The single client of the same server says the machine, where it was loaded so; else that of the fourth run."""
+    measured = Path(__file__).parents[2] / "docs" / "measured"
+    lines = (measured / f"vllm-staged-{staged}.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    own, single, more = str(tmp_path / "own.toml"), tmp_path / "one.csv", tmp_path / "more.csv"
+    alone = [x for x in lines if x.startswith('"1 client')]
+    fourth = (measured / "vllm-fourth.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    single.write_text("".join([lines[0], *alone] if alone else fourth[:5]), encoding="utf-8")
+    more.write_text("".join(x for x in lines if x not in alone), encoding="utf-8")
+    rooflm.calibrate(str(single), base=str(measured / "two-cores.toml"), clock="cpu", out=own)
+    given = {"shared_prefix": 128, "prefix_caching": "true"} if staged == "cacheoff" else {}  # the server told: false
+    found = rooflm.compare(str(more), gpu=own, clock="cpu", **given).causes
+    assert found[0].name == STAGED[staged] and found[0].share > 0.6
 
 
 @pytest.mark.parametrize("tool", [rooflm.compare, rooflm.calibrate])

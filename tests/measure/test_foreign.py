@@ -107,6 +107,15 @@ def test_files_that_the_tools_made_are_read(name: str, ttft: float, requests: st
     assert float(row["value"]) == pytest.approx(ttft, abs=1e-3) and float(row["p99"]) > float(row["p10"])
 
 
+def test_a_file_that_vllm_made_is_read() -> None:
+    rows = {r["metric"]: r for r in read_foreign(str(DATA / "vllm-0.32.0.json"))}
+    told = {m: (round(float(r["value"]), 3), r["unit"]) for m, r in rows.items()}
+    assert told == {"ttft": (2270.6, "ms"), "tpot": (152.249, "ms"), "latency_s": (4554.334, "ms"),
+                    "output_tokens_per_s": (6.999, "1/s")}  # fmt: skip
+    assert [rows["ttft"][c] for c in ("concurrency", "requests", "prompt", "output")] == ["2", "4", "48", "16"]
+    assert "engine" not in rows["ttft"]  # the protocol is openai's: what answers is not in the file
+
+
 def test_what_is_no_result_is_told(tmp_path: Path) -> None:
     for text, rule in (('{"a": 1}', "no result of vllm bench"), ("{", "no result of"), ("[" * 100_000, "no result of"),
                        (json.dumps({**VLLM, "completed": 0, "num_prompts": 0}), "no request"),

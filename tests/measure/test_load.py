@@ -36,7 +36,7 @@ def generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_tells_its_engine_release_and_options(url: str) -> None:
     told = server.ask(url)
     assert told.columns == {"engine": "vllm", "release": "0.11.0", "prefix_caching": "false",
-                            "set:engine.memory_fraction": "0.85"}  # fmt: skip
+                            "set:engine.block": "32", "set:engine.memory_fraction": "0.85"}  # fmt: skip
     assert (told.name, told.root) == ("served", "meta-llama/Llama-2-7b-hf")
     assert told.counters["vllm:num_preemptions_total"] == 3
 

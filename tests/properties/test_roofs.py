@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rooflm
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import engine_names, load_engine
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import engine_names, load_engine
 from rooflm.serving.deploy import make_pool
 from rooflm.serving.server import Server
 from rooflm.serving.steps import StepTable

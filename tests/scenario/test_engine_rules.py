@@ -11,9 +11,9 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.abilities import KINDS, kinds_of, listed
-from rooflm.catalogue.engines import engine_names, load_engine
-from rooflm.catalogue.quant import PRESETS, parse_quant
 from rooflm.errors import RooflmError
+from rooflm.readers.engines import engine_names, load_engine
+from rooflm.readers.schemes import PRESETS, parse_quant
 
 HOME = {"gpu": "rtx-3090", "engine": "llama.cpp", "quant": "q4_k_m"}
 

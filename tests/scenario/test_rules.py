@@ -9,8 +9,9 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
+from rooflm.asked.refused import nearest
 from rooflm.errors import RooflmError
-from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags, nearest
+from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags
 from rooflm.search.splits import degrees
 
 SERVED = [

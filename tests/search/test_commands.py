@@ -17,12 +17,12 @@ import yaml
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.engines import engine_names, load_engine
 from rooflm.catalogue.fields import abouts
-from rooflm.catalogue.quant import PRESETS, parse_quant
-from rooflm.checkpoints.load import load_model
 from rooflm.cli.app import main
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.engines import engine_names, load_engine
+from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.search.checkpoint import weights_for
 from rooflm.search.deploy_file import deployment_text
 from rooflm.search.serve_command import serve_command, start

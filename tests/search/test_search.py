@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import rooflm
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.quant import parse_quant
-from rooflm.checkpoints.load import load_model
 from rooflm.cli import main
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.engines import load_engine
+from rooflm.readers.schemes import parse_quant
 from rooflm.search.inference import search_infer
 from rooflm.search.limits import Limit
 from rooflm.search.serve_command import serve_command

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflm
-from rooflm.catalogue.engines import load_engine
-from rooflm.checkpoints.load import load_model
 from rooflm.cli import main
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.engines import load_engine
 from rooflm.search.search import SearchResult
 from rooflm.search.train_command import train_command
 from rooflm.search.training import GOALS, MARGIN, layer_splits, stage_splits

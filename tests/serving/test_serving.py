@@ -71,6 +71,16 @@ def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
     assert slow.mixed([(512, 0)], 32, 1000.0) - alone == pytest.approx(2 * added, rel=0.1)
 
 
+def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> None:
+    """TensorRT-LLM's enable_padding: dummies take part in products, attention is over the sequences that there are."""
+    table = StepTable(PARTS, SCENARIO.engine.but(graphs="128, 512"))
+    more = [table.decode_time(300, context) - TABLE.decode_time(300, context) for context in (700.0, 4000.0)]
+    assert more[0] == pytest.approx(more[1], rel=1e-6)
+    assert 0 < more[0] < TABLE.decode_time(512, 700.0) - TABLE.decode_time(300, 700.0)
+    assert table.decode_time(128, 700.0) == TABLE.decode_time(128, 700.0)
+    assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
+
+
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
     summed = sum(TABLE.decode_time(20, 700.0 + j) for j in range(400))
     assert TABLE.decode_sum(20, 700.0, 400) == pytest.approx(summed, rel=1e-6)
@@ -293,6 +303,17 @@ def test_separate_prefill_and_decode_pools() -> None:
     assert apart.itl_s["p99"] < joint.itl_s["p99"]
     loop = serve("llama-3.1-8b", gpu="h100-sxm-80gb", concurrency=8, replicas=1, prefill_replicas=1)
     assert loop.finished == 80 and accounted(loop.run)
+
+
+def test_the_first_token_of_pools_comes_with_the_cache() -> None:
+    """Clients hear from the decode replica: a slow way, and a wait for its memory, are of the first token."""
+    common = {"gpu": "h100-sxm-80gb", "concurrency": 8, "prompt": 2048, "output": 64, "prefill_replicas": 1}
+    fast, slow = (serve("llama-3.1-8b", **common, transfer_bandwidth=b) for b in (400e9, 2e9))
+    sent = 2048 * slow.run.pools[1].capacity.bytes_per_token / 2e9
+    assert slow.ttft_s["mean"] - fast.ttft_s["mean"] > 0.5 * sent
+    assert slow.tpot_s["mean"] <= fast.tpot_s["mean"]
+    for out in (fast, slow):
+        assert out.steady is not None and out.steady.ttft == pytest.approx(out.ttft_s["mean"], rel=0.35)
 
 
 def test_attention_data_parallelism_of_experts() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rooflm.api import INFER, TRAIN, Task
-from rooflm.estimate import remedies, training
+from rooflm.estimate import training
 from rooflm.scenario.rules import divisors
 
 TRAINED: dict[str, Any] = {
@@ -62,9 +62,9 @@ def test_a_grid_of_training_works_out_what_it_is_asked_for(monkeypatch: pytest.M
 
 def test_divisors_of_equal_shares_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(remedies, "divisors", lambda n: asked.append(n) or divisors(n))
+    monkeypatch.setattr(training, "divisors", lambda n: asked.append(n) or divisors(n))
     values, most = np.array([12.0, 12.0, 30.0, 7.0]).reshape(-1, 1), np.linspace(0.0, 40.0, 81)
-    found = remedies.largest_divisor(values, most)
+    found = training.largest_divisor(values, most)
     assert sorted(asked) == [7, 12, 30]
     assert found.tolist() == [
         [max((d for d in divisors(int(v)) if d <= m), default=0) for m in most] for v in values[:, 0]
@@ -72,4 +72,4 @@ def test_divisors_of_equal_shares_are_found_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_share_that_is_no_number_has_no_divisor() -> None:
-    assert remedies.largest_divisor(np.array([np.nan, 0.5, 12.0]), 4.0).tolist() == [0.0, 0.0, 4.0]
+    assert training.largest_divisor(np.array([np.nan, 0.5, 12.0]), 4.0).tolist() == [0.0, 0.0, 4.0]

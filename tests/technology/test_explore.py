@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rooflm.catalogue.devices import load_cluster
 from rooflm.cli import main
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.training import train_scenario
+from rooflm.readers.devices import load_cluster
 from rooflm.sweep.pareto import pareto
 from rooflm.technology import explore, tco
 from rooflm.technology.explore import CAUSES, Space, Task, grid, legal_splits, make_task, on_cluster, run

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from rooflm.catalogue.devices import load_cluster
 from rooflm.cli import main
+from rooflm.readers.devices import load_cluster
 from rooflm.technology.generations import CHANGES, MODES, Ladder, ends, lost_outside, most_by_device, narrowed, rungs
 
 FIRST, LAST = ends()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflm.catalogue import rows
 from rooflm.errors import RooflmError
+from rooflm.readers import rows
 from rooflm.technology import circuits, tco
 from rooflm.technology import description as tech
 from rooflm.technology.build import Built, build

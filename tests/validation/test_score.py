@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rooflm.asked.answers.bands import Band, around, band
 from rooflm.asked.build_inference import build_inference
-from rooflm.catalogue.engines import family_of, load_engine
 from rooflm.cli.app import main
 from rooflm.cli.validate import picture
-from rooflm.estimate.bands import Band, around, band
 from rooflm.estimate.inference import infer_scenario
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.validation import Request, published_tables, read_rows
 from rooflm.validation.score import BORDER, Scored, report, requests_of, score, verdicts, why
 from rooflm.validation.table import read_tables

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_training import build_training
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training import TrainingFigures, train_scenario
 
 OPTIMUS: list[tuple[str, str, int, int, int, int, int, str, float]] = [
     # model, engine, batch, dp, pp, vp, micro-batch, recompute, reference seconds (arXiv 2407.14645, table I: rows of
@@ -27,7 +27,7 @@ OPTIMUS: list[tuple[str, str, int, int, int, int, int, str, float]] = [
 ]
 
 
-def step(row: tuple[str, str, int, int, int, int, int, str, float]) -> TrainingEstimate:
+def step(row: tuple[str, str, int, int, int, int, int, str, float]) -> TrainingFigures:
     model, engine, batch, dp, pp, vp, micro, recompute, _ = row
     asked: dict[str, Any] = {
         "model": model, "gpu": "a100-sxm-80gb", "cluster": "dgx-a100", "engine": engine, "batch": batch, "seq": 2048,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rooflm.catalogue.engines import load_engine, row_of
+from rooflm.readers.engines import load_engine, row_of
 from rooflm.serving.steps import TableSize, components
 from rooflm.validation import under_load as load
 from rooflm.validation.request import Request

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked.checks import amount, choices, whole
-from rooflm.catalogue.fields import LARGEST, one_of
-from rooflm.errors import RooflmError, near_matches
+from rooflm.catalogue.fields import LARGEST
+from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.quant import Quant
-from rooflm.catalogue.rows import aliases, is_path, names, normalise, raw_row
+from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
 
 
 @cache
@@ -65,7 +65,7 @@ def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
     it does not run the scheme or is not built for the card's product family, one that does and is.
 
-    >>> from rooflm.catalogue.quant import PRESETS
+    >>> from rooflm.readers.schemes import PRESETS
     >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
     ('vllm', 'llama.cpp')
     """

@@ -10,12 +10,14 @@ from typing import Any
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
 from rooflm.catalogue.engine import ABOUT, Kernels
-from rooflm.catalogue.engines import known_kernels
-from rooflm.catalogue.fields import About, abouts, bounded, held
+from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
+from rooflm.readers.engines import known_kernels
+from rooflm.readers.quantities import WRITTEN
+from rooflm.readers.tables import bounded, held
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -23,7 +25,6 @@ from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.scenario.training import Training
 from rooflm.shown.numbers import exactly
-from rooflm.units import WRITTEN
 
 DESCRIBED = {"workload": Workload, "mapping": Mapping, "efficiency": Efficiency, "training": Training,
              "speculation": Speculation, "offload": Offload, "adapters": Adapters, "quant": Quant}  # fmt: skip

@@ -22,24 +22,27 @@ from rooflm.asked.assumed import assumed_engine, build_for, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
+from rooflm.asked.quantities import parse_efficiency
+from rooflm.asked.refused import refuse
 from rooflm.catalogue.abilities import Abilities
-from rooflm.catalogue.devices import default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.prices import GIVEN, OWN
-from rooflm.catalogue.prices import told as told_prices
-from rooflm.catalogue.quant import Quant, native, parse_quant
-from rooflm.catalogue.rows import aliases, is_path, normalise, own_row
-from rooflm.checkpoints.load import load_model
+from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import default_cluster, load_cluster, load_device
+from rooflm.readers.engines import load_engine
+from rooflm.readers.prices import GIVEN, OWN
+from rooflm.readers.prices import told as told_prices
+from rooflm.readers.rows import aliases, is_path, normalise, own_row
+from rooflm.readers.schemes import native, parse_quant
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
-from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, refuse, tensor_ways
-from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, tensor_ways
+from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
 from rooflm.units import Num, highest, is_array
 
@@ -121,7 +124,7 @@ def find_model(model: str | Model) -> Model:
 def output_of(model: Model, output: Any) -> Any:
     """Output tokens as asked for; 1, which is none, of a model that embeds texts where nobody asked for any.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> output_of(load_model("bge-m3"), 128), output_of(load_model("llama-7b"), 128)
     (1, 128)
     """
@@ -299,13 +302,19 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
-    spec = Speculation(**guessed, draft=generating(given["draft"], "draft") if given["draft"] else None)
+    draft = generating(given["draft"], "draft") if given["draft"] else None
+    spec = drafting(Speculation(**guessed, draft=draft))
     away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
     return Deployed(made, tuple(assumed))
+
+
+def drafting(spec: Speculation) -> Speculation:
+    """Guesses of a draft model in the scheme of its own checkpoint."""
+    return spec if spec.draft is None else replace(spec, scheme=parse_quant(spec.draft.quant or "bf16"))
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -348,6 +357,8 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
     scenario = apply_sets(replace(start, workload=work), sets)
+    if sets:
+        scenario = replace(scenario, speculation=drafting(scenario.speculation))
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")
     if alone and given["draft"] and scenario.speculation.off:

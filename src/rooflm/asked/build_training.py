@@ -21,14 +21,16 @@ from rooflm.asked.build_inference import (
     too_long,
 )
 from rooflm.asked.checks import whole
+from rooflm.asked.refused import refuse
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import one_of, shown
+from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import PRESETS, Quant, parse_quant
-from rooflm.errors import RooflmError
+from rooflm.catalogue.quant import Quant
+from rooflm.errors import RooflmError, one_of
+from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.rules import TRAINING, refuse
+from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
 from rooflm.units import is_array
@@ -138,7 +140,7 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
     """The framework that is assumed where none is named: the usual one, or where adapters are trained and neither tp,
     pp, cp nor 8-bit products are asked for, one for adapters.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> assumed_trainer(load_model("llama-7b"), {"lora_rank": 16}), assumed_trainer(load_model("llama-7b"), {})
     ('peft', 'megatron')
     """

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.fields import LARGEST, one_of, shown
-from rooflm.errors import RooflmError
+from rooflm.catalogue.fields import LARGEST, shown
+from rooflm.errors import RooflmError, one_of
 from rooflm.units import Num, is_array
 
 HIGHEST = 1e30

@@ -19,8 +19,8 @@ from typing import Any
 
 from rooflm.asked.arguments import Argument, refuse_unknown
 from rooflm.asked.written import READ, as_it_is, assignments
-from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
+from rooflm.readers import outside
 
 ENDS = (".toml", ".yaml", ".yml", ".csv")
 ALONE = (".csv", ".yaml", ".yml")

@@ -6,8 +6,8 @@ import csv
 from functools import cache
 from typing import NamedTuple
 
-from rooflm.catalogue.rows import DATA, resolve
 from rooflm.errors import RooflmError
+from rooflm.readers.rows import DATA, resolve
 from rooflm.units import Num
 
 YEARS, DUTY, PUE = 4.0, 0.8, 1.2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from rooflm.errors import RooflmError
-from rooflm.units import NUMBER, TIMES, UNITS, parse, standing
+from rooflm.readers.quantities import NUMBER, TIMES, UNITS, parse, standing
+from rooflm.scenario.scenario import Efficiency
 
 READ = ("", "s", "B", "B/s", "W", "tokens")
 """Units that `amount` knows of the fields of a scenario."""
@@ -81,3 +83,30 @@ def quantity_of_any_unit(text_: str, field: str) -> float:
     raise RooflmError(
         f"{field} is {text_!r}, which is no quantity: write a number with a unit such as 2 TB/s, 80 GiB or 5 us"
     )
+
+
+@lru_cache(maxsize=256)
+def parse_efficiency(text: str) -> Efficiency:
+    """ "ideal", "calibrated", or flat factors "F,M" or "F,M,N" (compute, memory, network).
+
+    Raises RooflmError for anything else, and for factors outside (0, 1].
+
+    >>> parse_efficiency("0.7,0.9").memory
+    0.9
+    """
+    low = text.strip().lower()
+    if low in ("ideal", "calibrated"):
+        return Efficiency(low)
+    pieces = low.split(",")
+    try:
+        factors = [float(p) for p in pieces]
+    except ValueError:
+        factors = []
+    if len(factors) not in (1, 2, 3):
+        raise RooflmError(f"efficiency is {text!r}, but it must be 'ideal', 'calibrated' or factors such as '0.7,0.9'")
+    for factor in factors:
+        if not 0 < factor <= 1:
+            raise RooflmError(f"efficiency is {text!r}, but each factor must be above 0 and at most 1")
+    compute = factors[0]
+    memory = factors[1] if len(factors) > 1 else compute
+    return Efficiency("flat", compute, memory, factors[2] if len(factors) > 2 else 1.0)

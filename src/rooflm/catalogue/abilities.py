@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rooflm.catalogue.fields import count, flag, word
-from rooflm.catalogue.quant import PRESETS, Quant
+from rooflm.catalogue.quant import Quant
 from rooflm.units import REAL
 
 KINDS = (
@@ -47,25 +47,11 @@ class Abilities:
     def runs(self, quant: Quant) -> bool:
         """Whether it runs a scheme; one whose widths are a list of values counts as run.
 
+        >>> from rooflm.readers.schemes import PRESETS
         >>> Abilities(schemes="half, gguf").runs(PRESETS["q4_k_m"]), Abilities(schemes="half").runs(PRESETS["nvfp4"])
         (True, False)
         """
         return not self.schemes or bool(kinds_of(quant) & set(listed(self.schemes)))
-
-    def nearest(self, quant: Quant) -> list[str]:
-        """The presets that it runs whose values are about as wide as a scheme's, the nearest first.
-
-        >>> Abilities(schemes="half, fp8, int4").nearest(PRESETS["q4_k_m"])
-        ['awq', 'gptq']
-        """
-        known = [p for p in PRESETS.values() if self.runs(p) and not p.wide]
-        other = 0.05  # bytes that another width of activations counts for
-
-        def apart(p: Quant) -> float:
-            return abs(float(p.weight_bytes - quant.weight_bytes)) + other * (p.act_bits != quant.act_bits)
-
-        near = sorted(known, key=apart)
-        return [p.name for p in near[:2]]
 
 
 @lru_cache
@@ -81,6 +67,7 @@ def listed(text: str) -> tuple[str, ...]:
 def kinds_of(q: Quant) -> frozenset[str]:
     """The kinds that a scheme may be: one where its name or values say so, several of mere widths ("w4a16").
 
+    >>> from rooflm.readers.schemes import PRESETS
     >>> sorted(kinds_of(PRESETS["nvfp4"])), sorted(kinds_of(PRESETS["q4_k_m"]))
     (['nvfp4'], ['gguf'])
     """

@@ -104,6 +104,10 @@ class Host:
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
+    graphs: str = word(
+        "",
+        "sequences of the CUDA graphs of decoding, rising, with commas: fewer run padded to them (none: every number)",
+    )
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(
@@ -138,6 +142,7 @@ class Room:
     workspace: Num = number(0.0, "fixed buffers", "bytes")
     token_budget: Num = count(INF, "most new tokens in one pass")
     block: Num = count(1, "tokens a KV block")
+    window_kept: Num = share(0.0, "share of its tokens that a layer with a window keeps at least, whatever the window")
     max_sequences: Num = count(INF, "most sequences that run at a time")
     waves: bool = flag(False, "sequences beyond the running limit or the cache run later, else they do not fit")
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)

@@ -7,15 +7,13 @@ the nomenclature and error messages are made.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
 from functools import cache
-from typing import Any, NamedTuple
+from threading import RLock
+from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
-from rooflm.errors import RooflmError, near_matches
-from rooflm.units import is_array, parse
+import msgspec
 
 
 class About(NamedTuple):
@@ -141,141 +139,15 @@ def shown(value: Any) -> str:
     return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"
 
 
-def one_of(name: str, value: Any, known: Collection[str]) -> str:
-    """A text out of a list, in any case; RooflmError with the nearest names otherwise.
+T = TypeVar("T")
+_ONE_AT_A_TIME = RLock()
 
-    >>> one_of("recompute", "Full", ("none", "full"))
-    'full'
+
+def structured(data: Any, schema: type[T]) -> T:
+    """Parsed TOML as a msgspec `schema`. Raises msgspec.ValidationError.
+
+    One thread at a time: msgspec (as of 0.22) reads what it noted of a type before it is whole and crashes when two
+    threads convert to a type for the first time together.
     """
-    low = str(value).strip().lower()
-    if low in known:
-        return low
-    near = near_matches(low, list(known))
-    tail = (
-        f"did you mean {' or '.join(map(repr, near))}?"
-        if near
-        else f"it must be one of {', '.join(k or 'none' for k in known)}"
-    )
-    raise RooflmError(f"{name} is {value!r}: {tail}")
-
-
-def bounded(name: str, value: Any, about: About) -> None:
-    """Nothing where a number (or every one of an array) is within its bounds, else RooflmError.
-
-    >>> bounded("engine.memory_fraction", 1.7, About("", high=1.0))
-    Traceback (most recent call last):
-    rooflm.errors.RooflmError: engine.memory_fraction is 1.7, but it must be from 0 to 1
-    """
-    flat = np.asarray(value, dtype=float)
-    low, high = float(np.min(flat)), float(np.max(flat))
-    below = low < about.low or (about.above and low == about.low)
-    over = high > about.high or (about.below and high == about.high) or math.isinf(high)
-    bad = low if below or math.isnan(low) else high if over and not (about.endless and math.isinf(high)) else None
-    if bad is None and about.whole:
-        broken = flat[np.isfinite(flat) & (flat != np.floor(flat))]
-        bad = float(broken.flat[0]) if broken.size else None
-    if bad is not None:
-        rule = f"finite and {about.rule}" if bad == math.inf else about.rule
-        raise RooflmError(f"{name} is {shown(bad)}, but it must be {rule}")
-    far = flat[np.isfinite(flat) & (flat != 0) & ((np.abs(flat) < TINY) | (np.abs(flat) > HUGE))]
-    if far.size:
-        raise RooflmError(f"{name} is {float(far.flat[0]):g}, but it must be 0 or from {TINY:g} to {HUGE:g}")
-
-
-def held(name: str, value: Any, about: About) -> Any:
-    """A value of a file or of --set as its field holds it: text with a unit becomes a number. RooflmError where it
-    breaks the field's rule.
-
-    >>> held("step", "2 ms", About("", "s"))
-    0.002
-    """
-    if about.kind == "flag":
-        if isinstance(value, bool):
-            return value
-        raise RooflmError(f"{name} is {value!r}, but it must be true or false")
-    if about.kind == "word":
-        if not isinstance(value, str):
-            raise RooflmError(f"{name} is {value!r}, but it must be a name")
-        return one_of(name, value, about.among) if about.among else value
-    if isinstance(value, str) and about.unit not in ("", "1"):
-        value = parse(value, about.unit, name)
-    if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):
-        raise RooflmError(f"{name} is {value!r}, but it must be a number")
-    bounded(name, value, about)
-    return value
-
-
-def quantity(value: Any, unit: str, name: str) -> float:
-    """A value of a file as a number above 0, in a unit of `rooflm.units`.
-
-    >>> quantity("400 W", "w", "tdp"), quantity(400, "w", "tdp")
-    (400.0, 400.0)
-    """
-    return float(held(name, value, About("", unit, above=True)))
-
-
-def tabled(name: str, value: Any) -> Mapping[str, Any]:
-    """A value of a file that is a table, else RooflmError."""
-    if not isinstance(value, Mapping):
-        raise RooflmError(f"{name} is {value!r}, but it must be a table")
-    return value
-
-
-def known_field(name: str, known: Collection[str], label: str) -> None:
-    """Nothing where a table may have a field of that name, else RooflmError with the nearest ones."""
-    if name not in known:
-        near = near_matches(name, known)
-        tail = f": did you mean {near[0]!r}?" if near else f": it knows {', '.join(known)}"
-        raise RooflmError(f"{label} has the unknown field {name!r}{tail}")
-
-
-def values(kind: Any, table: Any, label: str, at: str = "", but: Collection[str] = ()) -> dict[str, Any]:
-    """Field -> value of a dataclass, out of a table of a file; parts are read as dataclasses of their own.
-
-    label: what messages call the file and row; at: where in it the table is; but: fields that it does not have.
-    Raises RooflmError naming the field that is unknown, is missing or breaks its rule.
-
-    >>> from rooflm.catalogue.hardware import Memory
-    >>> values(Memory, {"size": "1 KiB", "bandwidth": 3}, "x.toml", "dram")
-    {'size': 1024.0, 'bandwidth': 3.0}
-    >>> values(Memory, {"sise": 3}, "x.toml", "dram")
-    Traceback (most recent call last):
-    rooflm.errors.RooflmError: x.toml: dram has the unknown field 'sise': did you mean 'size'?
-    """
-    given = tabled(f"{label}: {at}", table)
-    own = {f.name: f for f in fields(kind) if f.name not in but}
-    for name in given:
-        known_field(name, own, f"{label}: {at or 'the row'}")
-    lacking = [f.name for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
-    for name in lacking:
-        if name not in given:
-            raise RooflmError(f"{label}: {at or 'the row'} lacks the field {name!r}")
-    inside = f"{at}." if at else ""
-    return {name: _value(own[name].metadata, value, label, inside + name) for name, value in given.items()}
-
-
-def _value(told: Mapping[str, Any], value: Any, label: str, at: str) -> Any:
-    """The value of one field of a table, by the metadata of the field."""
-    if KEY in told:
-        found = held(f"{label}: {at}", value, told[KEY])
-        return float(found) if isinstance(found, int) and told[KEY].fraction else found
-    kind, many = told[PART]
-    if not many:
-        return _table(kind, value, label, at)
-    if not isinstance(value, list):
-        raise RooflmError(
-            f"{label}: {at} is {value!r}, but it must be a list of {'names' if kind is str else 'tables'}"
-        )
-    return tuple(_table(kind, one, label, f"{at}[{i}]") for i, one in enumerate(value))
-
-
-def _table(kind: Any, value: Any, label: str, at: str) -> Any:
-    """A part as its dataclass: the one that it calls its `kind`, where there are several."""
-    if kind is str:
-        return held(f"{label}: {at}", value, About("", kind="word"))
-    if isinstance(kind, Mapping) and isinstance(value, Mapping):
-        called = value.get("kind")
-        kind = kind[one_of(f"{label}: {at}.kind", called, kind)]
-        if "kind" not in abouts(kind):
-            value = {name: one for name, one in value.items() if name != "kind"}
-    return kind(**values(kind, value, label, at))
+    with _ONE_AT_A_TIME:
+        return msgspec.convert(data, schema)

@@ -125,7 +125,7 @@ class Device:
     def __repr__(self) -> str:
         """Name, rates, memory and power.
 
-        >>> from rooflm.catalogue.devices import load_device
+        >>> from rooflm.readers.devices import load_device
         >>> load_device("a100")
         <Device a100-sxm-80gb: 312 TFLOP/s bf16, 80.00 GiB at 2.04 TB/s, 400 W>
         """
@@ -138,7 +138,7 @@ class Device:
     def kernel_generation(self) -> str:
         """The generation whose kernel constants hold where no card's own do.
 
-        >>> from rooflm.catalogue.devices import load_device
+        >>> from rooflm.readers.devices import load_device
         >>> [load_device(name).kernel_generation for name in ("rtx-5090", "b200")]
         ['blackwell-rtx', 'blackwell']
         """

@@ -6,25 +6,13 @@ Parameter counts follow from the shapes; `tests/catalogue/test_model.py` holds e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import (
-    LARGEST,
-    abouts,
-    count,
-    flag,
-    held,
-    number,
-    part,
-    size,
-    text,
-    word,
-)  # fmt: skip
-from rooflm.errors import RooflmError
+from rooflm.catalogue.fields import LARGEST, count, flag, number, part, size, text, word
 from rooflm.shown.numbers import several
 from rooflm.units import Num, is_plain
 
@@ -406,38 +394,3 @@ def parameters(model: Model, active: bool = False) -> Num:
     head = (m.vocab * m.hidden if m.head and not m.tied else 0) + m.head_bias * m.vocab
     tower = 0 if active else m.tower_params
     return m.vocab * m.hidden + m.positions * m.hidden + layers + norm_params(m) + head + m.extra_params + tower
-
-
-def _bounds(part: Any, at: str) -> None:
-    """RooflmError for the first value of a model or a part of it that breaks the rule of its field."""
-    known = abouts(type(part))
-    for f in fields(part):
-        value, name = getattr(part, f.name), f"{at}{f.name}"
-        if is_dataclass(value):
-            _bounds(value, f"{name}.")
-        elif f.name == "blocks":
-            for i, block in enumerate(value):
-                _bounds(block, f"{name}[{i}].")
-        elif f.name in known:
-            held(name, value, known[f.name])
-
-
-def checked(model: Model, label: str) -> Model:
-    """The model itself when its shapes make sense; otherwise RooflmError naming the field, the value and the rule.
-
-    For models as read: besides the rules of the fields, queries come in whole groups a KV head, no more experts are
-    chosen than there are, and no block is empty.
-    """
-    _bounds(model, f"{label}: ")
-    if not model.blocks:
-        raise RooflmError(f"{label}: blocks is empty, but a model needs at least one block")
-    for i, block in enumerate(model.blocks):
-        mixer, ffn, at = block.mixer, block.ffn, f"{label}: blocks[{i}]"
-        if isinstance(mixer, Attention) and mixer.heads % mixer.kv_heads:
-            rule = f"a multiple of kv_heads {mixer.kv_heads}"
-            raise RooflmError(f"{at}.mixer.heads is {mixer.heads}, but it must be {rule}")
-        if isinstance(ffn, MoE) and ffn.top_k > ffn.experts:
-            raise RooflmError(f"{at}.ffn.top_k is {ffn.top_k}, but there are only {ffn.experts} experts")
-        if mixer is None and ffn is None:
-            raise RooflmError(f"{at} is empty, but a block needs a mixer or a feed-forward")
-    return model

@@ -79,9 +79,9 @@ calibrate_command = command(
 
 def extend(out: str, rows: Sequence[Any], machine: Any, clock: str) -> None:
     """Add the residuals of measured cases to the file of the machine that was fitted to them; say what they gain."""
-    from rooflm.catalogue.outside import text
     from rooflm.measure.compare import measured
     from rooflm.measure.residuals import from_cases, lines
+    from rooflm.readers.outside import text
     from rooflm.sweep.files import write_text
 
     known = from_cases(*measured(rows, clock), machine)

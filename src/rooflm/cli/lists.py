@@ -9,16 +9,16 @@ import typer
 
 from rooflm.asked.arguments import Argument
 from rooflm.asked.purchase import affordable, purchase
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.catalogue.engine import GROUPS
-from rooflm.catalogue.engines import load_engine, row_of
-from rooflm.catalogue.fields import abouts, one_of
-from rooflm.catalogue.quant import PRESETS, parse_quant
-from rooflm.checkpoints.load import load_model
+from rooflm.catalogue.fields import abouts
 from rooflm.cli.console import dumps, show
 from rooflm.cli.options import command, completing, known, word
-from rooflm.errors import RooflmError, near_matches
+from rooflm.errors import RooflmError, near_matches, one_of
+from rooflm.readers import rows as catalogue
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
+from rooflm.readers.engines import load_engine, row_of
+from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, gib, text
 

@@ -96,14 +96,14 @@ MODEL = "Name, Hugging Face id, config.json, .gguf, or a scenario file (.toml, .
 def known(kind: str) -> list[str]:
     """Names of a list, for completion."""
     if kind == "quant":
-        from rooflm.catalogue.quant import PRESETS
+        from rooflm.readers.schemes import PRESETS
 
         return [q.name for q in PRESETS.values()]
     if kind == "schema":
         from rooflm.cli.schemas import SCHEMAS
 
         return [*SCHEMAS]
-    from rooflm.catalogue.rows import names
+    from rooflm.readers.rows import names
 
     return names(kind)
 

@@ -89,9 +89,9 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
 
 def only(estimate: Any, outputs: tuple[str, ...]) -> tuple[dict[str, Any], list[Block]]:
     """The outputs that were asked for: as values, and as a table of their keys, values and units."""
-    from rooflm.catalogue.prices import told
+    from rooflm.asked.answers.outputs import chosen
     from rooflm.cli.render import written
-    from rooflm.estimate.results import chosen
+    from rooflm.readers.prices import told
     from rooflm.shown.answer import flatten, unflatten
 
     flat = flatten(estimate.values({name.split(".")[0] for name in outputs}))

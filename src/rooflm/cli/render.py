@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rooflm.asked.answers.inference import InferenceEstimate
 from rooflm.asked.arguments import arguments
 from rooflm.asked.bounds import with_unit
 from rooflm.asked.build_inference import prices_told
 from rooflm.cli.console import dumps, width
-from rooflm.estimate.inference import InferenceEstimate
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.shown.blocks import BLANK, Block, Say, Table
@@ -19,7 +19,7 @@ from rooflm.shown.numbers import count, gib, percent, text
 from rooflm.shown.terminal import lines
 
 if TYPE_CHECKING:
-    from rooflm.estimate.training import TrainingEstimate
+    from rooflm.asked.answers.training import TrainingEstimate
 
 __all__ = ["columns", "count", "dumps", "gib", "percent", "seconds"]
 

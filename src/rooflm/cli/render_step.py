@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rooflm.asked.answers.training import TrainingEstimate
 from rooflm.cli.render import seconds
-from rooflm.estimate.training import TrainingEstimate
 from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, comm_volume

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from rooflm import units
 from rooflm.asked.arguments import EVERY, KINDS, Argument, arguments
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, ServerOptions
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import DTYPES, Cluster, Derating, Device, Link, Measured, Memory
 from rooflm.catalogue.model import FEED_FORWARDS, MIXERS, Block, Model
-from rooflm.catalogue.own_card import SHORT
 from rooflm.cli.options import SHELL
+from rooflm.readers import quantities
+from rooflm.readers.own_card import SHORT
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, RUN, SETTING, Column
 
 Schema = dict[str, Any]
@@ -37,7 +37,7 @@ def value(about: About) -> Schema:
         return {"description": about.meaning, "type": "boolean"}
     if about.kind == "word":
         return {"description": about.meaning, **TEXT, **({"enum": list(about.among)} if about.among else {})}
-    unit = units.WRITTEN.get(about.unit, about.unit)
+    unit = quantities.WRITTEN.get(about.unit, about.unit)
     told = ", ".join([*([unit] if unit not in ("", "1") else []), about.rule])
     bounds: Schema = {"exclusiveMinimum" if about.above else "minimum": about.low}
     if math.isfinite(about.high) and about.high < 2**50:

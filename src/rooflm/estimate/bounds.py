@@ -13,7 +13,7 @@ from rooflm.kernels.roofline import BOUNDS, Timed
 from rooflm.units import Num, pick
 
 if TYPE_CHECKING:
-    from rooflm.estimate.training import TrainingEstimate
+    from rooflm.estimate.training import TrainingFigures
 
 OF_KERNELS = BOUNDS[: BOUNDS.index("overhead") + 1]
 """What can bound a kernel."""
@@ -34,7 +34,7 @@ def by_bound(timed: Sequence[Timed]) -> dict[str, Num]:
     return out
 
 
-def training_causes(e: TrainingEstimate) -> dict[str, Num]:
+def training_causes(e: TrainingFigures) -> dict[str, Num]:
     """Seconds of a step by cause; they sum to the step."""
     causes: dict[str, Num] = dict.fromkeys(CAUSES, np.zeros(()))
     times = e.micro_batches / e.scenario.mapping.pp
@@ -61,7 +61,7 @@ def largest(shares: Mapping[str, Num]) -> Num:
     return names
 
 
-def bounds(e: TrainingEstimate) -> dict[str, Num]:
+def bounds(e: TrainingFigures) -> dict[str, Num]:
     """What bounds the forward pass, the backward pass with what it runs again, and the step."""
     backward = [*e.timed.phase("backward"), *e.timed.phase("recompute")]
     found = {"forward": e.timed.phase("forward"), "backward": backward}

@@ -16,7 +16,7 @@ from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate import guessing
 from rooflm.estimate import memory as mem
-from rooflm.estimate.results import Memory
+from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
@@ -183,7 +183,8 @@ def sequence_bytes(s: Scenario) -> Num:
     """KV cache (and recurrent state) of one sequence at its full length, on the fullest device (context ranks
     share)."""
     length = (s.workload.prompt + s.workload.output) / s.mapping.cp
-    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, s.engine.room.block)
+    room = s.engine.room
+    return mem.kv_bytes_per_sequence(s.model, s.mapping, s.quant, length, room.block, room.window_kept)
 
 
 def copy_bytes(s: Scenario) -> Num:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rooflm.catalogue.quant import parse_quant
 from rooflm.estimate import memory as mem
 from rooflm.graph.ops import Comm, Op
 from rooflm.scenario.adapters import Adapters
@@ -35,9 +34,7 @@ def drafting(s: Scenario) -> Scenario:
     """The scenario of the passes that guess: the draft's model (in its own scheme) on the same devices; the host costs
     of a step come once, with the pass that verifies."""
     model = guessing_model(s.model, s.speculation)
-    own = s.quant
-    if s.speculation.draft is not None:
-        own = replace(parse_quant(model.quant or "bf16"), kv_bits=s.quant.kv_bits)
+    own = replace(s.speculation.scheme or s.quant, kv_bits=s.quant.kv_bits)
     mapping = replace(s.mapping, pp=1, ep=s.mapping.ep if s.speculation.draft is None else 1)
     engine = s.engine.but(step=0.0, sequence=0.0, request=0.0, front=0.0, tokenise=0.0)
     one = replace(s, model=model, quant=own, mapping=mapping, engine=engine, speculation=Speculation())

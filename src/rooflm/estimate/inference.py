@@ -1,4 +1,4 @@
-"""infer_scenario(scenario) -> InferenceEstimate: prefill, decode and request, memory and fit, communication, energy and
+"""infer_scenario(scenario) -> InferenceFigures: prefill, decode and request, memory and fit, communication, energy and
 cost."""
 
 from __future__ import annotations
@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rooflm.estimate.bounds import by_bound, largest
 from rooflm.estimate.capacity import Limits, Running, check, memory_use, running
-from rooflm.estimate.inference_results import INFER_OUTPUTS
+from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.offloaded import device_part
 from rooflm.estimate.request import (
     Speed,
@@ -25,23 +24,17 @@ from rooflm.estimate.request import (
     timed_nodes,
     timed_passes,
 )
-from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import Step, volumes
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
 from rooflm.scenario.rules import INFERENCE, flags
 from rooflm.scenario.scenario import Scenario
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, larger
-
-if TYPE_CHECKING:
-    from rooflm.estimate.remedies import Remedy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class InferenceEstimate(Result):
-    """The answer; every number is SI and may be an array with one dimension an axis.
+class InferenceFigures(Figures):
+    """What is predicted; every number is SI and may be an array with one dimension an axis.
 
     ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
     at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
@@ -58,38 +51,6 @@ class InferenceEstimate(Result):
     speed: Speed
     running: Running
     scenario: Scenario
-    assumed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    OUTPUTS = INFER_OUTPUTS
-
-    def lines(self) -> list[str]:
-        """Model, device and split; the work; times and rate; memory and the verdict."""
-        s, w = self.scenario, self.scenario.workload
-        return [
-            headline(s, self.gpus),
-            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}" + f", output {shown(w.output)}" * s.model.head,
-            f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
-            f"{shown(self.output_tokens_per_s)} tokens/s"
-            if s.model.head
-            else f"latency {timespan(self.latency)}, {shown(self.requests_per_s)} embeddings/s",
-            verdict(self.memory, self.fits, self.reason),
-        ]
-
-    def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first; of arrays, in short."""
-        from rooflm.estimate import said
-
-        return said.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
-
-    @cached_property
-    def would_fit(self) -> tuple[Remedy, ...]:
-        """Of a single point that does not fit in memory: changes with which it would."""
-        if np.ndim(self.fits) or not self.memory.margin < 0:
-            return ()
-        from rooflm.estimate.remedies import serving_remedies
-
-        return serving_remedies(self.scenario)
 
     @property
     def timed(self) -> dict[str, Sequence[Timed]]:
@@ -257,10 +218,7 @@ class InferenceEstimate(Result):
         return {n: (self.prefill_parts.get(n, 0.0) + steps * self.decode_parts.get(n, 0.0)) * self.waves for n in names}
 
 
-def infer_scenario(
-    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
-    broken: Mapping[str, Num] | None = None,
-) -> InferenceEstimate:  # fmt: skip
+def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> InferenceFigures:
     """Predict inference of one scenario (or, where its numbers are arrays, of every point of the grid).
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
@@ -274,7 +232,7 @@ def infer_scenario(
         tpot, end = np.nan * tpot, np.nan * tpot
     memory = memory_use(held, need=run.need)
     limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
-    return InferenceEstimate(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s, assumed, warnings)
+    return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
 
 
 def bound_of(timed: Sequence[Timed], pass_: Step, dims: int) -> Num:

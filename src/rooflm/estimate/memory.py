@@ -23,7 +23,7 @@ from rooflm.catalogue.model import (
     norm_params,
 )
 from rooflm.catalogue.quant import PARTS, Quant
-from rooflm.checkpoints.adapter import SEVERAL, adapter_params
+from rooflm.graph.adapted import SEVERAL, adapter_params
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
@@ -198,11 +198,13 @@ def tail_bytes(a: CompressedAttention) -> Num:
     return 2 * 4.0 * a.series**2 * a.ratio * (a.entry + (a.index_topk > 0) * a.index_dim)
 
 
-def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: Num, block: Num = 1) -> Num:
+def kv_bytes_per_sequence(
+    model: Model, mapping: Mapping, quant: Quant, tokens: Num, block: Num = 1, window_kept: Num = 0.0
+) -> Num:
     """Bytes of one sequence's cache and state on the fullest device at a length of `tokens`.
 
-    A window keeps at most its width; pages of `block` tokens are rounded up; recurrent layers keep a state of fixed
-    size (fp32) and the tail of their convolution.
+    A window keeps at most its width, but the share `window_kept` of all tokens at least; pages of `block` tokens are
+    rounded up; recurrent layers keep a state of fixed size (fp32) and the tail of their convolution.
     """
     m = model.scaled()
     paged = ceil(tokens / block) * block
@@ -217,7 +219,7 @@ def kv_bytes_per_sequence(model: Model, mapping: Mapping, quant: Quant, tokens: 
         if isinstance(mixer, CompressedAttention):
             total = total + b.count * compressed_bytes(mixer, quant, paged)
             continue
-        kept = smaller(paged, mixer.window) if isinstance(mixer, Attention) else paged
+        kept = larger(smaller(paged, mixer.window), window_kept * paged) if isinstance(mixer, Attention) else paged
         total = total + b.count * kept * (kv_values(mixer) * quant.kv_bytes + index_bytes(mixer))
     return total * stage_share(m, mapping.pp)
 

@@ -1,4 +1,4 @@
-"""train_scenario(scenario) -> TrainingEstimate: one optimiser step and the whole run: time, memory, communication.
+"""train_scenario(scenario) -> TrainingFigures: one optimiser step and the whole run: time, memory, communication.
 
 The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
 timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide.
@@ -16,11 +16,9 @@ import numpy as np
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check
+from rooflm.estimate.figures import Figures, Memory, figure
 from rooflm.estimate.job import Job, job
-from rooflm.estimate.remedies import Remedy, accepted_micro_batch, training_remedies
-from rooflm.estimate.results import Memory, Result, figure, headline, verdict
 from rooflm.estimate.step import by_part, dynamic_energy
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
@@ -38,16 +36,14 @@ from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
-from rooflm.scenario.rules import TRAINING, flags
+from rooflm.scenario.rules import TRAINING, divisors, flags
 from rooflm.scenario.scenario import Scenario, micro_batches
-from rooflm.shown.answer import shown, timespan
-from rooflm.shown.blocks import Block
 from rooflm.units import Num, floor, larger, smaller
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TrainingEstimate(Result):
-    """The answer; SI units, arrays with one dimension an axis.
+class TrainingFigures(Figures):
+    """What is predicted; SI units, arrays with one dimension an axis.
 
     step: the optimiser step, its nodes timed (s). used: bytes on the fullest device, of its `stages`. All else is
     worked out when it is read: a grid pays for the outputs that it asks for. See docs/nomenclature.md.
@@ -58,29 +54,8 @@ class TrainingEstimate(Result):
     stages: Sequence[tm.Stage]
     used: Num
     limits: Limits
-    assumed: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    OUTPUTS = TRAIN_OUTPUTS
     convention: ClassVar[str] = "full"
     """What attention's FLOPs are counted by in `mfu`, `hfu` and the model's FLOP/s."""
-
-    def lines(self) -> list[str]:
-        """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
-        s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
-        return [
-            headline(s, self.gpus),
-            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
-            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
-            f"MFU {shown(100 * self.mfu)} %",
-            verdict(self.memory, self.fits, self.reason),
-        ]
-
-    def blocks(self, verbose: bool = False) -> list[Block]:
-        """The whole answer, verdict first; of arrays, in short."""
-        from rooflm.estimate import said_training
-
-        return said_training.blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
 
     @property
     def timed(self) -> StepGraph[Timed]:
@@ -237,17 +212,6 @@ class TrainingEstimate(Result):
         )
         return Job(*map(self.plainly, found))
 
-    @cached_property
-    def would_fit(self) -> tuple[Remedy, ...]:
-        """Of a single point that does not fit in memory: changes with which it would."""
-        if np.ndim(self.fits) or not self.memory.margin < 0:
-            return ()
-
-        def left(s: Scenario) -> float:
-            return float(capacity_of(s) - used(s, tm.stages(setup_of(s, context(s)))))
-
-        return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
-
     @figure
     def energy(self) -> Num:
         """Joules of the run."""
@@ -297,16 +261,13 @@ class TrainingEstimate(Result):
         return self.job.cost
 
 
-def train_scenario(
-    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
-    broken: Mapping[str, Num] | None = None,
-) -> TrainingEstimate:  # fmt: skip
+def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:
     """Predict training of one scenario (or of every point of its grid). Never raises for an infeasible point.
 
     broken: the rules that it breaks (`rules.flags`), where that is known already.
     """
     known = flags(s, TRAINING) if broken is None else broken
-    return estimate(time_step(s, context(s)), known, assumed, warnings)
+    return estimate(time_step(s, context(s)), known)
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
@@ -371,6 +332,36 @@ def flops_time(step: TrainingStep) -> Num:
     return each * step.micro_batches / step.scenario.mapping.pp
 
 
+def accepted_micro_batch(s: Scenario, most: Num) -> Num:
+    """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
+
+    >>> from rooflm.asked.build_training import build_training
+    >>> float(accepted_micro_batch(build_training(model="llama-7b", gpu="h100", batch=12).scenario, 5.0))
+    4.0
+    """
+    return largest_divisor(micro_batches(s) * s.mapping.micro_batch, most)
+
+
+def largest_divisor(value: Num, most: Num) -> Num:
+    """The largest divisor of a whole number that is at most `most`; 0 where there is none, or either is no number.
+
+    The divisors of each different value are found once, before it meets what varies along other axes: all of them stand
+    in one rising list, those of the i-th value behind i times more than any of them, each group opened by a 0.
+
+    >>> largest_divisor(np.array([[12.0], [7.0]]), np.array([5.0, 0.5, 99.0, np.nan])).tolist()
+    [[4.0, 0.0, 12.0, 0.0], [1.0, 0.0, 7.0, 0.0]]
+    """
+    values = np.asarray(value, dtype=float)
+    different, inverse = np.unique(np.where(values >= 1, values, 0).astype(int), return_inverse=True)
+    place = inverse.reshape(values.shape)
+    groups = [np.array([0, *divisors(d)]) for d in different.tolist()]
+    span = int(different[-1]) + 1
+    rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
+    limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
+    found: Num = np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
+    return found
+
+
 def largest_micro_batch(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
     grow with it, all else stays (with as many micro-batches in flight as now)."""
@@ -383,11 +374,9 @@ def largest_micro_batch(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
     return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
 
 
-def estimate(
-    step: TrainingStep, broken: Mapping[str, Num], assumed: tuple[str, ...], warnings: tuple[str, ...]
-) -> TrainingEstimate:
-    """The answer of a timed step."""
+def estimate(step: TrainingStep, broken: Mapping[str, Num]) -> TrainingFigures:
+    """The figures of a timed step."""
     s = step.scenario
     stages = tm.stages(setup_of(s, step.context))
     held = used(s, stages)
-    return TrainingEstimate(s, step, stages, held, check(broken, held, capacity_of(s)), assumed, warnings)
+    return TrainingFigures(s, step, stages, held, check(broken, held, capacity_of(s)))

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rooflm.checkpoints.adapter import SEVERAL
+from rooflm.catalogue.model import MLA, MLP, Attention, LinearAttention, Model, MoE
 from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op, stream
-from rooflm.units import smaller
+from rooflm.units import Num, is_plain, smaller
 
+SEVERAL = {"qkv": ("q", "kv"), "gate_up": ("gate", "up")}
+"""One name of several products -> these products."""
 SUM = 4.0
 """Bytes a value of the low-rank product between the two (vLLM's Triton kernels and Punica's keep it in fp32)."""
 SLICES = {"qkv": 3, "kv": 2, "gate_up": 2}
@@ -25,6 +27,36 @@ def chosen(modules: Sequence[str]) -> set[str]:
     ['kv', 'out', 'q', 'qkv']
     """
     return {own for module in modules for own in (module, *SEVERAL.get(module, ()))}
+
+
+def adapter_params(model: Model, rank: Num, targets: Sequence[str], tp: Num = 1) -> Num:
+    """Parameters of a low-rank adapter on one of tp ranks: rank x (inputs + outputs) for each product of a layer (arXiv
+    2106.09685), of which a rank has its share of the wide side and all of the hidden one.
+
+    A name of several products ("qkv") is one adapter of all of them, and counts only where none is named by itself.
+    Of latent attention and recurrent mixers the products that have these names count; routed experts are left out.
+    """
+    h, total = model.hidden, np.zeros(())
+    named = {t for t in targets if not set(SEVERAL.get(t, ())) & set(targets)}
+    for b in model.blocks:
+        sizes: dict[str, Num] = {}
+        if isinstance(b.mixer, Attention):
+            m = b.mixer
+            heads, groups = np.ceil(m.heads / tp), np.ceil(m.kv_heads / tp)
+            q, kv = h + heads * m.head_dim * (1 + m.gate), 2 * h + groups * (m.head_dim + m.v_dim)
+            sizes = {"q": q, "kv": kv, "out": heads * m.v_dim + h}
+            sizes["qkv"] = q + kv - 2 * h
+        elif isinstance(b.mixer, MLA):
+            heads, qk = np.ceil(b.mixer.heads / tp), b.mixer.nope_dim + b.mixer.rope_dim
+            sizes = {"q": (h + heads * qk) * (b.mixer.q_rank == 0), "out": heads * b.mixer.value_dim + h}
+        elif isinstance(b.mixer, LinearAttention):
+            sizes = {"out": np.ceil(b.mixer.heads / tp) * b.mixer.head_dim + h}
+        width = b.ffn.width if isinstance(b.ffn, MLP) else b.ffn.shared_width if isinstance(b.ffn, MoE) else 0
+        if b.ffn is not None and not is_plain(width, 0):
+            wide = h + np.ceil(width / tp)
+            sizes |= {"gate": wide * b.ffn.gated, "up": wide, "down": wide, "gate_up": 2 * wide - h}
+        total = total + b.count * rank * sum(sizes.get(t, 0) for t in named)
+    return total
 
 
 def served(nodes: Sequence[Op | Comm], c: Context) -> list[Op | Comm]:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from rooflm.catalogue.rows import structured
+from rooflm.catalogue.fields import structured
 from rooflm.errors import RooflmError, UnknownNameError
 
 ANY = "*"

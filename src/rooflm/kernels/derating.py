@@ -67,7 +67,7 @@ def derating(device: Device, engine: str) -> Derating:
     else both of the card whose kernels it takes, else of its product family (of its generation there, or of the one
     nearest in time, the later of two), else of its architecture; else 1.
 
-    >>> from rooflm.catalogue.devices import load_device
+    >>> from rooflm.readers.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
     1.0
     """

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.fields import one_of
+from rooflm.errors import one_of
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
 from rooflm.kernels.moe import MoEConstants, usual
 

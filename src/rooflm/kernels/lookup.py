@@ -6,14 +6,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.hardware import Derating, Device
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
-from rooflm.kernels.derating import derating
-from rooflm.kernels.rates import Rates, rates_of
-from rooflm.scenario.kept import kept
-from rooflm.scenario.scenario import Efficiency, Scenario
+from rooflm.kernels.rates import Rates
 from rooflm.units import highest
 
 
@@ -37,7 +34,7 @@ class Where(NamedTuple):
 def weight_dtype(q: Quant, computed: str) -> str:
     """The name by which the calibration tables know a scheme's products.
 
-    >>> from rooflm.catalogue.quant import parse_quant
+    >>> from rooflm.readers.schemes import parse_quant
     >>> weight_dtype(parse_quant("int4"), "bf16"), weight_dtype(parse_quant("fp8-block"), "fp8")
     ('int4_wo', 'fp8_block')
     """
@@ -88,32 +85,6 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
         if own or kernel in COMMON:
             return found
     return plain
-
-
-def standing_in(s: Scenario) -> str:
-    """Whose measured kernels stand in for a device that has none of its own, in words ("" where its own were measured,
-    or where one cannot say for a list of devices).
-
-    >>> from rooflm.asked.build_inference import build_inference
-    >>> [standing_in(build_inference(model="llama-7b", gpu=name).scenario) for name in ("h100", "arc-b580")]
-    ['', 'constants of all measured cards: none of arc-b580 was measured']
-    """
-    return _standing_in(s.cluster.device, s.engine, s.quant, s.efficiency)
-
-
-@kept
-def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> str:
-    """`standing_in` of the parts of a scenario."""
-    plain = isinstance(device.name, str) and efficiency.mode == "calibrated" and bool(engine.kernels.whose)
-    if plain and not device.measured and device.inferred:
-        return f"constants of {device.kernels_from}: none of {device.name} was measured"
-    if not plain or device.measured or derating(device, engine.runs) != Derating():
-        return ""
-    r = rates_of(device, scheme, efficiency)
-    w = where(device, engine, scheme, r)
-    level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
-    kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
-    return "" if kin is None else f"constants of {kin}: none of {device.name} was measured"
 
 
 EAGER = 5e-5

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import RELEASE, load_engine
 from rooflm.catalogue.hardware import Measured
 from rooflm.errors import RooflmError
 from rooflm.measure.calibrate import FITTED, Array, Calibration, Constant, deviations, errors
@@ -18,6 +16,8 @@ from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, measured
 from rooflm.measure.gap import SHOWN, rows_of, undisturbed
 from rooflm.measure.results import Row, one
+from rooflm.readers import rows as catalogue
+from rooflm.readers.engines import RELEASE, load_engine
 from rooflm.validation.cells import number
 from rooflm.validation.table import measured_of
 
@@ -77,7 +77,7 @@ def serving(rows: Sequence[Row], base: Machine, apart: bool = False, of_engine: 
     def of(x: Array) -> Machine:
         rate, bandwidth = np.exp(x).tolist()
         own: Any = {half: {"vector": bandwidth, "matrix": bandwidth}}
-        peak: Any = {**device.peak, half: rate}
+        peak: Any = dict.fromkeys({*device.peak, half}, rate)
         card = replace(device, peak=peak, measured=replace(wide, own=own))
         return Machine(replace(base.cluster, device=card), engine)
 

@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class Case:
         """Processes that the case needs (a micro-benchmark of collectives takes tp ranks)."""
         return self.tp * self.pp * self.dp
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Twelve hex digits that name the case in a results file; equal cases have equal keys.
 
@@ -167,7 +168,7 @@ def source(name: str) -> tuple[str, Path | None]:
 def known(name: str) -> str:
     """The name of a model that can be built, before anything is started; RooflmError of any other."""
     if source(name)[0] == "catalogue":
-        from rooflm.checkpoints.load import load_model
+        from rooflm.readers.checkpoints.load import load_model
 
         load_model(name)
     return name

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.asked.build_inference import find_cluster
+from rooflm.asked.quantities import parse_efficiency
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import parse_quant
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario
@@ -28,8 +26,11 @@ from rooflm.kernels.rates import rates
 from rooflm.measure.case import Case
 from rooflm.measure.results import Row
 from rooflm.measure.shape import parse
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.engines import load_engine
+from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.scenario import Efficiency, Scenario, Workload, parse_efficiency
+from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.training import Training
 
 Array = NDArray[np.float64]
@@ -61,7 +62,7 @@ class Machine(NamedTuple):
 
 def machine_of(gpu: str, engine: str | None = None, efficiency: str | None = None) -> Machine:
     """A catalogue device or a calibrated machine's file, with its own engine or the one named (default hf-eager)."""
-    from rooflm.catalogue.rows import own_row
+    from rooflm.readers.rows import own_row
 
     cluster, _ = find_cluster(gpu, None)
     name = engine or own_row("engine", gpu) or "hf-eager"

@@ -9,12 +9,12 @@ import numpy as np
 
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import parse_quant
 from rooflm.estimate.memory import weight_bytes
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import volume
 from rooflm.measure.case import BYTES, Case
+from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping
 
 PRODUCTS = ("gemm", "attention", "decode_attention")
@@ -71,10 +71,10 @@ def step_bytes(case: Case, model: Model, rank: int) -> float:
     Ranks send alike, but for a pipeline's: between two neighbours travel hidden states and their gradients, so the end
     stages send once and those between them twice; the end stages also reduce a tied embedding's gradient.
     """
-    from rooflm.catalogue.devices import load_device
     from rooflm.catalogue.engine import Engine
     from rooflm.catalogue.hardware import Cluster, Link
     from rooflm.estimate.training import train_scenario
+    from rooflm.readers.devices import load_device
     from rooflm.scenario.scenario import Efficiency, Scenario, Workload
     from rooflm.scenario.training import Training
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rooflm.catalogue import rows as catalogue
 from rooflm.errors import RooflmError
 from rooflm.measure import schemas
+from rooflm.readers import rows as catalogue
 
 Cells = dict[str, str]
 LARGEST = 256 * 2**20

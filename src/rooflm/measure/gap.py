@@ -139,7 +139,7 @@ def undisturbed(row: Cells) -> Cells:
 def with_engine(rows: Sequence[Cells], stated: Cells) -> list[Cells]:
     """Rows, with the engine of a calibrated machine's own file: its constants were fitted to that server, whatever the
     file of a run calls it. What the caller states goes before it."""
-    from rooflm.catalogue.rows import is_path, own_row
+    from rooflm.readers.rows import is_path, own_row
 
     if "engine" in stated:
         return list(rows)

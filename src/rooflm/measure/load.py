@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -261,18 +262,29 @@ def seed_of(label: str) -> int:
 def ended(command: list[str], limit: float) -> str:
     """Run a program to its end, or end it and all that it started; why it failed ("": it did not)."""
     quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "GUIDELLM__LOGGING__DISABLED": "true"}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True, env={**os.environ, **quiet})  # fmt: skip
     try:
-        _, said = process.communicate(timeout=limit)
+        said, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         return f"it did not end within {limit:g} s"
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-    return "" if process.returncode == 0 else f"exit status {process.returncode}: {' '.join(lines[-1:])[:300]}"
+    code, text = process.returncode, said.decode("utf-8", "replace")
+    return f"exit status {code}: {reason(text)}" if code else ""
+
+
+def reason(said: str) -> str:
+    """Why a program failed: the first line in what it said that tells of an error, else the last one.
+
+    >>> reason("starting\\n12:00:01 ERROR no tokenizer\\n| see the log |\\n"), reason("it broke\\n"), reason("")
+    ('12:00:01 ERROR no tokenizer', 'it broke', '')
+    """
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
+    return (told[0] if told else (lines or [""])[-1])[:300]
 
 
 def stated(plan: Plan, told: server.Told) -> Cells:

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import load_engine
 from rooflm.catalogue.residuals import AXES, PHASES, Point, Residuals
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
@@ -19,6 +17,8 @@ from rooflm.estimate.request import place
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of, measured, scenario
 from rooflm.measure.results import read
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import PHASES as PHASE_OF

@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from rooflm.asked.paths import get
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.engines import RELEASE, family_of, releases
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
+from rooflm.readers.engines import RELEASE, family_of, releases
 from rooflm.serving.deploy import server_for
 from rooflm.validation import under_load
 from rooflm.validation.columns import SERVE, TRAIN
@@ -33,6 +33,8 @@ CHOICE = 0.004
 """Loss (mean of |ln predicted/measured|) that twice as many levels must gain: more of them fit by chance."""
 WORTH = 0.1
 """Least share of the loss that a cause must take away to be told."""
+LEAST = 0.02
+"""Least loss that it must take away: two runs of one level differ by more."""
 FINER, CLOSE = 2, 0.95
 """Rounds in which levels are halved, and the share of the base's loss above which that is not worth it."""
 MOST_RUNS = 12
@@ -205,7 +207,8 @@ def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | Non
                 found.append(best)
     except KeyboardInterrupt:
         pass
-    return sorted((c for c in found if c.share >= WORTH), key=lambda c: c.loss)
+    worth = (c for c in found if c.share >= WORTH and c.base - c.loss >= LEAST)
+    return sorted(worth, key=lambda c: c.loss)
 
 
 def best_level(

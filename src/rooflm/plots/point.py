@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.estimate.inference import InferenceEstimate
-from rooflm.estimate.training import TrainingEstimate
+from rooflm.asked.answers.inference import InferenceEstimate
+from rooflm.asked.answers.training import TrainingEstimate
 from rooflm.estimate.training_step import PHASES
 from rooflm.graph.ops import Op
 from rooflm.kernels.rates import rates

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, Output, Outputs
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Output, Outputs
 
 Array = NDArray[Any]
 WIDE = 8.0

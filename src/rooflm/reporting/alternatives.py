@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rooflm.asked.answers.remedies import POPULAR, runnable
 from rooflm.errors import RooflmError
-from rooflm.estimate.remedies import POPULAR, runnable
 from rooflm.scenario.scenario import Scenario
 from rooflm.search.training import RECOMPUTE
 from rooflm.shown.blocks import Table

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rooflm import api
+from rooflm.asked.answers.inference import InferenceEstimate
+from rooflm.asked.answers.training import TrainingEstimate
 from rooflm.asked.arguments import arguments as table_of
 from rooflm.asked.build_inference import find_model
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.errors import RooflmError, near_matches
-from rooflm.estimate.inference import InferenceEstimate
-from rooflm.estimate.training import TrainingEstimate
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.choose import point_picture
 from rooflm.plots.picture import Picture

@@ -50,7 +50,7 @@ def away(model: Model, offload: Offload) -> list[tuple[Block, Num, Num]]:
 def on_device(model: Model, offload: Offload) -> Model:
     """The model as the device holds it: without the host's layers, the host's experts out of theirs.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> on_device(load_model("llama-7b"), Offload(8)).layers
     24
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from rooflm.catalogue.fields import count, number, share, word
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
-from rooflm.errors import RooflmError
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -50,33 +48,6 @@ class Efficiency:
     compute: Num = share(1.0, "share of the peak FLOP/s", above=True)
     memory: Num = share(1.0, "share of the memory bandwidths", above=True)
     network: Num = share(1.0, "share of the links' bandwidth", above=True)
-
-
-@lru_cache(maxsize=256)
-def parse_efficiency(text: str) -> Efficiency:
-    """ "ideal", "calibrated", or flat factors "F,M" or "F,M,N" (compute, memory, network).
-
-    Raises RooflmError for anything else, and for factors outside (0, 1].
-
-    >>> parse_efficiency("0.7,0.9").memory
-    0.9
-    """
-    low = text.strip().lower()
-    if low in ("ideal", "calibrated"):
-        return Efficiency(low)
-    pieces = low.split(",")
-    try:
-        factors = [float(p) for p in pieces]
-    except ValueError:
-        factors = []
-    if len(factors) not in (1, 2, 3):
-        raise RooflmError(f"efficiency is {text!r}, but it must be 'ideal', 'calibrated' or factors such as '0.7,0.9'")
-    for factor in factors:
-        if not 0 < factor <= 1:
-            raise RooflmError(f"efficiency is {text!r}, but each factor must be above 0 and at most 1")
-    compute = factors[0]
-    memory = factors[1] if len(factors) > 1 else compute
-    return Efficiency("flat", compute, memory, factors[2] if len(factors) > 2 else 1.0)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 
 from rooflm.catalogue.fields import count, number, share
 from rooflm.catalogue.model import Model
+from rooflm.catalogue.quant import Quant
 from rooflm.units import Num, is_plain, pick
 
 
@@ -16,7 +17,8 @@ from rooflm.units import Num, is_plain, pick
 class Speculation:
     """A chain of guesses (or a tree with `branches` of them at each depth) that a step of the model verifies at once.
 
-    draft: the model that guesses; None: layers of the model's own behind its last (multi-token prediction, EAGLE).
+    draft: the model that guesses, in a scheme of its own; None: layers of the model's own behind its last (multi-token
+    prediction, EAGLE).
     """
 
     guesses: Num = count(0, "tokens guessed one after the other a step (0: none)", low=0, high=1024)
@@ -24,6 +26,7 @@ class Speculation:
     branches: Num = count(1, "guesses beside each other at each depth (1: a chain, else a tree)", high=1024)
     accepted: Num = number(0, "tokens that a step gains on average, measured (0: worked out of acceptance)")
     draft: Model | None = None
+    scheme: Quant | None = None
 
     @property
     def off(self) -> bool:
@@ -84,7 +87,7 @@ _in_trees = np.vectorize(lambda a, n, k: in_a_tree(float(a), int(n), int(k)), ot
 def guessing_model(model: Model, spec: Speculation) -> Model:
     """What guesses: the draft model, or one layer of the model's own kind before its head.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> guessing_model(load_model("deepseek-v3"), Speculation(1)).layers
     1
     """

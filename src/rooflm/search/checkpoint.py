@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rooflm.catalogue import rows as catalogue
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.quant import Quant, without_cache
-from rooflm.catalogue.released import published
+from rooflm.catalogue.quant import Quant
+from rooflm.readers import rows as catalogue
+from rooflm.readers.released import published
+from rooflm.readers.schemes import without_cache
 
 HUB = "https://huggingface.co/"
 
@@ -28,7 +29,7 @@ class Weights(NamedTuple):
 def home_of(named: str, model: Model) -> str:
     """The hub id or path of a model that was given by name, id or path; "" where no page of it is a hub's.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> home_of("llama-3.1-70b", load_model("llama-3.1-70b"))
     'meta-llama/Llama-3.1-70B'
     """

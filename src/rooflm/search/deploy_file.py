@@ -11,8 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError
+from rooflm.readers.rows import DATA
 from rooflm.search.serve_command import OPTIONS, Start
 
 CACHE = "/root/.cache/huggingface"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.api import INFER, named
 from rooflm.asked import paths
+from rooflm.asked.answers.outputs import chosen
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import chosen
 from rooflm.search.search import Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
     GOALS,

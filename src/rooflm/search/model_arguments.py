@@ -10,7 +10,7 @@ def megatron_model(model: Model, tokenizer: str) -> list[str]:
     """Words that make the model itself: layers, widths, heads, experts, norms, tokenizer; none for a model whose mixers
     have no arguments there. tokenizer: hub id or folder whose tokenizer it takes.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> megatron_model(load_model("llama-3.1-8b"), "x")[:3]
     ['--num-layers 32', '--hidden-size 4096', '--num-attention-heads 32']
     """

@@ -15,7 +15,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
-from rooflm.checkpoints.load import load_model
+from rooflm.readers.checkpoints.load import load_model
 from rooflm.search.checkpoint import home_of, weights_for
 from rooflm.sweep.axes import nest
 
@@ -139,8 +139,8 @@ def serve_command(model: str, engine: Engine, quant: Quant, chosen: Mapping[str,
     chosen: tp, pp, dp, ep, batch (0: the engine's own limit), and where they were chosen a token_budget (infinity:
     prompts go in whole), draft, guesses, layers. length: longest sequence (prompt and output).
 
-    >>> from rooflm.catalogue.quant import PRESETS
-    >>> from rooflm.catalogue.engines import load_engine
+    >>> from rooflm.readers.schemes import PRESETS
+    >>> from rooflm.readers.engines import load_engine
     >>> serve_command("m", load_engine("vllm"), PRESETS["bf16"], {"tp": 8, "batch": 64}, 640)[:76]
     'vllm serve m --tensor-parallel-size 8 --max-num-seqs 64 --max-model-len 640 '
     """

@@ -11,6 +11,7 @@ import numpy as np
 
 from rooflm.asked.build_inference import prices_told
 from rooflm.asked.purchase import affordable, purchase
+from rooflm.asked.refused import told
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, near_matches
@@ -62,7 +63,7 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
     """Every legal (tp, pp, dp, ep) that uses one of the totals: tp divides the heads, pp is at most the layers, ep
     divides the experts and tp x dp. given: values allowed for a degree (all where it has none).
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> list(degrees(load_model("llama-7b"), [2], {}))
     [(1, 1, 2, 1), (1, 2, 1, 1), (2, 1, 1, 1)]
     """
@@ -184,7 +185,7 @@ def runnable(s: Scenario, splits: Sequence[Split]) -> tuple[list[Split], str]:
         broken = next((rule for rule in ENGINE if np.any(rule.broken(one))), None)
         if broken is None:
             kept.append((tp, pp, dp, ep))
-        why = why or ("" if broken is None else broken.told(one))
+        why = why or ("" if broken is None else told(broken, one))
     return kept, why
 
 

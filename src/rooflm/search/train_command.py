@@ -60,7 +60,7 @@ def train_command(model: Model, engine: Engine, chosen: Mapping[str, Any], fixed
     node (GPUs of a node), dtype, optimizer, lora_rank, lora_modules, base_bits, tokens, home (hub id or folder of the
     model). Data are the caller's own: Megatron-LM starts with mock data.
 
-    >>> from rooflm.catalogue.engines import load_engine; from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.engines import load_engine; from rooflm.readers.checkpoints.load import load_model
     >>> where = {"tp": 4, "pp": 8, "vp": 12, "micro_batch": 2, "zero": 1}
     >>> train_command(load_model("gpt3-175b"), load_engine("megatron"), where, {"batch": 1536, "seq": 2048})[:76]
     'torchrun pretrain_gpt.py --tensor-model-parallel-size 4 --sequence-parallel '

@@ -19,8 +19,8 @@ from rooflm.asked.build_inference import find_model, generating
 from rooflm.asked.build_training import assumed_trainer
 from rooflm.asked.checks import whole
 from rooflm.catalogue.model import Model
-from rooflm.catalogue.rows import own_row
 from rooflm.errors import RooflmError
+from rooflm.readers.rows import own_row
 from rooflm.scenario.rules import divisors, expert_ways, tensor_ways
 from rooflm.search.limits import Limit
 from rooflm.search.search import Goal, Grid, SearchResult, SearchTask, search
@@ -62,7 +62,7 @@ def layer_splits(
     of keys, as Megatron-LM and torchtitan ask for; tp x cp the GPUs, 2 cp the sequence (each rank of a context group
     has two chunks of it), ep the experts and what is left of the GPUs, the micro-batch the batch.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> list(layer_splits(load_model("llama-7b"), 2, 2, 2048, {"cp": 1}))
     [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (2, 1, 1, 2)]
     """
@@ -80,7 +80,7 @@ def stage_splits(model: Model, gpus: int, schedule: str, given: Mapping[str, Any
     virtual stages of as many layers each, where embedding and loss may count as a layer (as in Llama 3 405B, whose 126
     layers fill 128 places: arXiv 2407.21783, section 3.3.2); the others have one.
 
-    >>> from rooflm.checkpoints.load import load_model
+    >>> from rooflm.readers.checkpoints.load import load_model
     >>> stage_splits(load_model("llama-7b"), 4, "interleaved", {})[:4]
     [(2, 2), (2, 4), (2, 8), (2, 16)]
     """

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.asked.answers.bands import bands_around, whose_constants
+from rooflm.asked.answers.said import headline
 from rooflm.asked.arguments import REPLICAS
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
-from rooflm.catalogue.fields import abouts, held
+from rooflm.catalogue.fields import abouts
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.model import Model, MoE
 from rooflm.errors import RooflmError, near_matches
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.offloaded import device_part
-from rooflm.estimate.results import bands_around, headline, whose_constants
+from rooflm.readers.tables import held
 from rooflm.scenario.scenario import Scenario
 from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
@@ -29,7 +31,7 @@ from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
-from rooflm.serving.steps import StepTable, TableSize, components
+from rooflm.serving.steps import StepTable, TableSize, components, padded
 from rooflm.serving.traces import read_trace
 from rooflm.serving.workload import Requests
 from rooflm.shown.answer import Answer, frame, pictures, plain, shown, timespan
@@ -123,8 +125,9 @@ def make_pool(
     ranks = int(s.mapping.dp)
     fit = int(min(server.max_sequences, kv.tokens / ranks / (1 + kv.each) + 1, -(-sequences // ranks)))
     local = max(fit, 1)
-    tokens = int(min(server.budget, context * local)) + local
-    build = components(s, TableSize(tokens, local, context), server.speculative, server.draft)
+    widest = int(padded(s.engine.host.graphs, local))
+    tokens = int(min(server.budget, context * local)) + widest
+    build = components(s, TableSize(tokens, widest, context), server.speculative, server.draft)
     gpus = int(s.mapping.devices)
     limited = replace(server, max_sequences=local)
     return Pool(

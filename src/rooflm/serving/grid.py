@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from rooflm.asked.answers.outputs import Output, table
 from rooflm.asked.arguments import KINDS, arguments
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import Output, table
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
 from rooflm.sweep.grid import Grid
 

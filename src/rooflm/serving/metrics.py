@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.prices import told
 from rooflm.errors import RooflmError
+from rooflm.readers.prices import told
 from rooflm.serving.meter import BUCKETS, ORIGIN
 from rooflm.serving.replica import FINISHED
 from rooflm.serving.simulate import Run
@@ -109,7 +109,7 @@ def parse_limits(text: str) -> tuple[Slo, ...]:
     >>> parse_limits("ttft:p95=500ms")[0]
     Slo(measure='ttft', percentile=95, seconds=0.5)
     """
-    from rooflm.units import parse
+    from rooflm.readers.quantities import parse
 
     limits = []
     for piece in text.split(","):

@@ -1,9 +1,9 @@
 """Steady state of separate prefill and decode pools (disaggregated serving), without simulating.
 
-A prompt goes to a prefill replica, its KV cache over the network to a decode replica. The pools meet in one number, the
-requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold D = X n tau(D) / replicas
-sequences (Little's law, n steps of tau). The clients of a closed loop are at one of them or on the way:
-N = X (TTFT(X) + transfer + n tau). Loads and numbers of replicas may be arrays.
+A prompt goes to a prefill replica, its KV cache over the network to a decode replica, which shows the first token. The
+pools meet in one number, the requests a second X: prefill replicas are a queue of prompts alone, decode replicas hold
+D = X n tau(D) / replicas sequences (Little's law, n steps of tau). Clients of a closed loop are at one of them or on
+the way: N = X (TTFT(X) + n tau). Loads and numbers of replicas may be arrays.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def pools_state(
 
     def times(x: Array) -> tuple[Array, Array]:
         step = decoding.step_at(x / second)
-        return prompts.ttft(x / first, first, share), sent + (decoding.steps + 0.5 * (decoding.steps > 0)) * step
+        taken = np.where(decoding.steps > 0, sent + 0.5 * step, 0.0)  # by the decode replica, which shows the first
+        return prompts.ttft(x / first, first, share) + taken, decoding.steps * step
 
     for _ in range(HALVINGS if np.any(closed) else 0):
         x = (low + high) / 2
@@ -134,8 +135,7 @@ def pools_state(
     x = (low + high) / 2
     ttft, rest = times(x)
     waits = np.where(closed, np.maximum(clients / np.maximum(x, 1e-30) - ttft - rest, 0.0), 0.0)
-    full = second * decoding.most <= first * prompts.most  # which pool holds those that wait
-    ttft, rest = ttft + np.where(full, 0.0, waits), rest + np.where(full, waits, 0.0)
+    ttft = ttft + waits
     stable = closed | (rate <= most)
     ttft = np.where(stable, ttft, np.inf)
     tpot = rest / max(output - 1, 1)

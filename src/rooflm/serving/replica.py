@@ -124,10 +124,17 @@ class Replica:
     # -- life of a request -----------------------------------------------------------------------------------------
 
     def begin(self, request: int, whole: int) -> None:
-        """A request whose prompt is in the cache starts to decode; its first token is there (or came before)."""
+        """A request whose prompt is in the cache starts to decode; its first token is there (or came before).
+
+        The token that a prefill replica makes goes with the cache, and the decode replica shows it when it takes the
+        request in: clients hear from that one alone, so a wait for its memory is one for the first token. Sources:
+        SGLang, "PD Disaggregation" (the router streams what the decode server sends); vLLM, disaggregated prefilling
+        (the prefill server is asked for one token, which its proxy drops); TensorRT-LLM, disaggregated service
+        (first_gen_tokens go to the generation server).
+        """
         records, resumed, interval = self.records, self.resumed.get(request), self.server.stream_interval
         left = resumed[1] if resumed else records.output[request] - 1
-        fresh = not resumed and self.role != "decode"
+        fresh = not resumed and self._answers(request)
         if fresh and interval == 1:
             records.first[request] = self.clock
         self.kv.share(request)
@@ -141,12 +148,16 @@ class Replica:
             wait = math.ceil((interval - 1) / self.growth)
             self.marks.append((self.decoding.steps + min(wait, steps), request))
 
+    def _answers(self, request: int) -> bool:
+        """Whether the client hears of a request from here: not from a prefill replica, but of one token."""
+        return self.role != "prefill" or self.records.output[request] <= 1
+
     def _finish(self, request: int) -> None:
         records = self.records
         records.end[request] = self.clock
-        if records.first[request] != records.first[request]:
-            records.first[request] = self.clock
-        if self.role != "prefill" or records.output[request] <= 1:
+        if self._answers(request):
+            if records.first[request] != records.first[request]:
+                records.first[request] = self.clock
             records.status[request] = FINISHED
         self.done.append(request)
 

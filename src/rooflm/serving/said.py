@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from rooflm.estimate.results import headline
-from rooflm.estimate.said import banded, dollars
+from rooflm.asked.answers.said import banded, dollars, headline
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
 from rooflm.shown.numbers import count, percent, text
 

@@ -71,6 +71,20 @@ def ladder(last: int) -> Array:
     return np.unique(np.minimum(every, max(last, 1))).astype(float)
 
 
+def padded(graphs: str, sequences: Any) -> Array:
+    """Sequences of the CUDA graph in which so many run: the next of `graphs`, themselves where none is large enough.
+
+    Source: TensorRT-LLM, CudaGraphConfig (batch_sizes, enable_padding): a batch is padded to the nearest graph.
+
+    >>> padded("128, 256, 512", [1, 200, 600]).tolist(), padded("", 7).tolist()
+    ([128.0, 256.0, 600.0], 7.0)
+    """
+    sizes: Array = np.array([float(size) for size in graphs.split(",") if size.strip()])
+    many: Array = np.asarray(sequences, float)
+    at = np.searchsorted(sizes, many)
+    return np.where(at < len(sizes), np.append(sizes, 0.0)[at], many)
+
+
 class Parts(NamedTuple):
     """Seconds by engine factor: dense (tokens,), prefill (tokens, pasts), decode (sequences,), attention (sequences,
     contexts); and dynamic joules in the same four groups under "joules"."""
@@ -237,7 +251,9 @@ class StepTable:
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
         self._prompt, self._captured = prompt, float(e.host.captured)
-        self._decode, self._attention = decode, attention
+        reach = padded(e.host.graphs, c.sequences)
+        self._decode = np.interp(np.minimum(reach, c.sequences[-1]), c.sequences, decode)
+        self._attention = attention
         self.stage = _fullest_stage(s)
         self._head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue import outside
 from rooflm.errors import RooflmError
+from rooflm.readers import outside
 from rooflm.serving.workload import MOST, Requests
 
 TIME = ("timestamp", "arrival", "arrival_time", "arrived_at", "start_time", "time", "request_start")

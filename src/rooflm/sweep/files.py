@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.outside import placed
 from rooflm.errors import RooflmError
+from rooflm.readers.outside import placed
 from rooflm.shown.answer import flatten, plain
 from rooflm.sweep.axes import column_name
 from rooflm.sweep.grid import spelled_out

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS, Outputs
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.results import Outputs
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
 from rooflm.shown.answer import unflatten
 from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, Point, column_name

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked import paths
+from rooflm.asked.answers.outputs import check_outputs, chosen
+from rooflm.asked.answers.result import Result
 from rooflm.catalogue.engine import Host
 from rooflm.catalogue.fields import abouts
 from rooflm.errors import RooflmError
-from rooflm.estimate.results import Result, check_outputs, chosen
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
 
@@ -106,13 +107,13 @@ def sensitivity(estimate: Result, outputs: Sequence[str] | None = None) -> dict[
         raise RooflmError("sensitivities are of one prediction: leave out the lists")
     predict: Callable[[Scenario], Result]
     if "step_time_s" in estimate.OUTPUTS:
-        from rooflm.estimate.training import train_scenario
+        from rooflm.asked.answers.training import train
 
-        predict = train_scenario
+        predict = train
     else:
-        from rooflm.estimate.inference import infer_scenario
+        from rooflm.asked.answers.inference import infer
 
-        predict = infer_scenario
+        predict = infer
     usual = [name for name in (*TRAINING_STEP, *REQUEST) if name in estimate.OUTPUTS]
     names = check_outputs(usual if outputs is None else outputs, estimate.OUTPUTS)
     keys = {n.split(".")[0] for n in names}

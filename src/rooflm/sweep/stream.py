@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue import outside
+from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS
 from rooflm.errors import RooflmError
-from rooflm.estimate.inference_results import INFER_OUTPUTS
-from rooflm.estimate.training_results import TRAIN_OUTPUTS
+from rooflm.readers import outside
 from rooflm.shown.version import __version__
 from rooflm.sweep.axes import Axis, column_name, grids, shape_of, size_of
 from rooflm.sweep.files import TEMPORARY, check_target, locked, netcdf_size, reserve, write_text, write_whole

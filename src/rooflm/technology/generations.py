@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.devices import load_cluster
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.training import TrainingFigures, train_scenario
+from rooflm.readers.devices import load_cluster
+from rooflm.readers.rows import DATA
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.explore import Columns, Task, legal_splits, on_cluster
 
@@ -90,7 +90,7 @@ class Ladder:
             asked[key] *= larger
         return build_training(**asked).scenario
 
-    def estimate(self, name: str, mode: str = "calibrated", **changes: Any) -> TrainingEstimate:
+    def estimate(self, name: str, mode: str = "calibrated", **changes: Any) -> TrainingFigures:
         """A step of a rung."""
         return train_scenario(self.request(name, mode, **changes))
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from rooflm.catalogue.rows import convert, is_path, raw_row, resolve, where
 from rooflm.errors import RooflmError
+from rooflm.readers.rows import convert, is_path, raw_row, resolve, where
 from rooflm.technology.description import AREA, POWER, Budget, Dram, Node, Shares, Style, Technology, Wire
 from rooflm.units import GIB
 

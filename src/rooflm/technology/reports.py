@@ -130,7 +130,7 @@ def reconstruction(dies: Sequence[str], left_out: bool = False) -> Columns:
     left_out: each with the mean shares of area and power of the other dies instead of its own, which were set with the
     GPU in view: what the engine would have foretold of it.
     """
-    from rooflm.catalogue.devices import load_device
+    from rooflm.readers.devices import load_device
 
     plans = {die: load_technology(die, as_built=True) for die in dies}
     if left_out:

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.asked.answers.bands import around, band
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import RELEASE, family_of, load_engine
 from rooflm.errors import RooflmError
-from rooflm.estimate.bands import around, band
-from rooflm.estimate.inference import InferenceEstimate, infer_scenario
-from rooflm.estimate.training import TrainingEstimate, train_scenario
+from rooflm.estimate.inference import InferenceFigures, infer_scenario
+from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.kernels.constants import measured_cards
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import RELEASE, family_of, load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num
 from rooflm.validation.columns import INFER as INFERENCE
@@ -142,7 +142,7 @@ def score_inference(requests: Sequence[Request]) -> list[Scored]:
         return [Scored(requests[0], float("nan"), said(why))]
 
 
-def pick(requests: Sequence[Request], s: Scenario, e: InferenceEstimate) -> list[Scored]:
+def pick(requests: Sequence[Request], s: Scenario, e: InferenceFigures) -> list[Scored]:
     """Each request's own metric out of an estimate over all of them; a broken rule other than memory is a reason."""
     rows = len(requests)
     free = e.memory.margin / e.memory.capacity
@@ -168,7 +168,7 @@ def training_scenario(request: Request) -> Scenario:
     return build_training(**training_arguments(request)).scenario
 
 
-def train_estimate(request: Request) -> TrainingEstimate:
+def train_estimate(request: Request) -> TrainingFigures:
     """The training prediction of a request; RooflmError where none can be made."""
     return train_scenario(training_scenario(request))
 

@@ -7,11 +7,11 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.devices import load_device
 from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import load_device
 
 NEEDED = ("layers", "hidden", "heads", "ffn")
 """Sizes that make a model."""

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.asked.assumed import build_for
-from rooflm.catalogue import outside
-from rooflm.catalogue import rows as catalogue
-from rooflm.catalogue.devices import load_device
-from rooflm.catalogue.engines import RELEASE, load_engine, releases
 from rooflm.errors import RooflmError, near_matches
+from rooflm.readers import outside
+from rooflm.readers import rows as catalogue
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import RELEASE, load_engine, releases
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
 from rooflm.validation.columns import (

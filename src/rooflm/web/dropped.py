@@ -20,8 +20,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from rooflm.catalogue.model import Model
-from rooflm.checkpoints.load import load_model
 from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
 
 LARGEST = {"json": 2 * 2**20, "gguf": 48 * 2**20}
 """Bytes that are read of a file of a kind: a config, or the head of a GGUF file (metadata and table of tensors)."""

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from rooflm.asked.arguments import Argument, arguments
 from rooflm.asked.assumed import usual_engine
 from rooflm.asked.written import READ, as_it_is
-from rooflm.catalogue.engines import load_engine
-from rooflm.catalogue.quant import PRESETS, parse_quant
-from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
+from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import names, resolve
+from rooflm.readers.schemes import PRESETS, parse_quant
 from rooflm.web.dropped import dropped_model, is_dropped
 
 LONGEST = 6000

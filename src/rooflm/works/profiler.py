@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rooflm.api import infer, infer_grid
-from rooflm.catalogue.rows import DATA
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
+from rooflm.readers.rows import DATA
 from rooflm.works.study import KEPT, Column, Study, Table, beside, compared, errors_of, published
 
 if TYPE_CHECKING:

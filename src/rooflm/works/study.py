@@ -9,8 +9,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflm.catalogue.rows import DATA
 from rooflm.errors import RooflmError, near_matches
+from rooflm.readers.rows import DATA
 
 if TYPE_CHECKING:
     from rooflm.plots.picture import Picture

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked.kernel import predict_gemm
-from rooflm.catalogue.devices import load_device
 from rooflm.explore import Columns, Space, gemm_bounds, grid, make_task, shares, stops_helping
 from rooflm.plots.bars import Bar, bars
 from rooflm.plots.lines import Curve, lines
 from rooflm.plots.picture import Picture
 from rooflm.plots.scale import Scale, Side
+from rooflm.readers.devices import load_device
 from rooflm.works.study import Column, Table, beside, compared, published
 
 GPUS = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb")

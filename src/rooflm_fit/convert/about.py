@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue import rows as catalogue
+from rooflm.readers import rows as catalogue
 from rooflm_fit.convert import names
 from rooflm_fit.convert.cells import Row, Unusable, number, text, trust_of
 

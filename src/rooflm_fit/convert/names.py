@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rooflm.catalogue import rows as catalogue
 from rooflm.errors import RooflmError
+from rooflm.readers import rows as catalogue
 from rooflm_fit.convert.cells import Unusable
 
 

@@ -17,6 +17,8 @@ CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
+SET = ("captured", "experts", "graphs")
+"""What recipes set of the engine, not of its server."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
 the longest sequence unless given: TensorRT-LLM documentation, "KV cache config"); such a model runs as one without."""
@@ -370,7 +372,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         values |= {} if fixed else {"spread": (0.8, 1)}
     options = campaign_options(values, model, quant or "", facts)
     cache = options.pop("cache", None)
-    sets = {f"engine.{name}": options.pop(name) for name in ("captured", "experts") if name in options}
+    sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
     release = options.pop("image", "")
     values |= {"release": values.get("release") or release} if release else {}
     if quant:

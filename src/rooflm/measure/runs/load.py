@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -50,7 +53,7 @@ def config_of(case: Case) -> Any:
         if path is None or not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
             raise RooflmError(f"{case.model!r} holds no JSON object")
         return AutoConfig.from_pretrained(path)
-    from rooflm.checkpoints.load import load_model
+    from rooflm.readers.checkpoints.load import load_model
 
     return llama_config(of_model(load_model(case.model)))
 
@@ -73,6 +76,22 @@ def pruned(config: Any, case: Case) -> Any:
     return config
 
 
+@contextmanager
+def read_once() -> Iterator[None]:
+    """transformers parses a .gguf file anew for the configuration and the weights, and makes the table of its tensors'
+    names anew for every module: within this, each once."""
+    import gguf
+
+    theirs = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, function in theirs.items():
+        setattr(gguf, name, functools.cache(function))
+    try:
+        yield
+    finally:
+        for name, function in theirs.items():
+            setattr(gguf, name, function)
+
+
 def load(case: Case, device: torch.device) -> Any:
     """The model on the device, in evaluation mode, with the asked attention."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -90,9 +109,10 @@ def load(case: Case, device: torch.device) -> Any:
             raise RooflmError("width_prune needs random weights: give a config.json or a catalogue name")
         where: dict[str, Any] = {"gguf_file": path.name} if kind == "gguf" else {}
         folder = path.parent if kind == "gguf" else path
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=case.attention, local_files_only=True, **where
-        )
+        with read_once() if kind == "gguf" else nullcontext():
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, attn_implementation=case.attention, local_files_only=True, **where
+            )
         if case.layers:
             model.model.layers = model.model.layers[: case.layers]
             model.config.num_hidden_layers = case.layers

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 import rooflm
-from rooflm.catalogue.rows import names, resolve
 from rooflm.errors import RooflmError
+from rooflm.readers.rows import names, resolve
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.shown.numbers import count, gib
 from rooflm.web.asked import Asked

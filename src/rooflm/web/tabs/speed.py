@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rooflm
-from rooflm.catalogue.prices import told
+from rooflm.readers.prices import told
 from rooflm.shown.blocks import Fact, Facts, Parts, folded
 from rooflm.shown.numbers import count, percent, watt_hours
 from rooflm.web.asked import Asked
@@ -17,7 +17,7 @@ from rooflm.web.tabs.fits import KEYS
 from rooflm.web.words import banded, dollars, seconds
 
 if TYPE_CHECKING:
-    from rooflm.estimate.inference import InferenceEstimate
+    from rooflm.asked.answers.inference import InferenceEstimate
 
 __all__ = ["KEYS", "SLIDERS", "answer"]
 SLIDERS = ("batch", "prompt", "gpus")

@@ -7,8 +7,8 @@ from typing import Any
 
 import rooflm
 from rooflm.asked.arguments import arguments as table_of
-from rooflm.catalogue.prices import told as told_prices
 from rooflm.errors import RooflmError
+from rooflm.readers.prices import told as told_prices
 from rooflm.search.said import named
 from rooflm.search.train_start import trained_by
 from rooflm.shown.blocks import Code, Fact, Facts, Parts, Say, folded

@@ -1,0 +1,148 @@
+"""The answer of `infer`: its figures, what they assume, and how they are told: whether it fits first, then what would,
+then speeds with their error band, memory, cost and the parts of prefill and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rooflm.asked.answers.outputs import INFER_OUTPUTS
+from rooflm.asked.answers.remedies import Remedy, serving_remedies
+from rooflm.asked.answers.result import Result
+from rooflm.asked.answers.said import (
+    BOUND,
+    LIKELY,
+    banded,
+    dollars,
+    headline,
+    noted,
+    remembered,
+    short_verdict,
+    sure,
+    verdict,
+)
+from rooflm.estimate.capacity import running_limit
+from rooflm.estimate.inference import InferenceFigures, infer_scenario
+from rooflm.readers.prices import told
+from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import shown, timespan
+from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
+from rooflm.shown.numbers import count, percent, text
+from rooflm.units import Num
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class InferenceEstimate(Result, InferenceFigures):
+    """The answer; every number is SI and may be an array with one dimension an axis.
+
+    ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
+    at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
+    comm_bytes: sent by one GPU in the prefill and in a decode step; waves: rounds in which the batch runs (1 unless the
+    engine queues what does not fit; ttft is then the first round's). See docs/nomenclature.md.
+    """
+
+    assumed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    OUTPUTS = INFER_OUTPUTS
+
+    def lines(self) -> list[str]:
+        """Model, device and split; the work; times and rate; memory and the verdict."""
+        s, w = self.scenario, self.scenario.workload
+        return [
+            headline(s, self.gpus),
+            f"batch {shown(w.batch)}, prompt {shown(w.prompt)}" + f", output {shown(w.output)}" * s.model.head,
+            f"TTFT {timespan(self.ttft)}, TPOT {timespan(self.tpot)}, latency {timespan(self.latency)}, "
+            f"{shown(self.output_tokens_per_s)} tokens/s"
+            if s.model.head
+            else f"latency {timespan(self.latency)}, {shown(self.requests_per_s)} embeddings/s",
+            short_verdict(self.memory, self.fits, self.reason),
+        ]
+
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first; of arrays, in short."""
+        return blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+
+    @cached_property
+    def would_fit(self) -> tuple[Remedy, ...]:
+        """Of a single point that does not fit in memory: changes with which it would."""
+        if np.ndim(self.fits) or not self.memory.margin < 0:
+            return ()
+        return serving_remedies(self.scenario)
+
+
+def infer(
+    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
+    broken: Mapping[str, Num] | None = None,
+) -> InferenceEstimate:  # fmt: skip
+    """The answer of one scenario, or of every point of a grid (`infer_scenario`). broken: the rules that it breaks,
+    where that is known already."""
+    return InferenceEstimate.of(infer_scenario(s, broken), assumed, warnings)
+
+
+def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
+    """The answer; of what does not fit, its speeds are only outlined unless verbose."""
+    w, bands, head = e.scenario.workload, e.error_band, e.scenario.model.head
+    asked = f"batch {count(w.batch)}, prompt {count(w.prompt)}{f', output {count(w.output)}' if head else ''} tokens"
+    limit = float(running_limit(e.scenario))
+    runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
+    fits = verdict(e, "batch", e.max_batch, runs)
+    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits, BLANK]
+    likely = LIKELY if any(b["rows"] for b in bands.values()) else ""
+    speed = [("Speed" if e.fits else "Speed, if it did", "", likely), *(_spoken(e) if head else _embedded(e))]
+    out += [Table(speed, "lrl", head=True, indent=0), BLANK]
+    if e.fits or verbose:
+        out += _detail(e)
+    else:
+        out.append(remembered(e.memory))
+    return out + (sure(bands, {"ttft_s": "first token", "tpot_s": "output token", "latency_s": "request"})
+                  if verbose else [])  # fmt: skip
+
+
+def _spoken(e: InferenceEstimate) -> list[tuple[str, str, str]]:
+    """Speed of a model that generates, with error bands."""
+    bands = e.error_band
+    return [
+        ("  time to first token", text(float(e.ttft), "s"), banded(e.ttft, bands["ttft_s"])),
+        ("  time per output token", text(float(e.tpot), "s"), banded(e.tpot, bands["tpot_s"])),
+        ("    at the end", text(float(e.tpot_end), "s"), ""),
+        ("  request latency", text(float(e.latency), "s"), banded(e.latency, bands["latency_s"])),
+        ("  output tokens/s", count(e.output_tokens_per_s), ""),
+        ("    per GPU", count(e.output_tokens_per_s_per_gpu), ""),
+    ]
+
+
+def _embedded(e: InferenceEstimate) -> list[tuple[str, str, str]]:
+    """Speed of a model that embeds texts: one pass over a batch of them."""
+    rate = float(e.requests_per_s)
+    return [
+        ("  time of the batch", text(float(e.ttft), "s"), banded(e.ttft, e.error_band["ttft_s"])),
+        ("  embeddings/s", count(rate), ""),
+        ("    per GPU", count(rate / float(e.gpus)), ""),
+        ("  prompt tokens/s", count(rate * float(e.scenario.workload.prompt)), ""),
+    ]
+
+
+def _detail(e: InferenceEstimate) -> list[Block]:
+    """Memory, cost, communication and parts."""
+    head = e.scenario.model.head
+    cost = [
+        ("MFU (prefill)", percent(e.prefill_mfu)),
+        *([("MBU (decode)", percent(e.decode_mbu))] if head else []),
+        ("GPU busy", percent(e.busy)),
+        ("power per GPU", text(float(e.power), "W")),
+        (f"energy per {'output' if head else 'prompt'} token", text(float(e.energy_per_token), "J")),
+        ("USD per million tokens", dollars(e.cost_per_million_tokens)),
+    ]
+    bounds = [(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()]
+    sent = [(k.replace("decode", "decode step"), text(float(e.comm_bytes[k]), "B")) for k in e.bound]
+    silent = not any(float(v) for v in e.comm_bytes.values())
+    right = [Table(cost, "lr", "Efficiency and cost"), BLANK, Table(bounds, "ll", "Bound by")]
+    right += [] if silent else [BLANK, Table(sent, "lr", "Bytes sent by one GPU")]
+    parts = [Parts(f"Prefill, {text(float(e.ttft), 's')}", e.prefill_parts)]
+    parts += [Parts(f"Decode step, {text(float(e.tpot), 's')}", e.decode_parts)] if head else []
+    price = [BLANK, Say(told([e.scenario.cluster.device]), "faint", "price")]
+    return [Beside([remembered(e.memory), right, *parts]), *price, *noted(e.prefill_parts, e.decode_parts)]

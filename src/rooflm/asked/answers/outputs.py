@@ -1,0 +1,157 @@
+"""The outputs of inference and of training, a row each: keys of --json, columns of files, variables of a Dataset; and
+which of them a person means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rooflm.errors import RooflmError, near_matches
+
+
+class Output(NamedTuple):
+    """One output. key: of --json, with its unit as its end where it has one; meaning and unit of the values (of a
+    group's members); read: how an estimate gives it; phase: of its error band, where it has one."""
+
+    key: str
+    meaning: str
+    unit: str
+    read: Callable[[Any], Any]
+    phase: str = ""
+
+
+Outputs = Mapping[str, Output]
+"""The table of outputs, by key."""
+
+
+def table(*rows: Output) -> dict[str, Output]:
+    """Rows by their key; a key stands once."""
+    found = {row.key: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+PRICE = (
+    Output("price_usd_per_hour", "price of an hour of one GPU", "USD", lambda e: e.scenario.cluster.device.price),
+    Output("price_basis", "what that price is: kind and date", "", lambda e: e.scenario.cluster.device.priced),
+)
+"""What costs rest on."""
+INFER_OUTPUTS = table(
+    Output("ttft_s", "time to first token", "s", lambda e: e.ttft, "prefill"),
+    Output("tpot_s", "time per output token, mean over the output", "s", lambda e: e.tpot, "decode"),
+    Output("tpot_end_s", "time per output token at the end of the output", "s", lambda e: e.tpot_end),
+    Output("latency_s", "request latency", "s", lambda e: e.latency, "request"),
+    Output("output_tokens_per_s", "output tokens (of a model that embeds: embeddings) per second, all GPUs", "1/s",
+           lambda e: e.output_tokens_per_s),
+    Output("output_tokens_per_s_per_gpu", "output tokens per second per GPU", "1/s",
+           lambda e: e.output_tokens_per_s_per_gpu),
+    Output("requests_per_s", "requests per second", "1/s", lambda e: e.requests_per_s),
+    Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.memory.total),
+    Output("memory_capacity_bytes", "memory that the engine may use per GPU", "B", lambda e: e.memory.capacity),
+    Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
+    Output("reason", "why it cannot run", "", lambda e: e.reason),
+    Output("max_batch", "largest batch that fits", "1", lambda e: e.max_batch),
+    Output("comm_bytes", "bytes sent by one GPU", "B", lambda e: e.comm_bytes),
+    Output("comm_detail", "bytes sent by one GPU by collective", "B", lambda e: e.comm_detail),
+    Output("prefill_parts_s", "prefill time by part", "s", lambda e: e.prefill_parts),
+    Output("decode_parts_s", "decode step time by part", "s", lambda e: e.decode_parts),
+    Output("bound", "what bounds the phase", "", lambda e: e.bound),
+    Output("mfu", "model FLOP/s over peak, whole request", "1", lambda e: e.mfu),
+    Output("mbu", "memory bandwidth over peak, whole request", "1", lambda e: e.mbu),
+    Output("prefill_mfu", "model FLOP/s over peak, prefill", "1", lambda e: e.prefill_mfu),
+    Output("decode_mbu", "memory bandwidth over peak, decode", "1", lambda e: e.decode_mbu),
+    Output("busy", "share of time with a kernel running", "1", lambda e: e.busy),
+    Output("energy_j_per_token", "energy per output token (of a model that embeds: per prompt token)", "J",
+           lambda e: e.energy_per_token),
+    Output("power_w", "mean power per GPU", "W", lambda e: e.power),
+    Output("cost_usd_per_million_tokens",
+           "cost per million output tokens (of a model that embeds: prompt tokens)", "USD",
+           lambda e: e.cost_per_million_tokens),
+    *PRICE,
+    Output("gpus", "GPUs used", "1", lambda e: e.gpus),
+    Output("error_band", "ends of the error band (10 to 90 % of measurements like it) and rows behind it", "",
+           lambda e: e.error_band),
+)  # fmt: skip
+"""The outputs of `infer`. Costly ones (bound, reason) are worked out only when read."""
+TRAIN_OUTPUTS = table(
+    Output("step_time_s", "time of one optimiser step", "s", lambda e: e.step_time, "step"),
+    Output("tokens_per_s_per_gpu", "trained tokens per second per GPU", "1/s", lambda e: e.tokens_per_s_per_gpu),
+    Output("model_tflops_per_gpu", "model TFLOP/s per GPU, all pairs of tokens counted in attention", "TFLOP/s",
+           lambda e: e.model_tflops_per_gpu),
+    Output("mfu", "model FLOP/s over peak, all pairs of tokens counted in attention", "1", lambda e: e.mfu),
+    Output("mfu_causal", "model FLOP/s over peak, only causal pairs of tokens counted in attention", "1",
+           lambda e: e.mfu_causal),
+    Output("hfu", "executed FLOP/s over peak, recomputation included", "1", lambda e: e.hfu),
+    Output("memory_bytes", "peak memory per GPU", "B", lambda e: e.used),
+    Output("memory_capacity_bytes", "memory that the framework may use per GPU", "B", lambda e: e.capacity),
+    Output("memory", "memory per GPU by part", "B", lambda e: e.memory.parts),
+    Output("fits", "fits in memory and the mapping is legal", "", lambda e: e.fits),
+    Output("reason", "why it cannot run", "", lambda e: e.reason),
+    Output("max_micro_batch", "largest micro-batch that fits", "1", lambda e: e.max_micro_batch),
+    Output("micro_batches", "micro-batches a step", "1", lambda e: e.micro_batches),
+    Output("comm_bytes", "bytes sent by one GPU a step by collective", "B", lambda e: e.comm_bytes),
+    Output("parts_s", "step time by part", "s", lambda e: e.parts),
+    Output("components_s", "device seconds of a step by part of the model, hidden communication included", "s",
+           lambda e: e.components),
+    Output("bound", "what bounds forward and backward pass and the step", "", lambda e: e.bound),
+    Output("bubble_fraction", "idle over busy time of the pipeline schedule", "1", lambda e: e.bubble_fraction),
+    Output("flops_time_s", "time of one step if only FLOPs took time", "s", lambda e: e.flops_time),
+    Output("layer_forward_s", "forward of one layer and micro-batch", "s", lambda e: e.layer_forward),
+    Output("layer_backward_s", "backward of one layer and micro-batch, recomputation included", "s",
+           lambda e: e.layer_backward),
+    Output("steps", "optimiser steps of the run", "1", lambda e: e.steps),
+    Output("gpu_hours", "GPU-hours of the run, undisturbed", "h", lambda e: e.gpu_hours),
+    Output("flops_gpu_hours", "GPU-hours of the run if only FLOPs took time", "h", lambda e: e.flops_gpu_hours),
+    Output("days", "days of the run, undisturbed", "d", lambda e: e.days),
+    Output("goodput", "share of time left by failures and checkpoints", "1", lambda e: e.job.goodput),
+    Output("days_with_failures", "days of the run with failures and checkpoints", "d",
+           lambda e: e.job.days_with_failures),
+    Output("checkpoint_interval_s", "time between checkpoints", "s", lambda e: e.job.checkpoint_interval),
+    Output("cost_usd", "cost of the run", "USD", lambda e: e.cost),
+    *PRICE,
+    Output("energy_j", "energy of the run", "J", lambda e: e.energy),
+    Output("power_w", "mean power per GPU", "W", lambda e: e.power),
+    Output("gpus", "GPUs used", "1", lambda e: e.gpus),
+    INFER_OUTPUTS["error_band"],
+)  # fmt: skip
+"""The outputs of `train`."""
+
+UNIT_ENDS = ("_s", "_w", "_j", "_bytes", "_usd", "_fraction")
+
+
+def key_of(name: str, known: Outputs) -> str:
+    """The key that a name means: itself, without its unit, or the only key that begins or ends with the name.
+
+    >>> rows = table(*(Output(key, "", "", id) for key in ("tpot_s", "tpot_end_s", "memory", "output_tokens_per_s")))
+    >>> [key_of(name, rows) for name in ("tpot_s", "tpot", "memory.weights", "tokens_per_s")]
+    ['tpot_s', 'tpot_s', 'memory.weights', 'output_tokens_per_s']
+    """
+    head, dot, member = name.partition(".")
+    units = [head + end for end in UNIT_ENDS if head + end in known]
+    parts = [key for key in known if key.startswith(head + "_") or key.endswith("_" + head)]
+    for found in ([head] if head in known else [], units, parts):
+        if len(found) == 1:
+            return found[0] + dot + member
+    near = near_matches(name, known) or list(known)[:6]
+    raise RooflmError(f"unknown output {name!r}: did you mean {' or '.join(map(repr, near))}?")
+
+
+def check_outputs(names: Iterable[str], known: Outputs) -> tuple[str, ...]:
+    """Keys of the outputs asked for (a key, the short of one, or a member of a group such as "memory.weights").
+
+    >>> check_outputs(["tpot", "memory.weights"], table(Output("tpot_s", "", "s", id), Output("memory", "", "B", id)))
+    ('tpot_s', 'memory.weights')
+    """
+    return tuple(dict.fromkeys(key_of(name, known) for name in names))
+
+
+def chosen(flat: Mapping[str, Any], names: Collection[str] | None) -> dict[str, Any]:
+    """The outputs named, a group's name standing for its members; all without names.
+
+    >>> chosen({"memory.weights": 1, "memory.context": 2, "tpot_s": 3}, ("memory.weights", "tpot_s"))
+    {'memory.weights': 1, 'tpot_s': 3}
+    """
+    if names is None:
+        return dict(flat)
+    return {k: v for k, v in flat.items() if any(k == n or k.startswith(f"{n}.") for n in names)}

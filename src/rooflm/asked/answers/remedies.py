@@ -1,0 +1,189 @@
+"""What would make a scenario fit: another scheme, batch, split, recomputation or sharding, each tried by the formulas
+of memory that say that it does not."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rooflm.catalogue.model import MoE
+from rooflm.catalogue.quant import Quant, compute_dtype
+from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
+from rooflm.estimate.offloaded import device_part
+from rooflm.readers.schemes import PRESETS, native, parse_quant, without_cache
+from rooflm.scenario.rules import Rule
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import any_of
+
+
+class Remedy(NamedTuple):
+    """A change that makes it fit: arguments of the call with their new values, and the bytes left then."""
+
+    change: dict[str, Any]
+    margin: float
+
+    @property
+    def words(self) -> str:
+        """The change as one writes it.
+
+        >>> Remedy({"quant": "fp8", "batch": 4}, 0.0).words, Remedy({"gpus": 2, "tp": 2, "pp": 1}, 0.0).words
+        ('quant fp8 and batch 4', '2 GPUs (tp 2)')
+        """
+        split = {k: v for k, v in self.change.items() if k in ("tp", "pp", "dp") and v != 1}
+        gpus = self.change.get("gpus")
+        inside = f" ({', '.join(f'{k} {v:g}' for k, v in split.items())})" if split else ""
+        told = [f"{gpus:g} GPUs{inside}"] if gpus else []
+        rest = {k: v for k, v in self.change.items() if k not in ("gpus", "tp", "pp", "dp")}
+        return " and ".join([*told, *(f"{k.replace('_', '-')} {_word(v)}" for k, v in rest.items())])
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
+    """Changes that make serving fit, those that cost least first: an 8-bit cache, the widest narrower scheme that the
+    engine runs, the largest batch, the fewest GPUs; a scheme and an 8-bit cache together where neither does alone."""
+    plain = [replace(s, quant=q) for q in narrower(s)]
+    small = [r for r in (replace(s, quant=q) for q in eight_bit_cache(s, [s.quant])) if _left(r) >= 0]
+    first = next((r for r in plain if _left(r) >= 0), None)
+    both = (replace(s, quant=q) for q in eight_bit_cache(s, [p.quant for p in plain]))
+    found = [*small[:1], *([first] if first else [])] or [r for r in both if _left(r) >= 0][:1]
+    out = [Remedy({"quant": r.quant.name}, _left(r)) for r in found]
+    most = float(max_batch(s))
+    if most >= max(float(s.mapping.dp), 1):
+        fewer = replace(s, workload=replace(s.workload, batch=most))
+        out.append(Remedy({"batch": int(most)}, _left(fewer)))
+    out += [r for r in (on_the_host(s, name) for name in ("cpu_experts", "cpu_layers")) if r][:1]
+    least = fewest_gpus(s)
+    if least is not None:
+        dp = float(s.mapping.dp)
+        wide = replace(s, mapping=replace(s.mapping, tp=least.tp, pp=least.pp, ep=min(s.mapping.ep, least.tp), gpus=0))
+        out.append(Remedy({"gpus": int(least.devices * dp), "tp": least.tp, "pp": least.pp}, _left(wide)))
+    return tuple(out)
+
+
+def on_the_host(s: Scenario, name: str) -> Remedy | None:
+    """The fewest layers (or layers' experts) that must stay in the host's memory, where the engine runs some there."""
+    experts = sum(float(b.count) for b in s.model.blocks if isinstance(b.ffn, MoE))
+    most = int(experts if name == "cpu_experts" else float(np.max(s.model.layers)) - 1)
+    if not s.engine.abilities.host_layers or not s.offload.off or most < 1:
+        return None
+
+    def left(n: int) -> float:
+        away = replace(s.offload, **{name.removeprefix("cpu_"): n})
+        return _left(device_part(replace(s, offload=away)))
+
+    if left(most) < 0:
+        return None
+    least = bisect_left(range(1, most + 1), 0.0, key=lambda n: min(left(n), 0.0)) + 1
+    return Remedy({name: least}, left(least))
+
+
+def _left(s: Scenario) -> float:
+    """Bytes left on the fullest device."""
+    return float(memory_use(s).margin)
+
+
+def runnable(s: Scenario) -> list[Quant]:
+    """Presets of weights below 16 bits that the engine runs and whose products the device multiplies (or whose
+    activations stay wide), with the scenario's cache, the widest first."""
+    able, device = s.engine.abilities, s.cluster.device
+
+    def fast(q: Quant) -> bool:
+        return bool(q.act_bits >= 16) or compute_dtype(q.act_bits, q.kind, device.peak)[1]
+
+    known = [q for q in PRESETS.values() if not q.wide and q.weight_bits < 16 and able.runs(q) and fast(q)]
+    ranked = sorted((native(q, device.peak) for q in known), key=lambda q: (-round(float(q.weight_bytes), 2),
+                    POPULAR.index(q.name) if q.name in POPULAR else len(POPULAR)))  # fmt: skip
+    return [replace(q, kv_bits=s.quant.kv_bits) if s.quant.kv_bits != 16 else q for q in ranked]
+
+
+def narrower(s: Scenario) -> list[Quant]:
+    """Those of them whose weights are narrower than the scenario's."""
+    return [q for q in runnable(s) if q.weight_bytes < 0.95 * s.quant.weight_bytes]
+
+
+POPULAR = ("fp8", "int8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "awq", "int4", "nvfp4")
+"""Which of schemes of one width is named."""
+
+
+def eight_bit_cache(s: Scenario, schemes: Iterable[Quant]) -> Iterator[Quant]:
+    """The schemes with an 8-bit cache, where the engine keeps one."""
+    for q in schemes:
+        known = s.engine.abilities.caches
+        if q.kv_bits > 8 and (not known or "8" in known.replace(" ", "").split(",")):
+            try:
+                yield parse_quant(f"{without_cache(q.name)}kv8")
+            except ValueError:
+                continue
+
+
+def training_remedies(
+    s: Scenario, left: Callable[[Scenario], float], most: float, rules: Iterable[Rule]
+) -> tuple[Remedy, ...]:
+    """Changes that make training fit: single ones, else pairs of them, else more GPUs beside them. left: bytes left on
+    the fullest device of a scenario; most: the largest micro-batch; rules: those that a split keeps."""
+    rules = tuple(rules)
+
+    def tried(changes: Mapping[str, Any]) -> Remedy | None:
+        other = changed(s, changes)
+        if bool(np.any(any_of(rule.broken(other) for rule in rules))):
+            return None
+        margin = left(other)
+        return Remedy(dict(changes), margin) if margin >= 0 else None
+
+    single = list(steps(s, most))
+    found = [r for r in map(tried, single) if r]
+    if not found:
+        pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
+        found = [r for r in map(tried, pairs) if r][:3]
+    gpus = next((r for r in map(tried, more_gpus(s)) if r), None)
+    return (*found, *([gpus] if gpus else []))
+
+
+def steps(s: Scenario, most: float) -> Iterator[dict[str, Any]]:
+    """Single changes, those that cost least time first."""
+    m, t, habits = s.mapping, s.training, s.engine.habits
+    if 1 <= most < m.micro_batch:
+        yield {"micro_batch": int(most)}
+    if t.adapters and float(np.min(t.base_bits)) > 4:
+        yield {"base_bits": 4}
+    again = ("selective", "full") if not s.engine.kernels.flash else ("full",)
+    for policy in again:
+        if m.recompute != policy and m.recompute != "full":
+            yield {"recompute": policy}
+    if m.dp > 1:
+        top = 3 if m.pp == 1 else int(habits.pipeline_zero)
+        yield from ({"zero": z} for z in range(int(m.zero) + 1, top + 1) if z != 1 or habits.zero_one)
+    if t.optimizer == "adam" and not t.adapters:
+        yield {"optimizer": "adam8bit"}
+
+
+MOST_GPUS = 65536
+
+
+def more_gpus(s: Scenario) -> Iterator[dict[str, Any]]:
+    """More GPUs, by powers of two: data parallel with the states of the optimiser (or all) sharded, as the engine may,
+    then with full recomputation too, at a micro-batch of one sequence."""
+    m, habits = s.mapping, s.engine.habits
+    top = 3 if m.pp == 1 else int(habits.pipeline_zero)
+    dp = float(m.dp)
+    while dp * 2 * m.tp * m.pp * m.cp <= MOST_GPUS and dp * 2 <= s.workload.batch:
+        dp *= 2
+        for again in dict.fromkeys((m.recompute, "full")):
+            rest = {"zero": max(top, int(m.zero)), "micro_batch": 1, "recompute": again}
+            other = {k: v for k, v in rest.items() if getattr(m, k) != v}
+            yield {"gpus": int(dp * m.tp * m.pp * m.cp), "dp": int(dp), **other}
+
+
+def changed(s: Scenario, changes: Mapping[str, Any]) -> Scenario:
+    """The scenario with some arguments of `train` changed."""
+    mapping = {k: v for k, v in changes.items() if k in ("micro_batch", "recompute", "zero", "dp")}
+    training = {k: v for k, v in changes.items() if k in ("base_bits", "optimizer")}
+    return replace(s, mapping=replace(s.mapping, **mapping, gpus=0), training=replace(s.training, **training))

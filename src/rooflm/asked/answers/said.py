@@ -1,0 +1,121 @@
+"""What the answers of inference and of training say alike: what runs on what, whether it fits and what would, memory,
+error bands, and what parts of a time are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rooflm.estimate.figures import Memory
+from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import shown
+from rooflm.shown.blocks import BLANK, Block, Say, Table
+from rooflm.shown.numbers import between, count, gib
+from rooflm.units import Num
+
+LIKELY = "in four of five like cases"
+"""What an error band says: from the 10th to the 90th percentile of measurements like it."""
+MEANT = {
+    "request": "what the server does once a request (parse, tokenise, schedule, send the first token), off the GPU",
+    "gaps": "the GPU idle between two kernels",
+    "host": "the GPU waiting for the CPU that launches kernels",
+    "norm": "norms, residuals, rotary and activations",
+    "tp_comm": "collectives of tensor parallelism",
+    "pp_comm": "activations from stage to stage",
+    "ep_comm": "tokens to their experts and back",
+    "cp_comm": "keys and values round the ring",
+    "dp_comm": "gradients and weights between replicas, as far as they are not hidden",
+    "bubble": "stages waiting for the first and the last micro-batches",
+    "imbalance": "waiting for the fullest pipeline stage",
+    "overlap_tax": "kernels slowed down by the communication beside them",
+    "recompute": "forward passes again, in place of kept activations",
+}
+"""Part of a time -> what it is, where its name alone does not say."""
+BOUND = {"dram": "memory bandwidth", "l2": "L2 bandwidth", "l1": "L1 bandwidth", "overhead": "kernel overheads",
+         "host": "the CPU that launches"}  # fmt: skip
+"""What bounds a phase -> in words, where its name alone does not say."""
+
+
+NOTED = 0.005
+"""Share of a time from which a part is explained."""
+
+
+def banded(value: Any, found: Mapping[str, Any]) -> str:
+    """An error band in words; "" where there is none.
+
+    >>> banded(0.0124, {"low": 0.0112, "high": 0.0141, "rows": 214})
+    'between 11.2 and 14.1 ms'
+    """
+    return between(float(found["low"]), float(found["high"]), float(value)) if found["rows"] else ""
+
+
+def sure(bands: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]) -> list[Block]:
+    """How many measured runs stand behind each error band. names: output -> in words."""
+    rows = [f"{names[k]} {b['rows']}" for k, b in bands.items() if b["rows"] and k in names]
+    told = "published runs on this kind of engine and architecture behind the error bands"
+    return [BLANK, Say("; ".join(rows), label=told)] if rows else []
+
+
+def noted(*parts: Mapping[str, Any]) -> list[Block]:
+    """What those parts are whose names alone do not say, if they take a share worth a word."""
+    seen = dict.fromkeys(
+        k for p in parts for k, v in p.items() if k in MEANT and float(v) > NOTED * sum(map(float, p.values()))
+    )
+    return [BLANK, *(Say(MEANT[k], "faint", k.replace("_", " ")) for k in seen)] if seen else []
+
+
+def remembered(memory: Memory) -> Table:
+    """Memory of the fullest GPU by part."""
+    rows = [(k.replace("_", " "), gib(float(v))) for k, v in memory.parts.items() if float(v) > 0]
+    rows += [("total", gib(float(memory.total))), ("usable", gib(float(memory.capacity)))]
+    return Table(rows, "lr", "Memory of the fullest GPU")
+
+
+def in_use(memory: Memory) -> str:
+    """Memory in use and what may be used, in words."""
+    total, usable = gib(float(memory.total)), gib(float(memory.capacity))
+    return f"{total.removesuffix(' GiB') if usable.endswith(' GiB') else total} of {usable} a GPU"
+
+
+def verdict(e: Any, what: str, largest: Any, runs: str = "") -> list[Block]:
+    """Whether an estimate of either kind fits, by how much, the largest batch (or `what` it is) that does, and what
+    would make it fit. runs: what else is said of that batch."""
+    margin, used = float(e.memory.margin), in_use(e.memory)
+    most = f"the largest {what} that fits is {count(largest)}" if float(largest) else f"no {what} fits"
+    if bool(e.fits):
+        return [Say(f"FITS: {used}, {gib(margin)} to spare; {most}{runs}.", "good")]
+    if margin < 0:
+        words = "; ".join(r.words for r in e.would_fit)
+        would = f"Would fit: {words}." if words else "No change that was tried makes it fit."
+        return [Say(f"DOES NOT FIT: {used}, {gib(-margin)} too much; {most}.", "bad"), Say(would)]
+    return [Say(f"CANNOT RUN: {e.reason}.", "bad")]
+
+
+def headline(s: Scenario, gpus: Num) -> str:
+    """What runs on what, and how it is split."""
+    degrees = [f"{k} {shown(getattr(s.mapping, k))}" for k in SPLIT if np.any(np.asarray(getattr(s.mapping, k)) != 1)]
+    split = f" ({', '.join(degrees)})" if degrees else ""
+    return f"{s.model.name} on {shown(gpus)} x {s.cluster.device.name}{split}, {s.engine.name}, {s.quant.name}"
+
+
+SPLIT = ("tp", "pp", "vp", "dp", "cp", "ep")
+"""Degrees of a split that are said where they are not one."""
+
+
+def short_verdict(memory: Memory, fits: Num, reason: Num) -> str:
+    """Memory in use, and whether it runs: for an array, at how many of its points."""
+    flags = np.asarray(fits)
+    told = str(reason) if flags.ndim == 0 else f"{int(np.sum(flags))} of {flags.size} points fit"
+    used = f"{shown(memory.total / 2**30)} of {shown(memory.capacity / 2**30)} GiB a GPU"
+    return f"{used}: {'fits' if flags.ndim == 0 and flags else told}"
+
+
+def dollars(value: Any) -> str:
+    """USD to the cent, and below ten cents to two digits.
+
+    >>> dollars(1.234), dollars(0.00061), dollars(0.0)
+    ('1.23', '0.00061', '0.00')
+    """
+    return f"{float(value):.2g}" if 0 < float(value) < 0.1 else f"{float(value):.2f}"

@@ -1,0 +1,128 @@
+"""The answer of `train`: its figures, what they assume, and how they are told: the step, the run, whether it fits,
+memory, communication and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
+from rooflm.asked.answers.remedies import Remedy, training_remedies
+from rooflm.asked.answers.result import Result
+from rooflm.asked.answers.said import LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
+from rooflm.estimate import training_memory as tm
+from rooflm.estimate.training import TrainingFigures, capacity_of, setup_of, train_scenario, used
+from rooflm.estimate.training_step import context
+from rooflm.readers.prices import told
+from rooflm.scenario.rules import TRAINING
+from rooflm.scenario.scenario import Scenario
+from rooflm.shown.answer import shown, timespan
+from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
+from rooflm.shown.numbers import count, percent, said, text, watt_hours
+from rooflm.units import Num
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingEstimate(Result, TrainingFigures):
+    """The answer: the figures, with what they assume. See docs/nomenclature.md."""
+
+    assumed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    OUTPUTS = TRAIN_OUTPUTS
+
+    def lines(self) -> list[str]:
+        """Model, device and split; the work; time, rate and utilisation; memory and the verdict."""
+        s, w, m = self.scenario, self.scenario.workload, self.scenario.mapping
+        return [
+            headline(s, self.gpus),
+            f"batch {shown(w.batch)}, seq {shown(w.seq)}, micro-batch {shown(m.micro_batch)}, recompute {m.recompute}",
+            f"step {timespan(self.step_time)}, {shown(self.tokens_per_s_per_gpu)} tokens/s per GPU, "
+            f"MFU {shown(100 * self.mfu)} %",
+            short_verdict(self.memory, self.fits, self.reason),
+        ]
+
+    def blocks(self, verbose: bool = False) -> list[Block]:
+        """The whole answer, verdict first; of arrays, in short."""
+        return blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+
+    @cached_property
+    def would_fit(self) -> tuple[Remedy, ...]:
+        """Of a single point that does not fit in memory: changes with which it would."""
+        if np.ndim(self.fits) or not self.memory.margin < 0:
+            return ()
+
+        def left(s: Scenario) -> float:
+            return float(capacity_of(s) - used(s, tm.stages(setup_of(s, context(s)))))
+
+        return training_remedies(self.scenario, left, float(self.max_micro_batch), TRAINING)
+
+
+def train(
+    s: Scenario, assumed: tuple[str, ...] = (), warnings: tuple[str, ...] = (),
+    broken: Mapping[str, Num] | None = None,
+) -> TrainingEstimate:  # fmt: skip
+    """The answer of one scenario, or of every point of a grid (`train_scenario`). broken: the rules that it breaks,
+    where that is known already."""
+    return TrainingEstimate.of(train_scenario(s, broken), assumed, warnings)
+
+
+DAY = 86400.0
+
+
+def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
+    """The answer."""
+    w, m, t = e.scenario.workload, e.scenario.mapping, e.scenario.training
+    again = " + ".join((*(m.recompute,) * (m.recompute != "none" or not m.recompute_modules), *m.recompute_modules))
+    kind = f"LoRA rank {count(t.lora_rank)}" if t.adapters else t.optimizer
+    asked = (
+        f"{count(w.batch)} sequences of {count(w.seq)} tokens a step, micro-batch {count(m.micro_batch)}; {kind}, "
+        f"ZeRO {count(m.zero)}; recompute {again}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}"
+    )
+    band = banded(e.step_time, e.error_band["step_time_s"])
+    step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
+    fits = verdict(e, "micro-batch", e.max_micro_batch)
+    out: list[Block] = [Say(headline(e.scenario, e.gpus), "title"), Say(asked), BLANK, *fits,
+                        Say(step if e.fits else f"If it did: {step[0].lower()}{step[1:]}"), *run(e), BLANK]  # fmt: skip
+    sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
+    right: list[Block] = [Table(speed(e), "lr", "Speed")]
+    right += [BLANK, Table(sent, "lr", "Bytes sent by one GPU a step")] if sent else []
+    right += [BLANK, Table([(k, str(v)) for k, v in e.bound.items()], "ll", "Bound by")]
+    parts = Parts(f"Step, {text(float(e.step_time), 's')}", e.parts, limit=14)
+    shown = e.fits or verbose
+    out += [Beside([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]
+    return out + (sure(e.error_band, {"step_time_s": "step"}) if verbose else [])
+
+
+def speed(e: TrainingEstimate) -> list[tuple[str, str]]:
+    """Rates and utilisation."""
+    return [
+        ("tokens/s per GPU", count(e.tokens_per_s_per_gpu)),
+        ("model TFLOP/s per GPU", count(e.model_tflops_per_gpu)),
+        ("MFU (all pairs of tokens)", percent(e.mfu)),
+        ("MFU (causal pairs only)", percent(e.mfu_causal)),
+        ("HFU", percent(e.hfu)),
+        ("bubble", percent(e.bubble_fraction)),
+        ("micro-batches", count(e.micro_batches)),
+        ("power per GPU", text(float(e.power), "W")),
+    ]
+
+
+def run(e: TrainingEstimate) -> list[Block]:
+    """The whole run in a sentence, where its tokens are given."""
+    tokens = float(e.scenario.workload.tokens)
+    if tokens <= 0:
+        return [Say("For days, GPU-hours and cost of a run, give its tokens: --tokens 300B.", "faint")]
+    job = e.job
+    line = (
+        f"{said(tokens)} tokens take {text(float(e.days) * DAY, 's')}: {said(e.steps)} steps, {said(e.gpu_hours)} "
+        f"GPU-hours, {said(e.cost, 'USD')}, {watt_hours(e.energy)}"
+    )
+    price = Say(told([e.scenario.cluster.device]), "faint", "price")
+    if float(job.goodput) >= 1:
+        return [Say(f"{line}, if nothing disturbs it."), price]
+    failing = text(float(job.days_with_failures) * DAY, "s")
+    return [Say(f"{line}; with failures and checkpoints {failing} (goodput {percent(job.goodput)})."), price]

@@ -1,0 +1,204 @@
+"""What a person is told of a split that breaks a rule (`scenario.rules`): the field, its value, the rule and the
+nearest right answer. A single point is refused with the sentence of the first rule that it breaks."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.fields import shown
+from rooflm.catalogue.model import Attention
+from rooflm.errors import RooflmError
+from rooflm.readers.engines import engines_of_adapters
+from rooflm.readers.schemes import nearest_schemes
+from rooflm.scenario.rules import Rule, divisors, expert_ways, experts_of, heads_of, mixers, mixtures, tensor_ways
+from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.units import REAL, Num, is_array
+
+
+class Template(string.Formatter):
+    """Templates whose numbers are written as a person writes them.
+
+    >>> Template().format("tp is {0}", 3.0)
+    'tp is 3'
+    """
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """A value of the template."""
+        return shown(value) if isinstance(value, REAL) else str(value)
+
+
+class Sentence(NamedTuple):
+    """template: over the scenario `s`, its mapping `m`, its workload `w` and what `more` finds; or a function that
+    chooses one of several."""
+
+    template: str | Callable[[Scenario], str]
+    more: Callable[[Scenario], Mapping[str, Any]] = lambda s: {}
+
+
+def told(rule: Rule, s: Scenario) -> str:
+    """The sentence on a rule that a point breaks."""
+    sentence = SENTENCES[rule.reason]
+    template = sentence.template if isinstance(sentence.template, str) else sentence.template(s)
+    return Template().format(template, s=s, m=s.mapping, w=s.workload, **sentence.more(s))
+
+
+def refuse(s: Scenario, rules: Iterable[Rule]) -> None:
+    """RooflmError with the sentence of the first rule that a single point breaks (a grid's points are marked)."""
+    for rule in rules:
+        broken = rule.broken(s)
+        if not is_array(broken) and broken:
+            raise RooflmError(told(rule, s))
+
+
+def nearest(ways: Iterable[int], near: Num) -> str:
+    """The two numbers nearest to one that is not among them, as "2 or 4".
+
+    >>> nearest([1, 2, 4, 8, 16, 32], 3)
+    '2 or 4'
+    """
+    ranked = sorted(ways, key=lambda d: (abs(math.log(d / float(near))), d))
+    return " or ".join(str(d) for d in sorted(ranked[:2]))
+
+
+def first_uneven(members: Iterable[Num], ways: Num, common: int) -> dict[str, Any]:
+    """For a sentence: the first number that a degree does not divide, and degrees near it that divide all of them."""
+    return {"all": next(x for x in members if x % ways), "near": nearest(divisors(common), ways)}
+
+
+def _given(s: Scenario) -> dict[str, Any]:
+    """Devices that uneven degrees make, and the whole degrees among them."""
+    degrees = {k: getattr(s.mapping, k) for k in ("tp", "pp", "dp", "cp")}
+    whole = [f"{k} {shown(v)}" for k, v in degrees.items() if v != 1 and float(v).is_integer()]
+    return {"gpus": round(float(s.mapping.devices), 6), "given": " x ".join(whole)}
+
+
+def _grouped(s: Scenario) -> dict[str, Any]:
+    """The first attention whose heads are not whole groups, and numbers of KV heads that would be."""
+    one = next(a for a in mixers(s, Attention) if a.heads % a.kv_heads)
+    return {"one": one, "near": nearest(divisors(int(one.heads)), one.kv_heads)}
+
+
+def _ranks(*names: str) -> Callable[[Scenario], Mapping[str, Any]]:
+    """For a sentence: the ranks of these groups together, and numbers of expert ranks that divide them."""
+
+    def found(s: Scenario) -> dict[str, Any]:
+        ranks = math.prod(getattr(s.mapping, name) for name in names)
+        return {"ranks": ranks, "near": nearest(divisors(math.gcd(int(ranks), expert_ways(s.model))), s.mapping.ep)}
+
+    return found
+
+
+SPREAD = {
+    "none": "ep is {m.ep}, but engine {s.engine.name} does not spread experts over devices: leave ep at 1",
+    "any": "ep is {m.ep} and tp {m.tp}, but ranks of engine {s.engine.name} that share experts have tp 1",
+    "all": "ep is {m.ep}, but engine {s.engine.name} spreads experts over all of tp x dp = {ranks}: try 1 or {ranks}",
+}
+"""How an engine spreads experts -> the sentence where a split does otherwise."""
+
+
+def _widths(s: Scenario) -> str:
+    """Widths of cached values that the engine keeps, as "16, 8 or 4"."""
+    *others, last = listed(s.engine.abilities.caches)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _whole_share(s: Scenario) -> dict[str, Any]:
+    """Sequences of which a training batch must hold a multiple, and the nearest batch that does."""
+    share = s.mapping.dp * s.mapping.micro_batch
+    return {"share": share, "near": share * max(round(float(s.workload.batch / share)), 1)}
+
+
+def _rounds(s: Scenario) -> dict[str, Any]:
+    """Micro-batches of a flush, and the batches whose flushes are whole rounds of the pipeline."""
+    m, flushes = s.mapping, s.training.flushes
+    return {"each": micro_batches(s) / flushes, "multiple": m.dp * m.micro_batch * m.pp * flushes}
+
+
+def _no_group(name: str, what: str) -> Sentence:
+    """The sentence on a degree that an engine lacks."""
+    return Sentence(f"{name} is {{m.{name}}}, but engine {{s.engine.name}} has no {what}: leave it out")
+
+
+def _spread_over(*names: str) -> Sentence:
+    """The sentence on experts that go over ranks which ep does not divide."""
+    among = " x ".join(names)
+    return Sentence(f"ep is {{m.ep}}, but it must divide {among} = {{ranks}}: try {{near}}", _ranks(*names))
+
+
+SENTENCES = {
+    "the engine does not run the scheme": Sentence(
+        "quant is {s.quant.name}, but engine {s.engine.name} does not run such a scheme: try {near}",
+        lambda s: {"near": " or ".join(nearest_schemes(s.engine.abilities, s.quant))}),
+    "the engine runs on one device": Sentence(
+        "gpus is {m.devices}, but engine {s.engine.name} runs on one: leave tp and pp at 1"),
+    "the engine has no tensor groups": _no_group("tp", "tensor parallelism"),
+    "the engine has no pipeline stages": _no_group("pp", "pipeline stages"),
+    "the engine has no context groups": _no_group("cp", "context parallelism"),
+    "the engine does not mix tp and pp": Sentence(
+        "tp is {m.tp} and pp is {m.pp}, but engine {s.engine.name} splits by one of them alone: make the other 1"),
+    "the engine spreads experts otherwise": Sentence(
+        lambda s: SPREAD[s.engine.abilities.expert_groups], lambda s: {"ranks": s.mapping.tp * s.mapping.dp}),
+    "kv_heads does not divide the heads": Sentence(
+        "kv_heads is {one.kv_heads}, but it must divide the {one.heads} heads: try {near}", _grouped),
+    "top_k exceeds the experts": Sentence(
+        "top_k is {one.top_k}, but there are only {one.experts} experts: use at most as many",
+        lambda s: {"one": next(f for f in mixtures(s) if f.top_k > f.experts)}),
+    "the indexer has no heads": Sentence(
+        "index_topk is above 0, but then index_heads, index_dim and any q_rank must be at least 1"),
+    "the degrees do not divide the GPUs": Sentence("gpus is {gpus}, but {given} must divide it", _given),
+    "tp does not divide the heads": Sentence(
+        "tp is {m.tp}, but it must divide the {all} attention heads of {s.model.name}: try {near}",
+        lambda s: first_uneven(heads_of(s.model), s.mapping.tp, tensor_ways(s.model))),
+    "the degrees make another number of GPUs": Sentence(
+        "gpus is {m.gpus}, but tp x pp x dp x cp is {m.devices}: leave one of them out"),
+    "pp exceeds the layers": Sentence(
+        "pp is {m.pp}, but {s.model.name} has only {s.model.layers} layers: use at most {s.model.layers}"),
+    "ep needs a mixture of experts": Sentence("ep is {m.ep}, but {s.model.name} has no experts: leave ep at 1"),
+    "ep does not divide the experts": Sentence(
+        "ep is {m.ep}, but it must divide the {all} experts of {s.model.name}: try {near}",
+        lambda s: first_uneven(experts_of(s.model), s.mapping.ep, expert_ways(s.model))),
+    "ep does not divide tp x dp": _spread_over("tp", "dp"),
+    "ep does not divide tp x cp x dp": _spread_over("tp", "cp", "dp"),
+    "the engine serves no adapters": Sentence(
+        "adapters is {s.adapters.held}, but engine {s.engine.name} serves no requests of several adapters at once: "
+        "use one that does, such as {others}", lambda s: {"others": " or ".join(engines_of_adapters())}),
+    "the engine runs nothing on the host": Sentence(
+        "cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: use one that does, "
+        "such as the engines of GGUF files"),
+    "the host holds more layers than there are": Sentence(
+        "cpu_layers is {s.offload.layers} and cpu_experts {s.offload.experts}, but {s.model.name} has "
+        "{s.model.layers} layers, of which the device holds at least one"),
+    "the engine keeps no such cache": Sentence(
+        "quant keeps {s.quant.kv_bits} bits a cached value, but engine {s.engine.name} keeps {widths}",
+        lambda s: {"widths": _widths(s)}),
+    "the model embeds texts: no output follows": Sentence(
+        "output is {w.output} and guesses {s.speculation.guesses}, but {s.model.name} has no head: it embeds texts, "
+        "and they must be 1 and 0"),
+    "dp exceeds the batch": Sentence("dp is {m.dp}, but the batch has {w.batch} sequences: use at most as many"),
+    "cached is not below the prompt": Sentence(
+        "cached is {w.cached}, but it must be below prompt ({w.prompt}): at least one token is new"),
+    "the model has no head to train": Sentence(
+        "{s.model.name} has no head: it embeds texts, and only models that predict tokens train here"),
+    "the engine trains no adapters": Sentence(
+        "lora_rank is {s.training.lora_rank}, but engine {s.engine.name} trains no adapters"),
+    "pp x vp exceeds the layers": Sentence(
+        "pp x vp is {stages}, but {s.model.name} has only {s.model.layers} layers: try vp {most}",
+        lambda s: {"stages": s.mapping.pp * s.mapping.vp,
+                   "most": max(math.floor((s.model.layers + 2) / s.mapping.pp), 1)}),
+    "dp x micro_batch does not divide the batch": Sentence(
+        "batch is {w.batch}, but it must be a multiple of dp x micro_batch = {share}: try {near}", _whole_share),
+    "flushes does not divide the micro-batches": Sentence(
+        "training.flushes is {s.training.flushes}, but it must divide the {all} micro-batches: try {near}",
+        lambda s: first_uneven([micro_batches(s)], s.training.flushes, int(micro_batches(s)))),
+    "interleaving needs a multiple of pp micro-batches": Sentence(
+        "a step has {each} micro-batches, but schedule interleaved needs a multiple of pp {m.pp}: make batch a "
+        "multiple of {multiple}", _rounds),
+    "cp does not divide seq": Sentence(
+        "cp is {m.cp}, but it must divide seq {w.seq}: try {near}",
+        lambda s: first_uneven([s.workload.seq], s.mapping.cp, int(s.workload.seq))),
+}  # fmt: skip
+"""Reason of a rule -> its sentence."""

@@ -1,0 +1,82 @@
+"""Figures of an estimate: numbers, or dicts of them, worked out when they are first read; plain for a single point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num
+
+if TYPE_CHECKING:
+    from rooflm.estimate.capacity import Limits
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest device: parts sum to total; capacity is what may be used of it."""
+
+    parts: dict[str, Num]
+    total: Num
+    capacity: Num
+
+    @property
+    def margin(self) -> Num:
+        """Bytes left (negative: missing)."""
+        return self.capacity - self.total
+
+
+NUMPY = (np.generic, np.ndarray)
+HELD = (*NUMPY, dict, Memory)
+"""Kinds of values that are, or hold, NumPy's numbers."""
+
+
+def single(value: Any) -> Any:
+    """NumPy's numbers of one value as Python's, also those in dicts and in small records; the rest as it is.
+
+    >>> single({"a": np.float64(0.5), "b": np.array(True)})
+    {'a': 0.5, 'b': True}
+    """
+    if isinstance(value, dict):
+        return {k: single(v) if isinstance(v, HELD) else v for k, v in value.items()}
+    if isinstance(value, Memory):
+        return Memory(single(value.parts), single(value.total), single(value.capacity))
+    return value.item() if isinstance(value, NUMPY) and value.ndim == 0 else value
+
+
+F = TypeVar("F", bound="Figures")
+
+
+def figure(method: Callable[[F], Any]) -> cached_property[Any]:
+    """A number (or a dict of them) of an estimate, worked out when it is first read."""
+
+    @wraps(method)
+    def read(e: F) -> Any:
+        return e.plainly(method(e))
+
+    return cached_property(read)
+
+
+class Figures:
+    """What the figures of inference and training share."""
+
+    scenario: Scenario
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        """Numbers of a single point are plain Python numbers."""
+        if self.scenario.axes == 0:
+            self.__dict__.update({k: single(v) for k, v in self.__dict__.items() if isinstance(v, HELD)})
+
+    def plainly(self, value: Any) -> Any:
+        """A value as it is shown: plain where it is of a single point."""
+        return single(value) if self.scenario.axes == 0 else value
+
+    @figure
+    def reason(self) -> Num:
+        """Why it cannot run: the first rule that a point breaks, or an empty text."""
+        return self.limits.reason

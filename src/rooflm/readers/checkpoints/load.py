@@ -1,0 +1,80 @@
+"""A model by whatever names it: a catalogue name or alias, a Hugging Face id, a file or a folder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from rooflm.catalogue.model import Model
+from rooflm.errors import RooflmError, UnknownNameError, near_matches
+from rooflm.readers import released, rows
+from rooflm.readers.checkpoints import adapter, hub
+from rooflm.readers.checkpoints.gguf import read_gguf
+from rooflm.readers.checkpoints.read import read_config
+from rooflm.readers.models import as_released, from_row, packaged
+
+OTHERWISE = " Its Hugging Face id, config.json or .gguf will do too."
+
+
+def load_model(name: str | os.PathLike[str]) -> Model:
+    """The model behind a catalogue name, an alias, a Hugging Face id, a config.json, .gguf or .toml, or a folder that
+    holds a config.json, an adapter_config.json or a .gguf.
+
+    An id that the catalogue does not know is looked up in the hub's local cache, then asked of the hub (rooflm[hub]).
+
+    >>> load_model("meta-llama/Llama-2-7b-hf").name
+    'llama-2-7b'
+    >>> load_model("llama-9")
+    Traceback (most recent call last):
+    rooflm.errors.UnknownNameError: unknown model 'llama-9': did you mean ...
+    """
+    text = os.fspath(name)
+    if rows.is_path(text):
+        row, stem = rows.raw_row("model", text)
+        return from_row(row, str(row.get("name") or stem), text)
+    is_file = text.lower().endswith((".json", ".gguf")) or text.startswith((".", "/", "~"))
+    if is_file or (rows.normalise(text) not in rows.aliases("model") and Path(text).is_dir()):
+        return _from_path(Path(text).expanduser())
+    checkpoint = released.find(text)
+    if checkpoint is not None:
+        return as_released(text, checkpoint)
+    if hub.is_id(text) and rows.normalise(text) not in rows.aliases("model"):
+        return _from_hub(text)
+    try:
+        return packaged(rows.resolve("model", text))
+    except UnknownNameError as unknown:
+        raise UnknownNameError(
+            "model", text, [], OTHERWISE if unknown.near else f".{OTHERWISE}", unknown.near
+        ) from None
+
+
+def _from_path(path: Path) -> Model:
+    """The model of a file or a folder of the user's own."""
+    if path.name == adapter.FILE:
+        path = path.parent
+    if path.is_dir() and not (path / "config.json").is_file():
+        if (path / adapter.FILE).is_file():
+            return adapter.read_adapter(path, load_model)
+        files = sorted(p for p in path.glob("*.gguf") if not p.name.lower().startswith("mmproj"))
+        whole = [p for p in files if "-of-" not in p.stem or "-00001-of-" in p.stem]
+        if len(whole) > 1:
+            names = ", ".join(p.name for p in whole[:4])
+            raise RooflmError(f"{str(path)!r} holds {len(whole)} models: name one of {names}")
+        path = whole[0] if whole else path
+    return read_gguf(path) if path.suffix.lower() == ".gguf" else read_config(path)
+
+
+def _from_hub(name: str) -> Model:
+    """The model of a Hugging Face id that no row has."""
+    folder, why = hub.cached(name), ""
+    if folder is None:
+        folder, why = hub.fetched(name)
+    if folder is None:
+        page = f"https://huggingface.co/{name}/resolve/main/config.json"
+        near = near_matches(name.rpartition("/")[2].lower(), rows.names("model"), limit=2)
+        lacks = f" Neither the catalogue nor the hub's local cache has it, and {why}"
+        hint = f"{lacks}: give the path of its config.json, from {page}"
+        hint = hint if near else f".{hint}"
+        raise UnknownNameError("model", name, [], hint, near)
+    return replace(_from_path(folder), name=name.rpartition("/")[2].lower(), source=f"https://huggingface.co/{name}")

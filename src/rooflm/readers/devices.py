@@ -1,0 +1,121 @@
+"""Devices and clusters by name: rows of data/devices and data/clusters to frozen dataclasses."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from rooflm.catalogue.fields import About
+from rooflm.catalogue.hardware import DTYPES, OFF, Cluster, Device, Measured
+from rooflm.errors import RooflmError
+from rooflm.readers.own_card import completed
+from rooflm.readers.prices import basis
+from rooflm.readers.rows import Said, Source, is_path, own_row, raw_row, resolve, said, sources, where
+from rooflm.readers.tables import held, known_field, quantity, tabled, values
+from rooflm.units import Num
+
+ANY_DEVICE = "*"
+NOT_IN_ROWS = ("name", "peak", "measured", "priced", "inferred")
+"""Fields of a device that its row does not hold as they are."""
+TABLES = ("own", "off")
+"""Fields of `Measured` that are tables."""
+
+
+def _device(name: str) -> Device:
+    raw, canonical = raw_row("gpu", name)
+    label = where("gpu", name)
+    raw, inferred = completed(raw, label) if is_path(name) else (raw, "")
+    about, own = said(raw, label, Said)
+    measured = own.pop("measured", None)
+    peak = _rates(own.pop("peak", None), label)
+    return Device(
+        canonical, peak=peak, measured=None if measured is None else _measured(measured, label),
+        priced=_price_basis(about.origin), inferred=inferred, **values(Device, own, label, but=NOT_IN_ROWS),
+    )  # fmt: skip
+
+
+def _rates(given: Any, label: str) -> dict[str, Num]:
+    """Dense FLOP/s by data type."""
+    if not tabled(f"{label}: peak", given):
+        raise RooflmError(f"{label}: peak is empty, but it must give the FLOP/s of at least one data type")
+    for dtype in given:
+        known_field(dtype, DTYPES, f"{label}: peak")
+    return {dtype: quantity(rate, "flop/s", f"{label}: peak.{dtype}") for dtype, rate in given.items()}
+
+
+def _price_basis(origin: dict[str, str | Source]) -> str:
+    """What a row's price rests on: its source, "" for a file of one's own without one."""
+    source = origin.get("price", origin.get("default"))
+    return basis(source if isinstance(source, Source) else sources("gpu").get(source) if source else None)
+
+
+def _measured(given: Any, label: str) -> Measured:
+    """The constants of a calibrated machine, under `own` those of a data type, under `off` how far it is off."""
+    at = f"{label}: measured"
+    left = dict(tabled(at, given))
+    own, off = (tabled(f"{at}.{name}", left.pop(name, {})) for name in TABLES)
+    for name, value in off.items():
+        known_field(name, OFF, f"{at}.off")
+        held(f"{at}.off.{name}", value, About(""))
+    parts = {dtype: values(Measured, table, label, f"measured.own.{dtype}", TABLES) for dtype, table in own.items()}
+    return Measured(**values(Measured, left, label, "measured", TABLES), own=parts, off=off)
+
+
+_packaged_device = lru_cache(_device)
+
+
+def load_device(name: str) -> Device:
+    """A device by catalogue name, alias, or path of a .toml file: the same fields, or some of them (`own_card`).
+
+    >>> load_device("a100").dram.size == 80 * 2**30
+    True
+    """
+    return _device(name) if is_path(name) else _packaged_device(resolve("gpu", name))
+
+
+def default_cluster(device: str) -> str:
+    """The name of the cluster in which a device is usually found; used when only the device is given.
+
+    >>> default_cluster("a100")
+    'dgx-a100'
+    """
+    if own := own_row("cluster", device):
+        return own
+    row = raw_row("gpu", device)[0]
+    if "cluster" not in row and isinstance(row.get("base"), str):
+        return default_cluster(row["base"])
+    return str(row.get("cluster") or "pcie4-8")
+
+
+def cluster_parts(name: str) -> tuple[str, str, dict[str, Any]]:
+    """Name and device of a cluster's row (ANY_DEVICE: of any), and the fields of a `Cluster` that it gives."""
+    raw, canonical = raw_row("cluster", name)
+    label = where("cluster", name)
+    own = said(raw, label, Said)[1]
+    device = held(f"{label}: device", own.pop("device", None), About("", kind="word"))
+    found = values(Cluster, own, label, but=("name", "device"))
+    sizes = [float(tier.size) for tier in found.get("tiers", ())]
+    if not sizes:
+        raise RooflmError(f"{label}: tiers is an empty list, but a cluster has at least one network")
+    if sizes != sorted(set(sizes)):
+        raise RooflmError(f"{label}: tiers have sizes {sizes}, but each must join more devices than the one before")
+    return canonical, device, found
+
+
+_packaged_cluster = lru_cache(cluster_parts)
+
+
+def load_cluster(name: str, device: str | Device | None = None) -> Cluster:
+    """A cluster by catalogue name, alias or .toml path, with its own device or with `device` in its place.
+
+    >>> cluster = load_cluster("dgx-a100")
+    >>> cluster.device.name, [tier.name for tier in cluster.tiers]
+    ('a100-sxm-80gb', ['nvlink', 'infiniband'])
+    >>> load_cluster("pcie4-8", "rtx-3090").device.name
+    'rtx-3090'
+    """
+    canonical, own, found = cluster_parts(name) if is_path(name) else _packaged_cluster(resolve("cluster", name))
+    if device is None and own == ANY_DEVICE:
+        raise RooflmError(f"cluster {canonical!r} takes any device, so name one: for example gpu='a100-sxm-80gb'")
+    chosen = own if device is None else device
+    return Cluster(canonical, load_device(chosen) if isinstance(chosen, str) else chosen, **found)

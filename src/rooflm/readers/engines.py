@@ -1,0 +1,216 @@
+"""Engines by name: a row of data/engines/*.toml or a TOML file of the user's own. A row may build on another
+(`base`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rooflm.catalogue.abilities import KINDS, listed
+from rooflm.catalogue.command import Command
+from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
+from rooflm.catalogue.residuals import AXES, PHASES, Point, Residuals
+from rooflm.errors import RooflmError, UnknownNameError, near_matches, one_of
+from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where
+from rooflm.readers.tables import bounded, held, known_field
+from rooflm.readers.tables import values as values_of
+
+Factors = Mapping[str, Mapping[str, float]]
+"""Card or release -> field of the engine -> factor."""
+RELEASE = "@"
+"""Between an engine's name and a release of it whose constants were fitted: "vllm@0.19.0"."""
+
+
+class Row(NamedTuple):
+    """An engine as its row says it, and what multiplies its constants on a card and in a release."""
+
+    engine: Engine
+    cards: Factors
+    releases: Factors
+
+
+class EngineSaid(Said):
+    """What is said of an engine beside its constants. base: the row that it builds on; fitted: what to, for people."""
+
+    base: str | None = None
+    server: dict[str, Any] = msgspec.field(default_factory=dict)
+    command: dict[str, Any] = msgspec.field(default_factory=dict)
+    usual: bool = False
+    cards: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    releases: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    fitted: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+def load_engine(name: str, gpu: str = "") -> Engine:
+    """An engine by name, alias or path, on a card by its catalogue name (none: before any card's factors); with
+    "@RELEASE" after it, as that release. A user's file is read each time. Raises RooflmError for unknown names and bad
+    rows.
+
+    >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
+    (0.0, 'vllm')
+    """
+    if is_path(name):
+        return _on(_read(name), "", gpu)
+    return _loaded(name, gpu)
+
+
+@lru_cache(maxsize=4096)
+def _loaded(name: str, gpu: str) -> Engine:
+    """`load_engine` of a row of the catalogue."""
+    plain, _, release = name.partition(RELEASE)
+    row = _packaged(resolve("engine", plain))
+    if release and release not in row.releases:
+        near = near_matches(release, row.releases) or list(row.releases) or ["none"]
+        raise RooflmError(f"nothing was fitted of {plain} {release}: known releases are {', '.join(near)}")
+    return _on(row, release, gpu)
+
+
+def _on(row: Row, release: str, gpu: str) -> Engine:
+    """The engine of a row as a release, on a card."""
+    e = scaled(row.engine, row.cards.get(gpu, {}))
+    if not release:
+        return e
+    return replace(scaled(e, row.releases[release]), name=f"{e.name}{RELEASE}{release}", measured_as=e.runs)
+
+
+def scaled(engine: Engine, factors: Mapping[str, float]) -> Engine:
+    """The engine with some of its constants multiplied.
+
+    >>> scaled(Engine("x").but(step=2.0), {"step": 1.5}).host.step
+    3.0
+    """
+    return engine.but(**{k: engine.value(k) * v for k, v in factors.items()}) if factors else engine
+
+
+def releases(name: str) -> list[str]:
+    """The releases of an engine of which constants were fitted."""
+    return sorted(row_of(name).releases)
+
+
+def family_of(name: str) -> str:
+    """The engine that one is a release of; a name that no row has, as it is.
+
+    >>> family_of("vllm-2024-rocm"), family_of("llama.cpp-2024-05"), family_of("hf-eager"), family_of("nobody")
+    ('vllm', 'llama.cpp', 'hf-eager', 'nobody')
+    """
+    try:
+        e = load_engine(name)
+    except UnknownNameError:
+        return name
+    return e.family or e.runs
+
+
+@lru_cache
+def engines_of_adapters() -> tuple[str, ...]:
+    """Engines, without their older releases, whose command says how many adapters are served beside each other.
+
+    >>> engines_of_adapters()
+    ('sglang', 'trtllm', 'vllm')
+    """
+    rows = [e for e in map(load_engine, engine_names()) if not e.family and e.abilities.many_adapters]
+    return tuple(e.name for e in rows if e.command.lora or e.command.lora_file)
+
+
+def row_of(name: str, above: tuple[str, ...] = ()) -> Row:
+    """An engine by name, alias or path with its factors by card and release. above: the files that build on it."""
+    if name in above:
+        raise RooflmError(f"{name}, engine: it builds on itself")
+    return _read(name, above) if is_path(name) else _packaged(resolve("engine", name))
+
+
+@lru_cache
+def _packaged(canonical: str) -> Row:
+    return _read(canonical)
+
+
+def _read(name: str, above: tuple[str, ...] = ()) -> Row:
+    """A row read and checked. One of the catalogue was measured as itself; a user's own is what it builds on, but for
+    what it says otherwise."""
+    raw, canonical = raw_row("engine", name)
+    label = where("engine", name)
+    about, own = said(raw, label, EngineSaid)
+    base = row_of(about.base, (*above, name)) if about.base else Row(Engine(canonical), {}, {})
+    values = _constants(own, label)
+    widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
+    if not all(w.isdecimal() for w in widths):
+        raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
+    values["server"] = replace(base.engine.server, **values_of(ServerOptions, about.server, label, "server"))
+    values["command"] = replace(base.engine.command, **values_of(Command, about.command, label, "command"))
+    known = beside(name, "residuals")
+    if known is not None:
+        values["residuals"] = residuals(known, label)
+    cards, others = _factors(about.cards, label), _factors(about.releases, label)
+    if is_path(name):
+        inherited = [_without(own, values) for own in (base.cards, base.releases)]
+        cards, others = {**inherited[0], **cards}, {**inherited[1], **others}
+        values = {"measured_as": base.engine.runs, "family": base.engine.family} | values if about.base else values
+    else:
+        values = {"measured_as": "", "family": ""} | values
+    return Row(replace(base.engine, name=canonical).but(**values), cards, others)
+
+
+def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
+    """Factors but for fields that a row gives itself: these are as it says, on every card."""
+    return {key: {k: v for k, v in own.items() if k not in given} for key, own in factors.items()}
+
+
+def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Constants of a row by their own names, each checked against its field."""
+    for name in given:
+        known_field(name, ABOUT, f"{label}: the row")
+    found = {name: held(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
+    known_kernels(f"{label}: kernels", found.get("kernels", ""))
+    for kind in listed(found.get("schemes", "")):
+        one_of(f"{label}: schemes", kind, KINDS)
+    return found
+
+
+def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
+    """Factors by card or release, of fields that hold numbers, each above 0."""
+    for key, own in given.items():
+        for name, value in own.items():
+            if name not in ABOUT or ABOUT[name].kind != "number":
+                raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
+            bounded(f"{label}: {key}, {name}", value, ABOUT["speed"])
+    return given
+
+
+@lru_cache
+def kernel_names() -> tuple[str, ...]:
+    """Whose kernels there are: every one that a row of the catalogue names."""
+    rows = (raw_row("engine", name)[0] for name in engine_names())
+    return tuple(sorted({row["kernels"] for row in rows if row.get("kernels")}))
+
+
+def known_kernels(name: str, value: str) -> None:
+    """Nothing where these are somebody's kernels, or nobody's, else RooflmError."""
+    if value and value not in kernel_names():
+        raise RooflmError(f"{name} is {value!r}, but it must be one of {', '.join(kernel_names())}")
+
+
+def engine_names() -> list[str]:
+    """Names of all engines, sorted."""
+    return names("engine")
+
+
+def residuals(given: Mapping[str, Any], label: str) -> Residuals:
+    """The [residuals] table of a file; RooflmError for anything else.
+
+    >>> residuals({"decode": [[0, 6, 23, 0, 0.2]]}, "x").points["decode"][0].ratio
+    0.2
+    """
+    found = {}
+    for phase, rows in given.items():
+        if phase not in PHASES or not isinstance(rows, list):
+            raise RooflmError(f"{label}: residuals.{phase} is not known: write a list under {' or '.join(PHASES)}")
+        for row in rows:
+            good = isinstance(row, list) and all(isinstance(x, int | float) and np.isfinite(x) for x in row)
+            if not good or len(row) != len(AXES) + 1 or abs(row[-1]) > 10:
+                raise RooflmError(f"{label}: residuals.{phase} has {row!r}, but each point is {len(AXES) + 1} numbers")
+        found[phase] = tuple(Point(tuple(float(x) for x in row[:-1]), float(row[-1])) for row in rows)
+    return Residuals(found)

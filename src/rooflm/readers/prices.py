@@ -1,0 +1,39 @@
+"""What the price of a device's hour is: its kind and date, said wherever a cost is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from rooflm.catalogue.hardware import Device
+from rooflm.readers.rows import Source
+
+GIVEN, OWN = "as given", "of one's own"
+
+
+def basis(found: Source | None) -> str:
+    """Kind and date of a price in words: the first clause of its source.
+
+    >>> basis(Source("Rough price of an hour, set in proportion", "2026-05", "inferred"))
+    'rough price of an hour, inferred, 2026-05'
+    """
+    if found is None:
+        return ""
+    what = found.source.partition(",")[0]
+    return ", ".join(word for word in (what[:1].lower() + what[1:], found.kind, found.date) if word)
+
+
+def told(devices: Iterable[Device]) -> str:
+    """Prices of devices with what they rest on; those alike in one clause. "" for lists of prices.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> told([load_device("l4"), load_device("rtx-4090")])
+    'l4 0.7 and rtx-4090 0.45 USD an hour (rough on-demand price of one device an hour, inferred, 2026-05)'
+    """
+    groups: dict[str, list[str]] = {}
+    for d in devices:
+        if np.ndim(d.price) == 0:
+            groups.setdefault(d.priced, []).append(f"{d.name} {float(d.price):.4g}")
+    return "; ".join(f"{' and '.join(dict.fromkeys(each))} USD an hour ({why or 'of its file'})"
+                     for why, each in groups.items())  # fmt: skip

@@ -1,0 +1,368 @@
+"""Rows of data/*.toml by name, alias or path; every value with its source, date and kind.
+
+A row is one top-level TOML table; its sub-tables follow it. Reading is lazy and cheap: files are split into rows with
+one regular expression, and only the row that is asked for is parsed. This serves every kind of row (FOLDERS).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from rooflm.catalogue.fields import structured
+from rooflm.errors import RooflmError, UnknownNameError, near_matches
+from rooflm.readers import outside
+from rooflm.readers.quantities import parse
+
+DATA = Path(__file__).parents[1] / "data"
+FOLDERS = {
+    "gpu": "devices", "cluster": "clusters", "model": "models", "engine": "engines",
+    "node": "technology/nodes", "dram": "technology/dram", "link": "technology/links", "die": "technology/dies",
+}  # fmt: skip
+PUBLISHED = {"engine": "published/engines.toml"}
+"""Rows that stand for single published tables: found by name, but not listed."""
+NOT_VALUES = ("aliases", "from", "cluster", "note", "source", "date")
+"""Keys of a row that are not values: they need no source."""
+
+_HEADER = re.compile(r'^\[(?:"([^"\n]+)"|([\w-]+))\][ \t]*(?:#.*)?$', re.MULTILINE)
+_ALIASES = re.compile(r"^aliases\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
+_STRING = re.compile(r'"([^"\n]*)"')
+_MARKS = re.compile(r"\([^)]*\)|[®™+]")
+_CORES = re.compile(r"-\d+-core-processor$")
+_MEMORY = re.compile(r"-(\d+)gi?b$")
+_AT = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$")
+_RULES = {
+    "Object contains unknown field": "has the unknown field",
+    "Object missing required field": "lacks the field",
+    "Expected": "it must be",
+    "Invalid enum value": "it cannot be",
+    ", got": ", not",
+    "'object'": "a table",
+    "'array'": "a list",
+}
+"""What the converter says -> what we say after `FIELD is VALUE, but`."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RawRow:
+    """A row before it is read: `text` is its TOML alone, moved down so that line numbers are those of `path`."""
+
+    name: str
+    path: Path
+    text: str
+
+
+@lru_cache(maxsize=16384)
+def normalise(name: str) -> str:
+    """The form in which names and aliases are compared.
+
+    >>> normalise(" NVIDIA_A100-SXM4  80GB")
+    'nvidia-a100-sxm4-80gb'
+    """
+    return re.sub(r"[\s_-]+", "-", name.strip().lower())
+
+
+def is_path(name: str) -> bool:
+    """True when `name` is a file of the user's own rather than a catalogue name.
+
+    >>> is_path("cards/mine.toml"), is_path("a100")
+    (True, False)
+    """
+    return name.lower().endswith(".toml")
+
+
+def row_files(kind: str) -> list[Path]:
+    """The files that hold the rows of a kind; those whose name starts with an underscore hold none."""
+    own = sorted((DATA / FOLDERS[kind]).glob("[!_]*.toml"))
+    return [*own, DATA / PUBLISHED[kind]] if kind in PUBLISHED else own
+
+
+def rows_of(path: Path) -> Iterator[RawRow]:
+    """The rows of a file, unparsed, in order."""
+    text = path.read_text(encoding="utf-8")
+    heads = list(_HEADER.finditer(text))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        end = following.start() if following else len(text)
+        above = "\n" * text.count("\n", 0, head.start())
+        yield RawRow(head[1] or head[2], path, above + text[head.start() : end])
+
+
+@lru_cache
+def _rows(kind: str) -> dict[str, RawRow]:
+    """Every row of a kind by its name, unparsed."""
+    return {row.name: row for path in row_files(kind) for row in rows_of(path)}
+
+
+@lru_cache
+def aliases(kind: str) -> dict[str, str]:
+    """Normalised name or alias -> canonical name, for every row of a kind."""
+    rows = _rows(kind)
+    other = {
+        normalise(alias): row.name
+        for row in rows.values()
+        for block in _ALIASES.findall(row.text)[:1]
+        for alias in _STRING.findall(block)
+    }
+    return other | {normalise(name): name for name in rows}
+
+
+class _Naming(msgspec.Struct, forbid_unknown_fields=True):
+    """How product names are compared (`devices/_names.toml`)."""
+
+    dropped: list[str]
+    before_number: list[str]
+    after_number: list[str]
+    same: dict[str, str]
+
+
+@lru_cache
+def _naming() -> _Naming:
+    path = DATA / FOLDERS["gpu"] / "_names.toml"
+    return convert(outside.toml(path.read_text(encoding="utf-8"), path), _Naming, path.name)
+
+
+def product(name: str) -> str:
+    """What tells a device from others in a product name: no maker, line or trade mark, words of one spelling.
+
+    >>> [product(n) for n in ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx4070tisuper", "Intel(R) Arc(TM) A770 Graphics")]
+    ['4090-laptop', '4070-ti-super', 'a770']
+    """
+    naming = _naming()
+    text = normalise(_MARKS.sub(" ", name.lower()).split("@")[0])
+    text = re.sub(r"(?<=\d)-g(?:i?b)?$", "gb", _CORES.sub("", text))
+    text = re.sub(rf"\b({'|'.join(naming.before_number)})(?=a?\d)", r"\1-", text)
+    after = "|".join(naming.after_number)
+    text = re.sub(rf"(?<=\d)(?:{after})+(?=-|$)", lambda found: "-" + "-".join(re.findall(after, found[0])), text)
+    words = [naming.same.get(word, word) for word in text.split("-") if word]
+    return "-".join(word for word in words if word not in naming.dropped) or text
+
+
+@lru_cache
+def products() -> dict[str, str]:
+    """`product` of every name and alias of a device -> canonical name."""
+    return {product(alias): name for alias, name in aliases("gpu").items()}
+
+
+def _device_of(name: str) -> str | None:
+    """The device that a product name means; a stated memory ("24 GB") must be that of the row, as sold or as usable."""
+    short = product(name)
+    stated = _MEMORY.search(short)
+    if short in products() or stated is None:
+        return products().get(short)
+    found = products().get(short[: stated.start()])
+    if found is None:
+        return None
+    size = parse(str(_packaged_row("gpu", found)["dram"]["size"]), "bytes")
+    return found if 0.99 * size <= float(stated[1]) * 2**30 <= 1.08 * size else None
+
+
+def names(kind: str) -> list[str]:
+    """The names of a kind ("gpu", "cluster", "model", "engine"), sorted.
+
+    >>> "a100-sxm-80gb" in names("gpu")
+    True
+    """
+    hidden = DATA / PUBLISHED[kind] if kind in PUBLISHED else None
+    return sorted(name for name, row in _rows(kind).items() if row.path != hidden)
+
+
+@lru_cache(maxsize=4096)
+def resolve(kind: str, name: str) -> str:
+    """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens; devices by any
+    spelling of their product name (see `product`).
+
+    >>> resolve("gpu", "NVIDIA A100-SXM4-80GB"), resolve("gpu", "GeForce RTX 4090 24 GB")
+    ('a100-sxm-80gb', 'rtx-4090')
+    >>> resolve("gpu", "h100-sxm5")
+    Traceback (most recent call last):
+    rooflm.errors.UnknownNameError: unknown GPU 'h100-sxm5': did you mean 'h100-sxm-80gb' or ...?
+    """
+    found = aliases(kind).get(normalise(name))
+    if found is None and kind == "gpu":
+        found = _device_of(name)
+    if found is None and kind == "model":
+        from rooflm.readers.released import find
+
+        checkpoint = find(name)
+        found = checkpoint.model if checkpoint is not None else None
+    if found is None:
+        known = aliases(kind)
+        near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))
+        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(near)[:3])
+    return found
+
+
+def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
+    """A file of the user's own: the row's fields at the top level, or in a single table, which then names the row. Its
+    name is what it says (`name`), or that of the file."""
+    path = Path(name)
+    table = outside.read_toml(name, f"{kind} file")
+    called = str(table.pop("name", "")) or path.stem
+    own = table.get(kind)
+    if isinstance(own, dict) and "source" not in table:  # a machine's file: a table a kind
+        return own, called
+    if len(table) == 1:
+        ((key, row),) = table.items()
+        if isinstance(row, dict):
+            return row, key
+    return table, called
+
+
+def own_row(kind: str, name: str | None) -> str | None:
+    """The path of a machine's file (with a table [gpu]), if it also holds a table [kind]: [cluster], [engine]."""
+    if name is None or not is_path(name):
+        return None
+    try:
+        table = outside.read_toml(name, "file")
+    except RooflmError:
+        return None
+    return name if isinstance(table.get("gpu"), dict) and isinstance(table.get(kind), dict) else None
+
+
+def beside(name: str, table: str) -> dict[str, Any] | None:
+    """A table of a user's file beside its row, such as [residuals]; None where there is none, or `name` is no file."""
+    if not is_path(name):
+        return None
+    found = outside.read_toml(name, "file").get(table)
+    return found if isinstance(found, dict) else None
+
+
+@lru_cache
+def _packaged_row(kind: str, name: str) -> dict[str, Any]:
+    row = _rows(kind)[name]
+    table: dict[str, Any] = outside.toml(row.text, row.path)[name]
+    return table
+
+
+def raw_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
+    """The parsed TOML of one row and its canonical name; `name` is a name, an alias or a path. Do not change it.
+
+    >>> row, name = raw_row("gpu", "a100")
+    >>> name, row["sms"]
+    ('a100-sxm-80gb', 108)
+    """
+    if is_path(name):
+        return _user_row(kind, name)
+    canonical = resolve(kind, name)
+    return _packaged_row(kind, canonical), canonical
+
+
+def where(kind: str, name: str) -> str:
+    """What an error message calls a row: the file and the row."""
+    path = name if is_path(name) else str(_rows(kind)[resolve(kind, name)].path.name)
+    return f"{path}, {kind} {Path(name).stem if is_path(name) else resolve(kind, name)!r}"
+
+
+def _value_at(row: object, path: str) -> str:
+    """The value that an error path such as `tiers[0].size` points at, as text for a message; "" when it has none."""
+    value: Any = row
+    for piece in re.findall(r"[\w*-]+", path):
+        try:
+            value = value[int(piece)] if isinstance(value, list) else value[piece]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return ""
+    return "" if isinstance(value, dict) else f" is {value!r}, but"
+
+
+def convert(row: dict[str, Any], schema: type[T], label: str) -> T:
+    """A parsed row as a strict msgspec `schema`; a bad one raises RooflmError naming file, field, value and rule."""
+    try:
+        return structured(row, schema)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        at = _AT.search(message)
+        path = at[1] if at else ""
+        rule = (message[: at.start()] if at else message).replace("`", "'")
+        for theirs, ours in _RULES.items():
+            rule = rule.replace(theirs, ours)
+        raise RooflmError(f"{label}: {path or 'the row'}{_value_at(row, path)} {rule}") from error
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a value comes from. kind: vendor (printed by the maker), measured, inferred (the source says how)."""
+
+    source: str
+    date: str
+    kind: Literal["vendor", "measured", "inferred"]
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True, rename={"origin": "from"}):
+    """What may be said of any row beside its values. cluster: in which a device is usually found."""
+
+    aliases: list[str] = []
+    note: str = ""
+    source: str = ""
+    cluster: str = ""
+    origin: dict[str, str | Source] = {}
+
+
+S = TypeVar("S", bound=Said)
+
+
+def said(row: Mapping[str, Any], label: str, kind: type[S]) -> tuple[S, dict[str, Any]]:
+    """What is said of a row, and its values."""
+    names = {f.encode_name for f in msgspec.structs.fields(kind)}
+    about = convert({k: v for k, v in row.items() if k in names}, kind, label)
+    return about, {k: v for k, v in row.items() if k not in names}
+
+
+@lru_cache
+def sources(kind: str) -> dict[str, Source]:
+    """The sources that rows of a kind refer to by key (`_sources.toml` beside the rows)."""
+    path = DATA / FOLDERS[kind] / "_sources.toml"
+    if not path.exists():
+        return {}
+    table = outside.toml(path.read_text(encoding="utf-8"), path)
+    return {key: convert(row, Source, f"{path.name}, source {key!r}") for key, row in table.items()}
+
+
+def _leaves(value: object, path: str = "") -> Iterator[str]:
+    """Paths of all values of a row: `l2.size`, `tiers.nvlink.latency` (list items that have a name go by it)."""
+    items: list[tuple[str, object]] = []
+    if isinstance(value, dict):
+        items = [(key, item) for key, item in value.items() if path or key not in NOT_VALUES]
+    elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        items = [(str(item.get("name", index)), item) for index, item in enumerate(value)]
+    else:
+        yield path
+    for key, item in items:
+        yield from _leaves(item, f"{path}.{key}" if path else key)
+
+
+def provenance(kind: str, name: str) -> dict[str, Source]:
+    """Field path -> where its value comes from, for every value of a row.
+
+    A row's `from` table maps a field (`l2.bandwidth`), a group of fields (`l2`) or `default` to a source: a key of
+    `_sources.toml` or an inline {source, date, kind}; the longest match wins. A row may instead give one `source` and
+    `date` for all of it (a model's config, an engine's fitted times). A user's file without either is its own source.
+
+    >>> provenance("gpu", "a100")["peak.bf16"].kind
+    'vendor'
+    """
+    row, canonical = raw_row(kind, name)
+    whole = {"source": row.get("source", name), "date": row.get("date", ""), "kind": "inferred"}
+    if kind == "model" and "source" in row:
+        whole["kind"] = "vendor"
+    origin = row.get("from", {"default": whole} if "source" in row or is_path(name) else {})
+    if not isinstance(origin, dict):
+        raise RooflmError(f"{where(kind, name)}: from is {origin!r}, but it must be a table of sources")
+    known = sources(kind)
+
+    def source_of(path: str) -> Source:
+        pieces = path.split(".")
+        keys = [".".join(pieces[:count]) for count in range(len(pieces), 0, -1)]
+        found = next((origin[key] for key in [*keys, "default"] if key in origin), None)
+        if isinstance(found, dict):
+            return convert(found, Source, f"{where(kind, name)}, source of {path}")
+        if not isinstance(found, str) or found not in known:
+            raise RooflmError(f"{kind} {canonical!r}: {path} has no source, but every value must have one")
+        return known[found]
+
+    return {path: source_of(path) for path in _leaves(row)}

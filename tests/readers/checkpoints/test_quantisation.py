@@ -1,0 +1,112 @@
+"""Quantised checkpoints: every method as its own configuration class writes it; what is unknown is told by name."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hf_configs import CONFIGS
+
+from rooflm import RooflmError
+from rooflm.errors import RooflmWarning
+from rooflm.estimate.memory import weight_bytes
+from rooflm.readers.checkpoints.read import read_config
+from rooflm.readers.schemes import parse_quant
+from rooflm.scenario.mapping import Mapping
+
+FP8_GROUP = {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8, "type": "float"}}
+INT4_GROUP = {"weights": {"num_bits": 4, "type": "int", "group_size": 32}, "targets": ["Linear"]}
+ATTENTION = ["lm_head", "re:.*self_attn.*"]
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "gptq 3 bits": ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "w3a16g128"),
+    "gptq 4 bits, fine groups": ({"quant_method": "gptq", "bits": 4, "group_size": 32}, "w4a16g32"),
+    "hqq": ({"quant_method": "hqq", "quant_config": {
+        "weight_quant_params": {"nbits": 4, "group_size": 64}}}, "w4a16g64"),
+    "torchao text": ({"quant_method": "torchao", "quant_type": "int4_weight_only",
+                      "quant_type_kwargs": {"group_size": 128}}, "int4"),
+    "torchao nested": ({"quant_method": "torchao", "quant_type": {"default": {
+        "_type": "Float8DynamicActivationFloat8WeightConfig", "_data": {}}}}, "fp8"),
+    "torchao int8": ({"quant_method": "torchao", "quant_type": {
+        "default": {"_type": "Int8WeightOnlyConfig"}}}, "int8-wo"),
+    "quark fp8": ({"quant_method": "quark", "global_quant_config": {
+        "weight": {"dtype": "fp8_e4m3"}, "input_tensors": {"dtype": "fp8_e4m3"}}, "exclude": ["lm_head"]}, "fp8"),
+    "quark mxfp4": ({"quant_method": "quark", "global_quant_config": {
+        "weight": {"dtype": "fp4", "group_size": 32}, "input_tensors": {"dtype": "fp4"}}}, "w4a4g32"),
+    "aqlm 1x16": ({"quant_method": "aqlm", "in_group_size": 8, "nbits_per_codebook": 16, "num_codebooks": 1,
+                   "out_group_size": 1}, "w2a16g4096"),
+    "auto-round": ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "data_type": "int"}, "int4"),
+    "intel/auto-round": ({"quant_method": "intel/auto-round", "bits": 2, "group_size": 64}, "w2a16g64"),
+    "exl3": ({"quant_method": "exl3", "bits": 3.5, "head_bits": 6}, "w3.5a16"),
+    "eetq": ({"quant_method": "eetq", "weights": "int8"}, "int8-wo"),
+    "higgs": ({"quant_method": "higgs", "bits": 4, "group_size": 256}, "w4a16g256"),
+    "vptq": ({"quant_method": "vptq", "config_for_layers": {"model.layers.0.mlp.up_proj": {
+        "vector_lens": [-1, 8], "num_centroids": [-1, 65536], "num_res_centroids": [-1, 256]}}}, "w3a16g4096"),
+    "spqr": ({"quant_method": "spqr", "bits": 3, "beta1": 16, "beta2": 16}, "w3a16g16"),
+    "mlx names no method": ({"group_size": 64, "bits": 4}, "w4a16g32e4.5"),
+    "bitnet": ({"quant_method": "bitnet"}, "w2a8"),
+    "modelopt nested": ({"quant_method": "modelopt", "quantization": {
+        "quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}}, "fp8kv8"),
+    "quant_algo alone": ({"quant_algo": "NVFP4", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "nvfp4kv8"),
+    "compressed-tensors w4a8": ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 4, "type": "int", "group_size": 128},
+        "input_activations": {"num_bits": 8, "type": "int"}}}}, "w4a8g128"),
+    "compressed-tensors with an fp8 cache": ({"quant_method": "compressed-tensors", "config_groups": {"g": FP8_GROUP},
+                                              "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8kv8"),
+    "attention stays wide": ({"quant_method": "compressed-tensors", "config_groups": {"g": FP8_GROUP},
+                              "ignore": ATTENTION}, "fp8-ffn"),
+    "attention wide, fp8 cache": ({"quant_method": "compressed-tensors", "config_groups": {"g": FP8_GROUP},
+                                   "ignore": ATTENTION, "kv_cache_scheme": {"num_bits": 8}}, "fp8-ffn-kv8"),
+}  # fmt: skip
+
+
+def written(folder: Path, base: str, quantised: dict[str, Any], beside: dict[str, Any] | None = None) -> Path:
+    config = {k: v for k, v in CONFIGS[base].items() if k != "quantization_config"}
+    (folder / "config.json").write_text(json.dumps(config | ({"quantization_config": quantised} if quantised else {})))
+    if beside is not None:
+        (folder / "hf_quant_config.json").write_text(json.dumps(beside))
+    return folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_method_keeps_its_widths(name: str, tmp_path: Path) -> None:
+    quantised, expected = CASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read_config(written(tmp_path, "llama-2-70b", quantised)).quant
+    assert found == expected
+    parse_quant(found)
+
+
+def test_an_unknown_method_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.warns(RooflmWarning, match="quantization_config names 'sorcery'.*read as 16 bits; give --quant"):
+        assert read_config(written(tmp_path, "llama-2-70b", {"quant_method": "sorcery"})).quant == ""
+
+
+def test_modelopts_file_beside_the_config_is_read(tmp_path: Path) -> None:
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+    assert read_config(written(tmp_path, "llama-2-70b", {}, beside)).quant == "fp8kv8"
+
+
+def test_experts_alone_are_narrow_where_all_else_is_ignored(tmp_path: Path) -> None:
+    """As Kimi-K2-Thinking's ignore list has it; two thirds of the rest's bytes stay."""
+    ignore = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
+    quantised = {"quant_method": "compressed-tensors", "config_groups": {"g": INT4_GROUP}, "ignore": ignore}
+    model = read_config(written(tmp_path, "deepseek-v3", quantised))
+    assert model.quant == "w4a16g32-experts"
+    wide, narrow, all_narrow = (
+        float(weight_bytes(model, Mapping(), parse_quant(q))) for q in ("bf16", model.quant, "w4a16g32")
+    )
+    experts = sum(b.count * 3 * 7168 * 2048 * 256 for b in model.blocks if hasattr(b.ffn, "experts"))
+    assert narrow == pytest.approx(wide - experts * (2 - 4.5 / 8), rel=1e-12)
+    assert narrow > all_narrow
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("w0a16", "weight width of 0 bits, but it must be 1 to 16"), ("w4a12", "activation width of 12 bits"),
+     ("w4a16g0", "groups of 0 values"), ("int4-expert", "unknown quantisation 'int4-expert'")],
+)  # fmt: skip
+def test_wrong_names_are_told(name: str, says: str) -> None:
+    with pytest.raises(RooflmError, match=says):
+        parse_quant(name)
