@@ -85,31 +85,20 @@ def expm1(value: Num) -> Num:
     return math.expm1(value) if value < LARGEST_POWER else math.inf
 
 
-def log1p(value: Num) -> Num:
-    """ln(1 + x): `np.log1p`, but several times as fast for plain numbers (above -1).
+def either(plain: Callable[[float], float], arrays: Callable[[Any], Any]) -> Callable[[Num], Num]:
+    """A function of a number or an array of them, several times as fast for plain numbers as NumPy's.
 
-    >>> log1p(0.0), log1p(np.zeros(1)).tolist()
-    (0.0, [0.0])
+    >>> sqrt(4.0), sqrt(np.array([4.0])).tolist(), log1p(0.0), log2(8.0)
+    (2.0, [2.0], 0.0, 3.0)
     """
-    return np.log1p(value) if isinstance(value, np.ndarray) else math.log1p(value)
+
+    def call(value: Num) -> Num:
+        return arrays(value) if isinstance(value, np.ndarray) else plain(value)
+
+    return call
 
 
-def log2(value: Num) -> Num:
-    """The logarithm to base 2: `np.log2`, but several times as fast for plain numbers (above 0).
-
-    >>> log2(8.0), log2(np.ones(1)).tolist()
-    (3.0, [0.0])
-    """
-    return np.log2(value) if isinstance(value, np.ndarray) else math.log2(value)
-
-
-def sqrt(value: Num) -> Num:
-    """The square root: `np.sqrt`, but several times as fast for plain numbers.
-
-    >>> sqrt(4.0), sqrt(np.array([4.0])).tolist()
-    (2.0, [2.0])
-    """
-    return np.sqrt(value) if isinstance(value, np.ndarray) else math.sqrt(value)
+log1p, log2, sqrt = either(math.log1p, np.log1p), either(math.log2, np.log2), either(math.sqrt, np.sqrt)
 
 
 REAL = (int, float)

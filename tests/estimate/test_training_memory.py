@@ -16,7 +16,6 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.estimate.training_memory import (
     Setup,
-    korthikanti,
     layer_activations,
     model_states,
     stage_layers,
@@ -34,6 +33,23 @@ GPT = {
     "530b": (105, 20480, 128, 1, 35),
     "1t": (128, 25600, 160, 1, 64),
 }
+
+
+def korthikanti(s: float, b: float, h: float, a: float, t: float, sp: bool = False, recompute: str = "none") -> float:
+    """Activation bytes of one GPT layer and micro-batch: sequence s, batch b, hidden h, heads a, tensor degree t.
+
+        none  sbh (10 + 24/t + 5as/(ht))    selective  sbh (10 + 24/t)    full  2 sbh
+        with sequence parallelism:  sbh/t (34 + 5as/h)    34 sbh/t    2 sbh/t
+
+    Source: Korthikanti et al. 2022 (arXiv 2205.05198), equations 1 to 4 and table 2 (16-bit values, dropout).
+
+    >>> korthikanti(2048, 1, 12288, 96, 8, sp=True, recompute="selective") == 34 * 2048 * 12288 / 8
+    True
+    """
+    scores = 5 * a * s / (h * t) if recompute == "none" else 0.0
+    if recompute == "full":
+        return 2.0 * s * b * h / (t if sp else 1)
+    return s * b * h * (34 / t + scores) if sp else s * b * h * (10 + 24 / t + scores)
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Model:

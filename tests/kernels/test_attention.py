@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import load_constants
 
 from rooflm.asked.build_inference import build_inference
 from rooflm.graph.ops import Op, attended
@@ -24,7 +25,7 @@ from rooflm.kernels.attention import (
     split_kv_time,
 )
 from rooflm.kernels.blend import smooth_max
-from rooflm.kernels.constants import Match, load_constants, typed
+from rooflm.kernels.constants import Match, typed
 from rooflm.kernels.dispatch import kernel_times
 from rooflm.kernels.lookup import Where, nearest_of
 from rooflm_fit.common import hot_share

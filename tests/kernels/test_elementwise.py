@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tables import load_constants
 
-from rooflm.kernels.constants import FitRow, load_constants, lookup, typed
+from rooflm.kernels.constants import FitRow, lookup, typed
 from rooflm.kernels.elementwise import IDEAL, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import Param, error, fit, write_fits

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tables import load_constants
 
 import rooflm
 from rooflm.errors import RooflmError
-from rooflm.kernels.constants import load_constants
 from rooflm.kernels.expert_kernels import choices
 from rooflm.kernels.moe import MoEConstants
 

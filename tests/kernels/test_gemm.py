@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import load_constants
 
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.kernels.blend import part_overlap
-from rooflm.kernels.constants import LEVELS, FitRow, load_constants, lookup, typed
+from rooflm.kernels.constants import LEVELS, FitRow, lookup, typed
 from rooflm.kernels.gemm import IDEAL, TILES, GemmConstants, gemm_time
 from rooflm_fit.common import ideal_gemm_time, warm_share
 

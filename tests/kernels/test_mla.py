@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import load_constants
 
 from rooflm import infer
 from rooflm.asked.build_inference import build_inference
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import prefill_context
 from rooflm.graph.forward import build
-from rooflm.kernels.constants import load_constants, lookup, typed
+from rooflm.kernels.constants import lookup, typed
 from rooflm.kernels.mla import (
     IDEAL_MLA_DECODE,
     IDEAL_MLA_PREFILL,

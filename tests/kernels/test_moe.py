@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import load_constants
 
 from rooflm.graph.ops import distinct_experts, distinct_ranks, popularity
-from rooflm.kernels.constants import load_constants, typed
+from rooflm.kernels.constants import typed
 from rooflm.kernels.moe import (
     Hardware,
     MoEConstants,

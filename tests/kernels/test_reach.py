@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 import pytest
+from tables import load_constants
 
 from rooflm.errors import UnknownNameError
 from rooflm.kernels.attention import TENSOR_GROUP, WIDE_GROUP, decode_kernels, prefill_kernels
 from rooflm.kernels.collectives import OPS, nearest
-from rooflm.kernels.constants import ANY, FitRow, Match, load_constants, lookup
+from rooflm.kernels.constants import ANY, FitRow, Match, lookup
 from rooflm.kernels.elementwise import MEASURED_KERNEL
 from rooflm.kernels.lookup import Where, nearest_of
 from rooflm.kernels.moe import usual

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from rooflm import infer
-from rooflm.catalogue.residuals import AXES, Point, Residuals
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case
 from rooflm.measure.compare import fast_times, machine_of, measured
 from rooflm.measure.residuals import engine_file, from_cases, from_requests, gains
-from rooflm.readers.engines import load_engine, parse
+from rooflm.readers.engines import load_engine
+from rooflm.readers.residuals import AXES, Point, Residuals, parse
 from rooflm.validation import Request, published_tables, read_rows
 from rooflm.validation.score import engine_of
 

@@ -68,7 +68,7 @@ def fitted(table: Path, machine: Path, capsys: pytest.CaptureFixture[str]) -> di
     said = capsys.readouterr().out
     assert "kept aside" in said and "matrix.bf16" in said and "update" in said
     assert main(["compare", str(table), "--gpu", str(machine), "--clock", "cpu"]) == 0
-    assert "25 cases" in capsys.readouterr().out
+    assert "24 cases" in capsys.readouterr().out  # of 25: names do not tell the layers
     found: dict[str, Any] = tomllib.loads(machine.read_text(encoding="utf-8"))["fit"]
     return found
 

@@ -81,6 +81,15 @@ def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> Non
     assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
 
 
+def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
+    slow = StepTable(PARTS, SCENARIO.engine.but(deliver=float(SCENARIO.engine.host.deliver) + 1e-5))
+    for sequences in (16, 128):
+        more = slow.decode_time(sequences, 700.0) - TABLE.decode_time(sequences, 700.0)
+        assert more == pytest.approx(sequences * 1e-5)
+    assert slow.mixed([(512, 0)], 128, 700.0) - TABLE.mixed([(512, 0)], 128, 700.0) == pytest.approx(128e-5)
+    assert slow.mixed([(512, 0)], 0, 0.0) == TABLE.mixed([(512, 0)], 0, 0.0)
+
+
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:
     summed = sum(TABLE.decode_time(20, 700.0 + j) for j in range(400))
     assert TABLE.decode_sum(20, 700.0, 400) == pytest.approx(summed, rel=1e-6)

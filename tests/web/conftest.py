@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -106,11 +107,15 @@ class Page:
 
     def until(self, script: str, *given: Any) -> Page:
         """Wait until a script in the page returns something true, and the page shows its answer."""
+        from selenium.common.exceptions import JavascriptException
+
         end = time.monotonic() + PATIENCE
-        while not self.js(script, *given):
-            assert time.monotonic() < end, f"never so at {self.driver.current_url}: {script}"
+        while time.monotonic() < end:
+            with suppress(JavascriptException):  # the page goes on to another
+                if self.js(script, *given):
+                    return self.wait()
             time.sleep(0.02)
-        return self.wait()
+        raise AssertionError(f"never so at {self.driver.current_url}: {script}")
 
     def size(self, width: int, scheme: str = "light") -> None:
         """The screen's width in pixels and its colour scheme."""

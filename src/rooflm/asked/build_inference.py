@@ -26,7 +26,6 @@ from rooflm.asked.quantities import parse_efficiency
 from rooflm.asked.refused import refuse
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster, Device
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
@@ -44,6 +43,7 @@ from rooflm.scenario.offload import Offload
 from rooflm.scenario.rules import ASKED, DEPLOYED, INFERENCE, divisors, tensor_ways
 from rooflm.scenario.scenario import Efficiency, Scenario, Workload
 from rooflm.scenario.speculation import Speculation
+from rooflm.shown.numbers import shown
 from rooflm.units import Num, highest, is_array
 
 

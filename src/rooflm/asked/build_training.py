@@ -23,7 +23,6 @@ from rooflm.asked.build_inference import (
 from rooflm.asked.checks import whole
 from rooflm.asked.refused import refuse
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.fields import shown
 from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
@@ -33,6 +32,7 @@ from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario, Workload
 from rooflm.scenario.training import Training
+from rooflm.shown.numbers import shown
 from rooflm.units import is_array
 
 DTYPES: dict[str, Quant] = {

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.catalogue.fields import LARGEST, shown
+from rooflm.catalogue.fields import LARGEST
 from rooflm.errors import RooflmError, one_of
+from rooflm.shown.numbers import shown
 from rooflm.units import Num, is_array
 
 HIGHEST = 1e30

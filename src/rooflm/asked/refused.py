@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rooflm.catalogue.abilities import listed
-from rooflm.catalogue.fields import shown
 from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
 from rooflm.readers.schemes import nearest_schemes
 from rooflm.scenario.rules import Rule, divisors, expert_ways, experts_of, heads_of, mixers, mixtures, tensor_ways
 from rooflm.scenario.scenario import Scenario, micro_batches
+from rooflm.shown.numbers import shown
 from rooflm.units import REAL, Num, is_array
 
 

@@ -6,18 +6,15 @@ costs a kernel and a step, whether decoding is replayed from CUDA graphs, and ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.fields import About, abouts, count, flag, number, share, word
 from rooflm.units import Num
-
-if TYPE_CHECKING:
-    from rooflm.catalogue.residuals import Residuals
 
 INF = float("inf")
 
@@ -119,6 +116,9 @@ class Host:
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
+    deliver: Num = number(
+        0.0, "time a decoding sequence under load that the next pass waits for: its token goes out", "s"
+    )
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
         0.0,
@@ -212,6 +212,13 @@ class Factors:
     prompt: Num = number(1.0, "further factor of what prompt tokens add to a pass", above=True)
 
 
+class Correction(Protocol):
+    """One's own measurements over the predictions (`readers.residuals`)."""
+
+    def factor(self, phase: str, at: Sequence[Num]) -> Num:
+        """Measured over predicted time at a point."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """One version of one engine. Its constants go by their own names wherever a person writes them: in a file, in --set
@@ -234,7 +241,7 @@ class Engine:
     abilities: Abilities = Abilities()  # noqa: RUF009  frozen, so one for all is right
     server: ServerOptions = ServerOptions()
     command: Command = Command()  # noqa: RUF009  frozen, so one for all is right
-    residuals: Residuals | None = None
+    residuals: Correction | None = None
     """One's own measurements over the predictions, from the engine's own file."""
 
     places: ClassVar[Mapping[str, str]] = {}

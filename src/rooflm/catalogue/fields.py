@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from rooflm.shown.numbers import shown
+
 
 class About(NamedTuple):
     """What is known of a field.
@@ -34,11 +36,6 @@ class About(NamedTuple):
     among: tuple[str, ...] = ()
     below: bool = False
     endless: bool = False
-
-    @property
-    def fraction(self) -> bool:
-        """Whether it holds a number that need not be whole."""
-        return self.kind == "number" and not self.whole
 
     @property
     def rule(self) -> str:
@@ -127,16 +124,6 @@ def abouts(kind: Any) -> Mapping[str, About]:
 @cache
 def _abouts(kind: Any) -> Mapping[str, About]:
     return {f.name: f.metadata[KEY] for f in fields(kind) if KEY in f.metadata}
-
-
-def shown(value: Any) -> str:
-    """A number as a person writes it.
-
-    >>> shown(2.0), shown(-2e-6), shown(float("inf"))
-    ('2', '-2e-06', 'inf')
-    """
-    value = float(value)
-    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"
 
 
 T = TypeVar("T")

@@ -84,7 +84,7 @@ def infer_json(e: InferenceEstimate, ops: bool) -> dict[str, Any]:
     out["bound"] = {k: str(v) for k, v in e.bound.items()}
     out["reason"] = str(e.reason)
     if float(e.memory.margin) < 0:
-        from rooflm.estimate.capacity import fewest_gpus
+        from rooflm.asked.answers.remedies import fewest_gpus
 
         least = fewest_gpus(e.scenario)
         out["fewest_gpus"] = least._asdict() if least else None

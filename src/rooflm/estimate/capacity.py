@@ -20,7 +20,6 @@ from rooflm.estimate.figures import Memory
 from rooflm.estimate.step import add_up
 from rooflm.scenario.kept import kept
 from rooflm.scenario.mapping import Mapping
-from rooflm.scenario.rules import ENGINE, divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, any_of, ceil, floor, larger, pick, smaller
 
@@ -241,36 +240,3 @@ def running_limit(s: Scenario) -> Num:
 def check(broken: Dict[str, Num], used: Num, capacity: Num) -> Limits:
     """The rules that are broken (`rules.flags`), and memory (bytes), each a flag with its reason."""
     return Limits({**broken, OUT_OF_MEMORY: (used <= capacity) == 0})
-
-
-MOST_STAGES = 64
-
-
-class Split(NamedTuple):
-    """A tensor and pipeline split."""
-
-    devices: int
-    tp: int
-    pp: int
-
-
-def fewest_gpus(s: Scenario) -> Split | None:
-    """The split with the fewest GPUs (then the largest tp) whose memory suffices, tp within a node; None if none does.
-
-    The batch and lengths stay; data parallelism is left as it is.
-    """
-    node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
-    ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
-    stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
-    tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
-    grid = replace(s, mapping=tried, axes=2)
-    memory = memory_use(grid)
-    legal = (memory.total <= memory.capacity) & (any_of(rule.broken(grid) for rule in ENGINE) == 0)
-    if s.engine.abilities.layers_first:
-        legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
-    devices = np.where(legal, ways[:, None] * stages, np.inf)
-    if not np.isfinite(devices).any():
-        return None
-    best = devices.min()
-    row = max(i for i in range(len(ways)) if best in devices[i])
-    return Split(int(best), int(ways[row]), int(best / ways[row]))

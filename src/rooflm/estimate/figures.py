@@ -77,6 +77,16 @@ class Figures:
         return single(value) if self.scenario.axes == 0 else value
 
     @figure
+    def gpus(self) -> Num:
+        """GPUs of all ranks."""
+        return self.scenario.mapping.devices
+
+    @figure
+    def fits(self) -> Num:
+        """Whether it keeps every rule and fits in memory."""
+        return ~self.limits.broken
+
+    @figure
     def reason(self) -> Num:
         """Why it cannot run: the first rule that a point breaks, or an empty text."""
         return self.limits.reason

@@ -107,11 +107,6 @@ class InferenceFigures(Figures):
         return self.scenario.workload.batch / self.latency
 
     @figure
-    def fits(self) -> Num:
-        """Whether it keeps every rule and fits in memory."""
-        return ~self.limits.broken
-
-    @figure
     def max_batch(self) -> Num:
         """The largest batch that fits."""
         return self.running.largest
@@ -120,11 +115,6 @@ class InferenceFigures(Figures):
     def waves(self) -> Num:
         """Rounds in which the batch runs."""
         return self.running.waves
-
-    @figure
-    def gpus(self) -> Num:
-        """GPUs of all ranks."""
-        return self.scenario.mapping.devices
 
     @figure
     def cost_per_million_tokens(self) -> Num:

@@ -83,11 +83,6 @@ class TrainingFigures(Figures):
         return self.step.micro_batches
 
     @figure
-    def gpus(self) -> Num:
-        """GPUs of all ranks."""
-        return self.scenario.mapping.devices
-
-    @figure
     def capacity(self) -> Num:
         """Bytes of a device that the framework may use."""
         return capacity_of(self.scenario)
@@ -96,11 +91,6 @@ class TrainingFigures(Figures):
     def memory(self) -> Memory:
         """Bytes on the fullest device."""
         return Memory(memory_parts(self.scenario, self.stages), self.used, self.capacity)
-
-    @figure
-    def fits(self) -> Num:
-        """Whether it keeps every rule and fits in memory."""
-        return ~self.limits.broken
 
     @figure
     def max_micro_batch(self) -> Num:

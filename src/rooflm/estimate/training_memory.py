@@ -33,23 +33,6 @@ STATE_BYTES = {
 arXiv 2110.02861), row and column sums only (Adafactor), one fp32 momentum (SGD with momentum, Muon)."""
 
 
-def korthikanti(s: Num, b: Num, h: Num, a: Num, t: Num, sp: bool = False, recompute: str = "none") -> Num:
-    """Activation bytes of one GPT layer and micro-batch: sequence s, batch b, hidden h, heads a, tensor degree t.
-
-        none  sbh (10 + 24/t + 5as/(ht))    selective  sbh (10 + 24/t)    full  2 sbh
-        with sequence parallelism:  sbh/t (34 + 5as/h)    34 sbh/t    2 sbh/t
-
-    Source: Korthikanti et al. 2022 (arXiv 2205.05198), equations 1 to 4 and table 2 (16-bit values, dropout).
-
-    >>> korthikanti(2048, 1, 12288, 96, 8, sp=True, recompute="selective") == 34 * 2048 * 12288 / 8
-    True
-    """
-    scores = 5 * a * s / (h * t) if recompute == "none" else 0.0
-    if recompute == "full":
-        return 2.0 * s * b * h / (t if sp else 1)
-    return s * b * h * (34 / t + scores) if sp else s * b * h * (10 + 24 / t + scores)
-
-
 def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num = 12.0) -> tuple[Num, Num, Num]:
     """(weights, gradients, optimiser) bytes a parameter on one of d data-parallel ranks under ZeRO stage 0 to 3.
 

@@ -7,7 +7,8 @@ Everything is one alpha-beta form, `steps · α + bytes / B`, in two editions:
 * `time`: what a library reaches. Its protocols form two regimes, one of short latency and low rate (NCCL's LL, the
   one-shot kernels) and one of long latency and high rate (Simple, NVLS, two-shot); the cheaper one is used, smoothly.
 
-`hierarchical` sends a group over all the tiers that it spans. Every numeric argument is a number or an array.
+`hierarchical` sends a group over all the tiers that it spans; `collective_constants` says which library's constants a
+message takes on each, `in_engine` what an engine adds. Every numeric argument is a number or an array.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.graph.ops import Comm
 from rooflm.kernels.blend import smooth_min
 from rooflm.kernels.constants import ANY, Match, lookup, measured_cards, typed
-from rooflm.units import Num, larger, log2, pick, smaller
+from rooflm.kernels.derating import derating
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, is_plain, larger, log2, pick, smaller
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "p2p")
 """The operations, by name."""
@@ -339,3 +343,24 @@ def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> M
 def fitted(op: str, gpu: str, generation: str, library: str, kind: str) -> CollectiveConstants:
     """Constants of `nearest`."""
     return typed(CollectiveConstants, nearest(op, gpu=gpu, generation=generation, library=library, kind=kind).row)
+
+
+def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
+    """The constants of a collective on every tier of the cluster."""
+    device, library = s.cluster.device, "nccl"
+    if device.measured is not None:  # the links' own latency and bandwidth are measured ones
+        return [None] * len(s.cluster.tiers)
+    if comm.op == "all_reduce" and s.engine.kernels.all_reduce == "custom":
+        library = s.engine.kernels.whose
+    own = device.kernels_from, device.kernel_generation, library
+    return [fitted(comm.op, *own, tier.kind) for tier in s.cluster.tiers]
+
+
+def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:
+    """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
+    a network that reaches more or less than the one measured (`kernels.derating`)."""
+    device, f = s.cluster.device, s.engine.factors
+    if not is_plain(f.collective_floor, 1.0):
+        empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride)
+        time = time + (f.collective_floor - 1.0) * empty
+    return time * (f.collective_factor / derating(device, s.engine.runs).network)

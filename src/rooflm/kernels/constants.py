@@ -131,16 +131,6 @@ def _parse(family: str, text: str) -> FitRow:
 
 
 @cache
-def load_constants(family: str) -> tuple[FitRow, ...]:
-    """The rows of data/calibration/<family>.toml, read once.
-
-    >>> len(load_constants("gemm")) > 10
-    True
-    """
-    return tuple(_parse(family, entry.text) for entry in _entries(family))
-
-
-@cache
 def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kernel: str = "") -> Match:
     """The fit nearest to a question, in the order of LEVELS.
 

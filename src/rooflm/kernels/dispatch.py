@@ -25,13 +25,13 @@ from rooflm.kernels import own_machine
 from rooflm.kernels.attention import (
     DecodeConstants,
     PrefillConstants,
+    chunked,
     decode_attention_time,
     decode_kernels,
     prefill_attention_time,
     prefill_kernels,
 )
 from rooflm.kernels.constants import ANY
-from rooflm.kernels.context_parallel import chunked
 from rooflm.kernels.derating import derating
 from rooflm.kernels.elementwise import ADAPTER, MEASURED_KERNEL, ElementwiseConstants, elementwise_time
 from rooflm.kernels.expert_kernels import choices

@@ -14,8 +14,7 @@ import numpy as np
 
 from rooflm.graph.ops import Comm, Op, columns, equal, stacked
 from rooflm.kernels import dispatch as efficiency
-from rooflm.kernels import links as efficiency_links
-from rooflm.kernels.collectives import hierarchical
+from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.scenario import Scenario, arrays_in
@@ -156,9 +155,9 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
 
 def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
     """Seconds of a collective in the scenario's engine."""
-    constants = efficiency_links.collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
+    constants = collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
     time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
-    return time if constants is None else efficiency_links.in_engine(time, comm, constants, s)
+    return time if constants is None else in_engine(time, comm, constants, s)
 
 
 def _equal(a: Comm, b: Comm) -> bool:

@@ -31,9 +31,6 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4; or of a scheme by name
     (mxfp8, whose scales the matrix units apply themselves); times that of a scheme with kernels of its own
     (fp8-rowwise: CUTLASS instead of cuBLAS).
-
-    >>> gemm("unknown", "unknown", "bf16")
-    1.0
     """
     kind = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}.get(dtype, "half")
     row = found(table()["gemm"], device, architecture)
@@ -56,49 +53,29 @@ def budget(architecture: str, watts: Num, peak: Num) -> Num:
 def factor(family: str, name: str, device: str, architecture: str) -> float:
     """A factor of a family of kernels ("moe", "forward": grouped products of experts over single ones; "scan",
     "roofline": a recurrent mixer's chunked scan over its roofline).
-
-    >>> factor("scan", "roofline", "unknown", "unknown")
-    1.0
     """
     return found(table()[family], device, architecture).get(name, 1.0)
 
 
 def biased() -> float:
-    """Factor of the products and activations of experts with biases, where no kernel fuses them.
-
-    >>> biased() > 1
-    True
-    """
+    """Factor of the products and activations of experts with biases, where no kernel fuses them."""
     return float(table()["experts"]["bias"])
 
 
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
-    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's.
-
-    >>> attention("none", "unknown", "unknown")
-    (1.0, 1.0)
-    """
+    """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's."""
     row = found(table()["attention"].get(kernel, {}), device, architecture)
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 
 def ring() -> tuple[float, float]:
-    """(seconds of a hop within a node, and between nodes) of a library's ring.
-
-    >>> within, across = ring()
-    >>> within < across
-    True
-    """
+    """(seconds of a hop within a node, and between nodes) of a library's ring."""
     row = table()["ring"]
     return float(row["within"]), float(row["across"])
 
 
 def ring_shown() -> float:
-    """Share of a ring's hops that a step waits for, whatever compute runs beside it.
-
-    >>> 0 <= ring_shown() <= 1
-    True
-    """
+    """Share of a ring's hops that a step waits for, whatever compute runs beside it."""
     return min(float(table()["ring"]["shown"]), 1.0)
 
 

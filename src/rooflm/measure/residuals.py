@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.residuals import AXES, PHASES, Point, Residuals
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario
@@ -19,6 +18,7 @@ from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of,
 from rooflm.measure.results import read
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
+from rooflm.readers.residuals import AXES, PHASES, Point, Residuals
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import PHASES as PHASE_OF

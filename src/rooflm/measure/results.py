@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.catalogue.fields import LARGEST, shown
+from rooflm.catalogue.fields import LARGEST
 from rooflm.errors import RooflmError
 from rooflm.measure.case import Case, check
 from rooflm.measure.shape import parse
 from rooflm.readers import outside
+from rooflm.shown.numbers import shown
 from rooflm.shown.version import __version__
 from rooflm.sweep.files import check_target, locked, table, write_text, write_whole
 from rooflm.validation.columns import RUN

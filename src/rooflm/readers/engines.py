@@ -9,13 +9,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
-from rooflm.catalogue.residuals import AXES, PHASES, Point, Residuals
 from rooflm.errors import RooflmError, UnknownNameError, near_matches, one_of
+from rooflm.readers.residuals import parse
 from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where
 from rooflm.readers.tables import bounded, held, known_field
 from rooflm.readers.tables import values as values_of
@@ -143,7 +142,7 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     values["command"] = replace(base.engine.command, **values_of(Command, about.command, label, "command"))
     known = beside(name, "residuals")
     if known is not None:
-        values["residuals"] = residuals(known, label)
+        values["residuals"] = parse(known, label)
     cards, others = _factors(about.cards, label), _factors(about.releases, label)
     if is_path(name):
         inherited = [_without(own, values) for own in (base.cards, base.releases)]
@@ -196,21 +195,3 @@ def known_kernels(name: str, value: str) -> None:
 def engine_names() -> list[str]:
     """Names of all engines, sorted."""
     return names("engine")
-
-
-def residuals(given: Mapping[str, Any], label: str) -> Residuals:
-    """The [residuals] table of a file; RooflmError for anything else.
-
-    >>> residuals({"decode": [[0, 6, 23, 0, 0.2]]}, "x").points["decode"][0].ratio
-    0.2
-    """
-    found = {}
-    for phase, rows in given.items():
-        if phase not in PHASES or not isinstance(rows, list):
-            raise RooflmError(f"{label}: residuals.{phase} is not known: write a list under {' or '.join(PHASES)}")
-        for row in rows:
-            good = isinstance(row, list) and all(isinstance(x, int | float) and np.isfinite(x) for x in row)
-            if not good or len(row) != len(AXES) + 1 or abs(row[-1]) > 10:
-                raise RooflmError(f"{label}: residuals.{phase} has {row!r}, but each point is {len(AXES) + 1} numbers")
-        found[phase] = tuple(Point(tuple(float(x) for x in row[:-1]), float(row[-1])) for row in rows)
-    return Residuals(found)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts, shown
+from rooflm.catalogue.fields import HUGE, KEY, PART, TINY, About, abouts
 from rooflm.errors import RooflmError, near_matches, one_of
 from rooflm.readers.quantities import parse
+from rooflm.shown.numbers import shown
 from rooflm.units import is_array
 
 
@@ -115,7 +116,7 @@ def _value(told: Mapping[str, Any], value: Any, label: str, at: str) -> Any:
     """The value of one field of a table, by the metadata of the field."""
     if KEY in told:
         found = held(f"{label}: {at}", value, told[KEY])
-        return float(found) if isinstance(found, int) and told[KEY].fraction else found
+        return float(found) if isinstance(found, int) and told[KEY].kind == "number" and not told[KEY].whole else found
     kind, many = told[PART]
     if not many:
         return _table(kind, value, label, at)

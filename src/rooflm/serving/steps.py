@@ -239,7 +239,7 @@ class StepTable:
         p = c.parts
         dense = total(p.dense, e, s.engine, fitted, shape_p[:1]) * speed
         attend = total(p.prefill, e, s.engine, fitted, shape_p) * speed
-        decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
+        decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale + float(e.host.deliver) * c.sequences
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()

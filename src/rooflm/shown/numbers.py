@@ -144,3 +144,13 @@ def watt_hours(joules: Any) -> str:
     ('158 MWh', '900 mJ')
     """
     return text(float(joules) / 3600, "Wh") if float(joules) >= 3.6e5 else text(float(joules), "J")
+
+
+def shown(value: Any) -> str:
+    """A number as a person writes it.
+
+    >>> shown(2.0), shown(-2e-6), shown(float("inf"))
+    ('2', '-2e-06', 'inf')
+    """
+    value = float(value)
+    return str(int(value)) if math.isfinite(value) and value == int(value) else f"{value:g}"

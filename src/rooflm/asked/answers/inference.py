@@ -36,13 +36,7 @@ from rooflm.units import Num
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InferenceEstimate(Result, InferenceFigures):
-    """The answer; every number is SI and may be an array with one dimension an axis.
-
-    ttft: time to the first token of the batch (s); tpot: time per output token averaged over the output (s), tpot_end:
-    at its end; latency: the whole request (s); prefill_parts, decode_parts: name -> s, summing to ttft and tpot;
-    comm_bytes: sent by one GPU in the prefill and in a decode step; waves: rounds in which the batch runs (1 unless the
-    engine queues what does not fit; ttft is then the first round's). See docs/nomenclature.md.
-    """
+    """The answer: the figures, with what they assume. See docs/nomenclature.md."""
 
     assumed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

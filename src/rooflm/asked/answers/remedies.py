@@ -13,10 +13,10 @@ import numpy as np
 
 from rooflm.catalogue.model import MoE
 from rooflm.catalogue.quant import Quant, compute_dtype
-from rooflm.estimate.capacity import fewest_gpus, max_batch, memory_use
+from rooflm.estimate.capacity import max_batch, memory_use
 from rooflm.estimate.offloaded import device_part
 from rooflm.readers.schemes import PRESETS, native, parse_quant, without_cache
-from rooflm.scenario.rules import Rule
+from rooflm.scenario.rules import ENGINE, Rule, divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import any_of
 
@@ -66,6 +66,39 @@ def serving_remedies(s: Scenario) -> tuple[Remedy, ...]:
         wide = replace(s, mapping=replace(s.mapping, tp=least.tp, pp=least.pp, ep=min(s.mapping.ep, least.tp), gpus=0))
         out.append(Remedy({"gpus": int(least.devices * dp), "tp": least.tp, "pp": least.pp}, _left(wide)))
     return tuple(out)
+
+
+MOST_STAGES = 64
+
+
+class Split(NamedTuple):
+    """A tensor and pipeline split."""
+
+    devices: int
+    tp: int
+    pp: int
+
+
+def fewest_gpus(s: Scenario) -> Split | None:
+    """The split with the fewest GPUs (then the largest tp) whose memory suffices, tp within a node; None if none does.
+
+    The batch and lengths stay; data parallelism is left as it is.
+    """
+    node = int(np.max(np.asarray(s.cluster.tiers[0].size))) if s.cluster.tiers else 1
+    ways = np.array(divisors(tensor_ways(s.model) or 1, node), dtype=float)
+    stages = np.arange(1, min(MOST_STAGES, int(np.max(s.model.layers))) + 1, dtype=float)
+    tried = replace(s.mapping, tp=ways[:, None], pp=stages[None, :], ep=np.minimum(s.mapping.ep, ways[:, None]), gpus=0)
+    grid = replace(s, mapping=tried, axes=2)
+    memory = memory_use(grid)
+    legal = (memory.total <= memory.capacity) & (any_of(rule.broken(grid) for rule in ENGINE) == 0)
+    if s.engine.abilities.layers_first:
+        legal = legal & (np.asarray(tried.tp) == np.minimum(s.mapping.tp, node))
+    devices = np.where(legal, ways[:, None] * stages, np.inf)
+    if not np.isfinite(devices).any():
+        return None
+    best = devices.min()
+    row = max(i for i in range(len(ways)) if best in devices[i])
+    return Split(int(best), int(ways[row]), int(best / ways[row]))
 
 
 def on_the_host(s: Scenario, name: str) -> Remedy | None:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.errors import RooflmError
 from rooflm.units import Num
 
 Array = NDArray[np.float64]
@@ -102,3 +103,21 @@ def solve(points: Sequence[Point]) -> tuple[Array, Array]:
         weights = inverse @ ratios
         tried.append((round(float(np.mean(np.abs(weights / np.diag(inverse)))), 6), weights))
     return where, min(tried, key=lambda t: t[0])[1]
+
+
+def parse(given: Mapping[str, Any], label: str) -> Residuals:
+    """The [residuals] table of a file; RooflmError for anything else.
+
+    >>> parse({"decode": [[0, 6, 23, 0, 0.2]]}, "x").points["decode"][0].ratio
+    0.2
+    """
+    found = {}
+    for phase, rows in given.items():
+        if phase not in PHASES or not isinstance(rows, list):
+            raise RooflmError(f"{label}: residuals.{phase} is not known: write a list under {' or '.join(PHASES)}")
+        for row in rows:
+            good = isinstance(row, list) and all(isinstance(x, int | float) and np.isfinite(x) for x in row)
+            if not good or len(row) != len(AXES) + 1 or abs(row[-1]) > 10:
+                raise RooflmError(f"{label}: residuals.{phase} has {row!r}, but each point is {len(AXES) + 1} numbers")
+        found[phase] = tuple(Point(tuple(float(x) for x in row[:-1]), float(row[-1])) for row in rows)
+    return Residuals(found)
