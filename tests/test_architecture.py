@@ -95,9 +95,6 @@ def test_no_function_is_long() -> None:
     assert not [f"{place}: {lines} lines" for place, lines in bodies() if lines > LONGEST]
 
 
-@pytest.mark.xfail(
-    reason="12,300 lines, of which 6,500 are code: docs/decisions/0065-one-reader-of-rows.md", strict=True
-)
 def test_the_core_is_small() -> None:
     own = [p for p in FILES if box(p) in CORE_BOXES]
     lines = dict.fromkeys(CORE_BOXES, 0)
@@ -108,5 +105,7 @@ def test_the_core_is_small() -> None:
 
 def test_every_folder_has_a_line_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    folders = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    # of a folder that has moved, bytecode may be left
+    files = [p.relative_to(SOURCE) for p in SOURCE.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    folders = {p.parts[0] for p in files if len(p.parts) > 1}
     assert not [name for name in sorted(folders) if f"\n| `{name}/` |" not in text]
