@@ -95,9 +95,6 @@ def test_no_function_is_long() -> None:
     assert not [f"{place}: {lines} lines" for place, lines in bodies() if lines > LONGEST]
 
 
-@pytest.mark.xfail(
-    reason="12,300 lines, of which 6,500 are code: docs/decisions/0065-one-reader-of-rows.md", strict=True
-)
 def test_the_core_is_small() -> None:
     own = [p for p in FILES if box(p) in CORE_BOXES]
     lines = dict.fromkeys(CORE_BOXES, 0)

@@ -48,10 +48,9 @@ PRIORS = {
 where the device takes longer. tokenise: a text of 8,192 tokens takes 30 ms more to its first token than one of 1,024
 whatever the card and split, more when many come at once. collectives and vector kernels: below 1, since engines fuse
 what was measured apart; prompt: real passes of many tokens run hotter than kernels measured alone. eager: Python issues
-a pass that no graph holds, and a kernel of ours stands for several launches of its. deliver: with more clients
-decoding takes longer than its kernels, as much more on two cards as on four, whatever the lengths (MiniMax-M2 in
-vLLM, 128 to 512 clients: 14 us each); a server hands tokens out in Python beside the engine, an offline benchmark
-does not."""
+a pass that no graph holds, and a kernel of ours stands for several launches of its. deliver: with more clients decoding
+takes longer than its kernels, as much more on two cards as on four, whatever the lengths (MiniMax-M2 in vLLM, 128 to
+512 clients: 14 us each); a server hands tokens out in Python beside the engine, an offline benchmark does not."""
 OWN = ("request", "eager")
 """What is fitted to each engine by itself."""
 COMMON = ("decode_factor", "deliver")

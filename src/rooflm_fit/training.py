@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from rooflm.asked import paths
+from rooflm.asked.answers.training import train
 from rooflm.catalogue.model import MoE
-from rooflm.estimate.training import train_scenario
 from rooflm.kernels.constants import CALIBRATION
 from rooflm.kernels.training_factors import table
 from rooflm.scenario.scenario import Scenario
@@ -182,7 +182,7 @@ def changed(s: Scenario, chosen: Sequence[tuple[set[str], str, float]]) -> Scena
 
 def log_error(r: Request, s: Scenario) -> float:
     """log(predicted / measured), of the time also where the row is a rate."""
-    predicted = float(np.max(np.asarray(TRAINED[r.metric](train_scenario(s)))))
+    predicted = float(np.max(np.asarray(TRAINED[r.metric](train(s)))))
     ratio = float(np.log(predicted / r.measured))
     return -ratio if r.metric == "tokens_per_s_per_gpu" else ratio
 

@@ -25,6 +25,13 @@ def test_half_of_a_70b_by_hand() -> None:
     assert faster.decode_parts["host layers"] == pytest.approx(e.decode_parts["host layers"] / 2)
 
 
+def test_the_last_guessed_token_takes_as_long_as_the_first() -> None:
+    """Two output tokens have one decode step: its mean is its end, the host's seconds shared by the tokens gained."""
+    guessed = {"engine": "llama.cpp", "guesses": 2, "draft": "llama-3.2-1b", "output": 2, **HOME}
+    e = rooflm.infer("llama-3.1-70b", cpu_layers=45, **guessed)
+    assert e.tpot_end == pytest.approx(e.tpot, rel=1e-12)
+
+
 def test_experts_on_the_cpu() -> None:
     """gpt-oss-120b with all experts in the host's memory: 4 of 128 experts of 36 layers of 24.9 M parameters at 4.25
     bits are 1.9 GB a token: some 30 tokens/s, and attention alone on the card."""

@@ -5,16 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflm.estimate.schedule import bubble_fraction, bubble_time, in_flight
+from rooflm.estimate.schedule import bubble_time, in_flight
 from rooflm.scenario.mapping import SCHEDULES
-
-
-def test_bubble_fractions() -> None:
-    # Narayanan et al. 2021, section 2.2: (p-1)/m and (p-1)/(m v)
-    assert bubble_fraction(4, 8) == 3 / 8
-    assert bubble_fraction(4, 8, 2) == 3 / 16
-    grid = bubble_fraction(np.array([[1], [4]]), np.array([8, 16]))
-    assert grid.tolist() == [[0, 0], [3 / 8, 3 / 16]]
 
 
 @pytest.mark.parametrize(

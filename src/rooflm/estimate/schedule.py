@@ -11,15 +11,6 @@ from __future__ import annotations
 from rooflm.units import Num, larger, pick, smaller
 
 
-def bubble_fraction(p: Num, m: Num, v: Num = 1) -> Num:
-    """Idle over busy time of GPipe, 1F1B and interleaved 1F1B: (p - 1) / (m v).
-
-    >>> float(bubble_fraction(8, 64)), float(bubble_fraction(8, 64, 3)), float(bubble_fraction(1, 4))
-    (0.109375, 0.036458333333333336, 0.0)
-    """
-    return (p - 1) / (m * v)
-
-
 def bubble_time(schedule: str, p: Num, v: Num, forward: Num, dgrad: Num, wgrad: Num) -> Num:
     """Seconds that a device stands idle in a step: forward, dgrad, wgrad are seconds of one micro-batch on a device.
 

@@ -1,4 +1,4 @@
-"""train_scenario(scenario) -> TrainingFigures: one optimiser step and the whole run: time, memory, communication.
+"""train_scenario(scenario) -> TrainingFigures: one optimiser step: time, memory, communication.
 
 The forward pass is the graph of a prefill of one micro-batch; backward and recomputation are rules on its ops; all are
 timed together. A step is m micro-batches on the slowest stage, the bubble, and what communication cannot hide.
@@ -17,7 +17,6 @@ from rooflm.estimate import training_memory as tm
 from rooflm.estimate.bounds import bounds
 from rooflm.estimate.capacity import Limits, check
 from rooflm.estimate.figures import Figures, Memory, figure
-from rooflm.estimate.job import Job, job
 from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
     PHASES,
@@ -184,45 +183,6 @@ class TrainingFigures(Figures):
         """Mean watts of one GPU."""
         return self.step_energy / self._device_seconds
 
-    @cached_property
-    def job(self) -> Job:
-        """The whole run: steps, GPU-hours, cost, energy, goodput."""
-        s, w = self.scenario, self.scenario.workload
-        state = self.memory.parts["weights"] + self.memory.parts["optimizer"]
-        found = job(
-            s.training,
-            w.tokens,
-            w.batch,
-            w.seq,
-            self.step_time,
-            self.gpus,
-            s.cluster.device.price,
-            self.step_energy,
-            state,
-        )
-        return Job(*map(self.plainly, found))
-
-    @figure
-    def energy(self) -> Num:
-        """Joules of the run."""
-        return self.job.energy
-
-    @figure
-    def steps(self) -> Num:
-        """Optimiser steps of the run (1 where no tokens were given)."""
-        return self.job.steps
-
-    @figure
-    def gpu_hours(self) -> Num:
-        """GPU-hours of the run, undisturbed."""
-        return self.job.gpu_hours
-
-    @figure
-    def flops_gpu_hours(self) -> Num:
-        """GPU-hours of the run if only FLOPs took time."""
-        hours: Num = self.steps * self.flops_time * self.gpus / 3600
-        return hours
-
     @figure
     def components(self) -> dict[str, Num]:
         """Device seconds of a step by part of the model (attention, mlp, norm, embedding, logits, tp_comm ...), all
@@ -239,16 +199,6 @@ class TrainingFigures(Figures):
     def bound(self) -> dict[str, Num]:
         """What bounds the forward and the backward pass (recomputation included) and the whole step."""
         return bounds(self)
-
-    @figure
-    def days(self) -> Num:
-        """Days of the run, undisturbed."""
-        return self.job.days
-
-    @figure
-    def cost(self) -> Num:
-        """USD of the run, undisturbed."""
-        return self.job.cost
 
 
 def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> TrainingFigures:

@@ -33,8 +33,6 @@ CHOICE = 0.004
 """Loss (mean of |ln predicted/measured|) that twice as many levels must gain: more of them fit by chance."""
 WORTH = 0.1
 """Least share of the loss that a cause must take away to be told."""
-LEAST = 0.02
-"""Least loss that it must take away: two runs of one level differ by more."""
 FINER, CLOSE = 2, 0.95
 """Rounds in which levels are halved, and the share of the base's loss above which that is not worth it."""
 MOST_RUNS = 12
@@ -207,8 +205,7 @@ def causes(scored: Sequence[Scored], tell: Callable[[int, int, str], None] | Non
                 found.append(best)
     except KeyboardInterrupt:
         pass
-    worth = (c for c in found if c.share >= WORTH and c.base - c.loss >= LEAST)
-    return sorted(worth, key=lambda c: c.loss)
+    return sorted((c for c in found if c.share >= WORTH), key=lambda c: c.loss)
 
 
 def best_level(

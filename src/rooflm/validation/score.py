@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rooflm.asked.answers.bands import around, band
+from rooflm.asked.answers.training import TrainingEstimate, train
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.estimate.training import TrainingFigures, train_scenario
 from rooflm.kernels.constants import measured_cards
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import RELEASE, family_of, load_engine
@@ -168,9 +168,9 @@ def training_scenario(request: Request) -> Scenario:
     return build_training(**training_arguments(request)).scenario
 
 
-def train_estimate(request: Request) -> TrainingFigures:
+def train_estimate(request: Request) -> TrainingEstimate:
     """The training prediction of a request; RooflmError where none can be made."""
-    return train_scenario(training_scenario(request))
+    return train(training_scenario(request))
 
 
 def score_training(request: Request) -> Scored:

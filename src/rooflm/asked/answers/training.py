@@ -1,5 +1,5 @@
-"""The answer of `train`: its figures, what they assume, and how they are told: the step, the run, whether it fits,
-memory, communication and parts."""
+"""The answer of `train`: the figures of a step, the whole run that they make, what they assume, and how they are told:
+the step, the run, whether it fits, memory, communication and parts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
+from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, training_remedies
 from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
 from rooflm.estimate import training_memory as tm
+from rooflm.estimate.figures import figure
 from rooflm.estimate.training import TrainingFigures, capacity_of, setup_of, train_scenario, used
 from rooflm.estimate.training_step import context
 from rooflm.readers.prices import told
@@ -48,6 +50,46 @@ class TrainingEstimate(Result, TrainingFigures):
     def blocks(self, verbose: bool = False) -> list[Block]:
         """The whole answer, verdict first; of arrays, in short."""
         return blocks(self, verbose) if self.scenario.axes == 0 else super().blocks(verbose)
+
+    @cached_property
+    def job(self) -> Job:
+        """The whole run: steps, GPU-hours, cost, energy, goodput."""
+        s, w = self.scenario, self.scenario.workload
+        state = self.memory.parts["weights"] + self.memory.parts["optimizer"]
+        price, energy = s.cluster.device.price, self.step_energy
+        found = job(s.training, w.tokens, w.batch, w.seq, self.step_time, self.gpus, price, energy, state)
+        return Job(*map(self.plainly, found))
+
+    @figure
+    def energy(self) -> Num:
+        """Joules of the run."""
+        return self.job.energy
+
+    @figure
+    def steps(self) -> Num:
+        """Optimiser steps of the run (1 where no tokens were given)."""
+        return self.job.steps
+
+    @figure
+    def gpu_hours(self) -> Num:
+        """GPU-hours of the run, undisturbed."""
+        return self.job.gpu_hours
+
+    @figure
+    def flops_gpu_hours(self) -> Num:
+        """GPU-hours of the run if only FLOPs took time."""
+        hours: Num = self.steps * self.flops_time * self.gpus / 3600
+        return hours
+
+    @figure
+    def days(self) -> Num:
+        """Days of the run, undisturbed."""
+        return self.job.days
+
+    @figure
+    def cost(self) -> Num:
+        """USD of the run, undisturbed."""
+        return self.job.cost
 
     @cached_property
     def would_fit(self) -> tuple[Remedy, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rooflm.estimate.job import goodput, job, young_daly
+from rooflm.asked.answers.job import goodput, job, young_daly
 from rooflm.scenario.training import Training
 
 
