@@ -9,7 +9,7 @@ import pytest
 import rooflm
 from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
-from rooflm.asked.refused import nearest
+from rooflm.asked.refused import SENTENCES, nearest
 from rooflm.errors import RooflmError
 from rooflm.scenario.rules import INFERENCE, TRAINING, divisors, flags
 from rooflm.search.splits import degrees
@@ -115,3 +115,7 @@ def test_a_point_that_breaks_no_rule_has_no_flag():
 def test_divisors_of_large_numbers_come_at_once():
     assert divisors(2**40, 8) == [1, 2, 4, 8]
     assert nearest(divisors(math.factorial(12)), 1000) == "990 or 1008"
+
+
+def test_every_rule_has_a_sentence_and_no_sentence_lacks_a_rule() -> None:
+    assert {rule.reason for rule in (*INFERENCE, *TRAINING)} == SENTENCES.keys()
