@@ -42,6 +42,12 @@ def test_a_draft_model_costs_its_own_steps_and_memory() -> None:
         "deepseek-v3", gpu="h200", tp=8).memory.parts["weights"]  # fmt: skip
 
 
+def test_a_draft_runs_in_the_scheme_that_is_set() -> None:
+    asked = {"gpu": "h100", "draft": "qwen3-0.6b", "guesses": 4}
+    small = rooflm.infer("qwen3-8b", sets={"speculation.scheme.weight_bits": 4}, **asked)
+    assert small.memory.parts["weights"] < rooflm.infer("qwen3-8b", **asked).memory.parts["weights"]
+
+
 def test_more_users_gain_less() -> None:
     """Verified tokens are rows of products, which many users fill by themselves (compute bound): the gain wears off."""
     batches = [1, 64, 1024]

@@ -128,6 +128,7 @@ ODD = {
     "mark": "\ufeff",
     "two tables": "[a]\n[b]\n",
     "list": "[[a]]\n",
+    "name": "name = nan\n" + ROW,
     "empty": "",
 }
 

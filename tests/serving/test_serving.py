@@ -73,11 +73,13 @@ def test_what_prompts_add_is_scaled_and_decoding_is_not() -> None:
 
 def test_decoding_runs_in_the_next_larger_graph_and_reads_its_own_cache() -> None:
     """TensorRT-LLM's enable_padding: dummies take part in products, attention is over the sequences that there are."""
-    table = StepTable(PARTS, SCENARIO.engine.but(graphs="128, 512"))
+    table = StepTable(PARTS, SCENARIO.engine.but(graphs="128 512"))
     more = [table.decode_time(300, context) - TABLE.decode_time(300, context) for context in (700.0, 4000.0)]
     assert more[0] == pytest.approx(more[1], rel=1e-6)
     assert 0 < more[0] < TABLE.decode_time(512, 700.0) - TABLE.decode_time(300, 700.0)
     assert table.decode_time(128, 700.0) == TABLE.decode_time(128, 700.0)
+    assert table.decode_time(129, 700.0) - TABLE.decode_time(129, 700.0) > more[0]  # more places are empty
+    assert table.decode_times(np.array([129]), 700.0)[0] == pytest.approx(table.decode_time(129, 700.0))
     assert table.mixed([(512, 0)], 300, 700.0) == TABLE.mixed([(512, 0)], 300, 700.0)
 
 
@@ -88,6 +90,9 @@ def test_handing_tokens_out_takes_its_time_beside_any_kernel() -> None:
         assert more == pytest.approx(sequences * 1e-5)
     assert slow.mixed([(512, 0)], 128, 700.0) - TABLE.mixed([(512, 0)], 128, 700.0) == pytest.approx(128e-5)
     assert slow.mixed([(512, 0)], 0, 0.0) == TABLE.mixed([(512, 0)], 0, 0.0)
+    every = (StepTable(PARTS, e.but(graphs="512")) for e in (slow.engine, SCENARIO.engine))
+    late, soon = (table.decode_time(100, 700.0) for table in every)
+    assert late - soon == pytest.approx(100e-5)  # none for a graph's empty places
 
 
 def test_steps_in_closed_form_are_the_sum_of_single_steps() -> None:

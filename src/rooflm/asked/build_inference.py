@@ -357,7 +357,7 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     asked["output"] = output_of(found, asked["output"])
     work = Workload(**fields_at("workload", "infer", asked))
     scenario = apply_sets(replace(start, workload=work), sets)
-    if sets:
+    if scenario.speculation.draft is not start.speculation.draft:
         scenario = replace(scenario, speculation=drafting(scenario.speculation))
     if not scenario.model.head:
         assumed = (*assumed, "it embeds texts: prompts alone, no output")

@@ -93,6 +93,8 @@ def value_of(a: Argument, value: Any) -> Any:
     if a.kind in ("zips", "spread", "listed"):
         text = value if isinstance(value, str) else ",".join(map(str, value))
         return read(value if a.kind == "zips" else text, a.name)
+    if isinstance(value, dict):
+        raise RooflmError(f"{a.name} is a table, but it must be a value, or the path of a file: {a.help}")
     if isinstance(value, list):
         flat: list[Any] = []
         for member in value:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, count, flag, number, share, word
+from rooflm.catalogue.fields import About, abouts, count, flag, number, share, sizes, word
 from rooflm.units import Num
 
 INF = float("inf")
@@ -101,10 +101,7 @@ class Host:
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
-    graphs: str = word(
-        "",
-        "sequences of the CUDA graphs of decoding, rising, with commas: fewer run padded to them (none: every number)",
-    )
+    graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
     message: Num = number(

@@ -21,7 +21,7 @@ from rooflm.shown.numbers import shown
 class About(NamedTuple):
     """What is known of a field.
 
-    kind: number, flag or word. unit: of a number. low, high: bounds, both allowed unless `above` (then the value must
+    kind: number, flag, word or sizes (rising whole numbers as text). unit: of a number. low, high: bounds, both allowed unless `above` (then the value must
     be above low) or `below` (then below high). whole: counts something. endless: a limit that may be none at all, so
     that infinity is allowed. among: the words that it may be (none: any).
     """
@@ -104,6 +104,11 @@ def flag(default: bool, meaning: str) -> Any:
 def word(default: str, meaning: str, among: Sequence[str] = ()) -> Any:
     """A field that holds a name, out of a few where `among` lists them."""
     return field(default=default, metadata={KEY: About(meaning, kind="word", among=tuple(among))})
+
+
+def sizes(meaning: str) -> Any:
+    """A field that holds rising whole numbers as text, with spaces between them; "" for none."""
+    return field(default="", metadata={KEY: About(meaning, kind="sizes", whole=True, low=1, high=2**16)})
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:

@@ -35,6 +35,8 @@ def value(about: About) -> Schema:
     """
     if about.kind == "flag":
         return {"description": about.meaning, "type": "boolean"}
+    if about.kind == "sizes":
+        return {"description": about.meaning, "anyOf": [TEXT, {"type": "array", "items": {"type": "integer"}}]}
     if about.kind == "word":
         return {"description": about.meaning, **TEXT, **({"enum": list(about.among)} if about.among else {})}
     unit = quantities.WRITTEN.get(about.unit, about.unit)

@@ -81,8 +81,8 @@ def kept_aside(case: Case, share: float = HELD_OUT) -> bool:
     >>> sum(kept_aside(Case(batch=b)) for b in range(1, 101)) in range(15, 46)
     True
     """
-    path = Path(case.model).expanduser()
-    drawn = replace(case, model=path.name) if path.is_absolute() else case
+    path = Path(case.model)
+    drawn = replace(case, model=path.name) if path.is_absolute() or case.model.startswith("~") else case
     draw = int.from_bytes(hashlib.blake2b(drawn.key.encode(), digest_size=8).digest(), "big") / 2.0**64
     return draw < share
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from rooflm.asked.checks import whole
 from rooflm.errors import RooflmError, near_matches
+from rooflm.readers.outside import placed
 
 TASKS = ("infer", "train", "accuracy", "micro")
 DTYPES = ("fp32", "bf16", "fp16")
@@ -136,7 +137,7 @@ def check(case: Case) -> Case:
 def gguf_of(name: str) -> Path:
     """The .gguf file behind `path.gguf` or `gguf:PACKAGE`."""
     if not name.startswith("gguf:"):
-        path = Path(name).expanduser()
+        path = placed(name, "model")
         if not path.is_file():
             raise RooflmError(f"model is {name!r}, but there is no such file")
         return path
@@ -153,7 +154,7 @@ def source(name: str) -> tuple[str, Path | None]:
     """("gguf", file), ("folder", folder with weights), ("config", config.json) or ("catalogue", None)."""
     if name.startswith("gguf:") or name.lower().endswith(".gguf"):
         return "gguf", gguf_of(name)
-    path = Path(name).expanduser()
+    path = placed(name, "model")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise RooflmError(f"model is {name!r}, but the folder holds no config.json")

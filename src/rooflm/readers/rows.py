@@ -204,7 +204,10 @@ def _user_row(kind: str, name: str) -> tuple[dict[str, Any], str]:
     name is what it says (`name`), or that of the file."""
     path = Path(name)
     table = outside.read_toml(name, f"{kind} file")
-    called = str(table.pop("name", "")) or path.stem
+    given = table.pop("name", "")
+    if not isinstance(given, str):
+        raise RooflmError(f"{name}: name is {given!r}, but it must be text")
+    called = given or path.stem
     own = table.get(kind)
     if isinstance(own, dict) and "source" not in table:  # a machine's file: a table a kind
         return own, called

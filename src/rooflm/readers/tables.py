@@ -55,12 +55,28 @@ def held(name: str, value: Any, about: About) -> Any:
         if not isinstance(value, str):
             raise RooflmError(f"{name} is {value!r}, but it must be a name")
         return one_of(name, value, about.among) if about.among else value
+    if about.kind == "sizes":
+        return rising(name, value, about)
     if isinstance(value, str) and about.unit not in ("", "1"):
         value = parse(value, about.unit, name)
     if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):
         raise RooflmError(f"{name} is {value!r}, but it must be a number")
     bounded(name, value, about)
     return value
+
+
+def rising(name: str, value: Any, about: About) -> str:
+    """Whole numbers that rise, as text with spaces between them; RooflmError where they are no such numbers.
+
+    >>> rising("graphs", "1, 2,4", About("", low=1, high=8)), rising("graphs", [1, 8], About("", low=1, high=8))
+    ('1 2 4', '1 8')
+    """
+    given = str(value).strip("[]").replace(",", " ").split()
+    found = [int(n) for n in given if n.isdecimal() and about.low <= int(n) <= about.high]
+    if len(found) < len(given) or found != sorted(set(found)):
+        rule = f"whole numbers from {about.low} to {shown(about.high)} that rise, such as '1 2 4 8'"
+        raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be {rule}")
+    return " ".join(map(str, found))
 
 
 def quantity(value: Any, unit: str, name: str) -> float:

@@ -76,10 +76,10 @@ def padded(graphs: str, sequences: Any) -> Array:
 
     Source: TensorRT-LLM, CudaGraphConfig (batch_sizes, enable_padding): a batch is padded to the nearest graph.
 
-    >>> padded("128, 256, 512", [1, 200, 600]).tolist(), padded("", 7).tolist()
+    >>> padded("128 256 512", [1, 200, 600]).tolist(), padded("", 7).tolist()
     ([128.0, 256.0, 600.0], 7.0)
     """
-    sizes: Array = np.array([float(size) for size in graphs.split(",") if size.strip()])
+    sizes: Array = np.array(graphs.split(), float)
     many: Array = np.asarray(sequences, float)
     at = np.searchsorted(sizes, many)
     return np.where(at < len(sizes), np.append(sizes, 0.0)[at], many)
@@ -239,20 +239,20 @@ class StepTable:
         p = c.parts
         dense = total(p.dense, e, s.engine, fitted, shape_p[:1]) * speed
         attend = total(p.prefill, e, s.engine, fitted, shape_p) * speed
-        decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale + float(e.host.deliver) * c.sequences
+        decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
         each = np.arange(self.size.sequences + 1, dtype=float)
-        over = np.interp(each, c.sequences, decode) - np.interp(each, c.tokens, dense)
+        handed = float(e.host.deliver) * each
+        over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
         over[0] = 0.0
         self._over: list[float] = over.tolist()
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
         self._prompt, self._captured = prompt, float(e.host.captured)
-        reach = padded(e.host.graphs, c.sequences)
-        self._decode = np.interp(np.minimum(reach, c.sequences[-1]), c.sequences, decode)
+        self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self._attention = attention
         self.stage = _fullest_stage(s)
         self._head = p.decode.get(HEAD, np.zeros(shape_d[0])) * float(e.factors.gemm_factor if fitted else 1) * scale
@@ -296,7 +296,7 @@ class StepTable:
             here = self.local(sequences)
             if here > self.size.sequences:
                 raise RooflmError(f"{here} decoding sequences are beyond the step table's {self.size.sequences}")
-            device = self._spread(self._decode, here) + self._spread(self._attention, here) + self._gaps[1]
+            device = self._decode[here] + self._spread(self._attention, here) + self._gaps[1]
             device = np.maximum(device, self._spread(self._least, here))
             device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
             times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
@@ -404,10 +404,10 @@ class StepTable:
     def decode_times(self, sequences: Array, context: float) -> Array:
         """`decode_time` of many whole numbers of sequences at once."""
         points = self.components.sequences
-        here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences)
+        here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences).astype(int)
         i, share = self._at(context)
         fixed = self._step + self._sequence * here
-        rest = np.interp(here, points, self._decode) + self._gaps[1]
+        rest = self._decode[here] + self._gaps[1]
         head, micro = np.interp(here, points, self._head), np.minimum(sequences, self.flight)
         low, high = (
             hosted(

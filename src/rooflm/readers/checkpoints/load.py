@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rooflm.catalogue.model import Model
 from rooflm.errors import RooflmError, UnknownNameError, near_matches
-from rooflm.readers import released, rows
+from rooflm.readers import outside, released, rows
 from rooflm.readers.checkpoints import adapter, hub
 from rooflm.readers.checkpoints.gguf import read_gguf
 from rooflm.readers.checkpoints.read import read_config
@@ -35,7 +35,7 @@ def load_model(name: str | os.PathLike[str]) -> Model:
         return from_row(row, str(row.get("name") or stem), text)
     is_file = text.lower().endswith((".json", ".gguf")) or text.startswith((".", "/", "~"))
     if is_file or (rows.normalise(text) not in rows.aliases("model") and Path(text).is_dir()):
-        return _from_path(Path(text).expanduser())
+        return _from_path(outside.placed(text, "model"))
     checkpoint = released.find(text)
     if checkpoint is not None:
         return as_released(text, checkpoint)
