@@ -21,9 +21,9 @@ from rooflm.shown.numbers import shown
 class About(NamedTuple):
     """What is known of a field.
 
-    kind: number, flag, word or sizes (rising whole numbers as text). unit: of a number. low, high: bounds, both allowed unless `above` (then the value must
-    be above low) or `below` (then below high). whole: counts something. endless: a limit that may be none at all, so
-    that infinity is allowed. among: the words that it may be (none: any).
+    kind: number, flag, word or sizes (rising whole numbers as text). unit: of a number. low, high: bounds, both allowed
+    unless `above` (then the value must be above low) or `below` (then below high). whole: counts something. endless: a
+    limit that may be none at all, so that infinity is allowed. among: the words that it may be (none: any).
     """
 
     meaning: str
