@@ -373,7 +373,7 @@ def test_offline_runs_have_their_requests_and_graphs_and_no_front_end() -> None:
     }
     found = inference_rows([row])[0]
     assert [found[k] for k in ("concurrency", "requests", "front", "tokenise")] == ["max", "1500", "0", "0"]
-    assert "engine.graphs=1, 2, 4, 8, 16" in found["sets"]
+    assert "engine.graphs=1 2 4 8 16 " in found["sets"]
     assert "requests" not in run(engine="trtllm 1.0")
 
 
