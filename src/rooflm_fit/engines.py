@@ -29,6 +29,7 @@ from rooflm.kernels.derating import derating, on_file
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
+from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation import Request
 from rooflm.validation.folds import held_out
@@ -198,7 +199,8 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     out = np.empty(rows)
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
-        own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
+        whose = (f"{load_engine(f.engine).runs}:", f"{f.engine}:")  # a build has what its engine's own runs gave it
+        own = {k.split(":", 1)[1]: v for mark in whose for k, v in theta.items() if k.startswith(mark)}
         free = {
             k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
         }
@@ -316,7 +318,8 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
     for name, found in results.items():
         for engine in JOBS[name].engines:
             own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
-            shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
+            plain = load_engine(engine).runs == engine  # a build's row says what differs
+            shared = {k: v for k, v in found.constants.items() if k.isidentifier() and plain}
             path = file_of(engine)
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
@@ -336,7 +339,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             factors = {k: float(np.prod([v for n, v in parts if n == k])) for k in dict(parts)}
             values = [f"{k} = {v:.4g}" for k, v in factors.items()]
             sources = ", ".join(sorted({r.source for r in found.requests}))
-            for engine in JOBS[name].engines:
+            for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
                 lines += ["", "[[card]]", *named, f'engine = "{engine}"', *values, f"rows = {rows}",
                           f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
             if name == "llama.cpp" and "~geforce" in keys:
