@@ -199,14 +199,24 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     out = np.empty(rows)
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
-        whose = (f"{load_engine(f.engine).runs}:", f"{f.engine}:")  # a build has what its engine's own runs gave it
-        own = {k.split(":", 1)[1]: v for mark in whose for k, v in theta.items() if k.startswith(mark)}
         free = {
-            k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
+            k: v
+            for k, v in {**shared, **own_of(theta, f.engine)}.items()
+            if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
         }
         engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
+
+
+def own_of(theta: Mapping[str, float], engine: str) -> dict[str, float]:
+    """An engine row's own constants: those of the engine whose runs it shares, and over them its own (a build's).
+
+    >>> own_of({"llama.cpp:dequant": 1.0, "llama.cpp-metal:gap": 2.0, "step": 3.0}, "llama.cpp-metal")
+    {'dequant': 1.0, 'gap': 2.0}
+    """
+    marks = (f"{load_engine(engine).runs}:", f"{engine}:")
+    return {k.split(":", 1)[1]: v for mark in marks for k, v in theta.items() if k.startswith(mark)}
 
 
 def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
@@ -317,9 +327,9 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
     """Put the fitted constants into the engines' rows, in place; what is not fitted stays."""
     for name, found in results.items():
         for engine in JOBS[name].engines:
-            own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
-            plain = load_engine(engine).runs == engine  # a build's row says what differs
-            shared = {k: v for k, v in found.constants.items() if k.isidentifier() and plain}
+            runs = load_engine(engine).runs
+            own = own_of(found.constants, engine)
+            shared = {k: v for k, v in found.constants.items() if k.isidentifier() and runs == engine}
             path = file_of(engine)
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
