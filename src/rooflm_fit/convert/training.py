@@ -612,6 +612,7 @@ def tidy_training(row: Row) -> Cells:
         "zero": {"none": 0, "fsdp": 3}.get(str(said.get("zero", zero)), said.get("zero", zero)),
     }
     values |= {"fsdp_group": said.get("fsdp_group", facts.get("fsdp_group")), "optimizer": said.get("optimizer")}
+    values |= said.get("ran", {})
     if said.get("recompute"):
         values["recompute_modules"] = ",".join(said["recompute"])
     if facts.get("recompute_layers"):
@@ -620,4 +621,4 @@ def tidy_training(row: Row) -> Cells:
     stand_in = [v["stand_in"] for v in (of_model, engine, recompute) if v.get("stand_in")]
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
-    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, unclear] if d))})
+    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, said.get("doubt"), unclear] if d))})
