@@ -137,7 +137,7 @@ def framework_of(row: Row, source: str) -> tuple[Source, str]:
         raise Unusable("framework not stated")
     if source == "optimus" and "2104.04473" in text(row, "note"):
         about = SOURCES["NAR"]  # three of its reference times are Narayanan et al.'s
-    release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", text(row, "source") + text(row, "note"))
+    release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", f"{text(row, 'source')} {text(row, 'note')}")
     if source == "MBR" and release is None:
         raise Unusable("framework release not stated")
     if source == "NEMO":
