@@ -35,8 +35,8 @@ def network_bandwidth(text: str) -> float | None:
 
 GRAPHED = {"none": 0.0, "router": 0.5 / 3, "partial": 0.5, "full": 1.0}
 """Share of what the host issues in a layer of experts that CUDA graphs of such a scope hold. partial: attention, router
-and preprocessing, about half of a layer's kernels by Megatron-LM's discussion of DeepSeek-V3 on GB200; inferred. router:
-without attention, whose kernels are most of these; a third, inferred."""
+and preprocessing, about half of a layer's kernels by Megatron-LM's discussion of DeepSeek-V3 on GB200; inferred.
+router: the same without attention, whose kernels are most of these: a third, inferred."""
 OVERLAPPED = 0.7
 """Share of an exchange that may hide where it runs beside another micro-batch's compute: as ASYNC_TP."""
 FP8_ATTENTION = 740 / 1200
