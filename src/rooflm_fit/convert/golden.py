@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from functools import cache
@@ -68,7 +69,7 @@ def unbalanced(experts: int, ranks: float, router: str) -> float:
     >>> round(unbalanced(8, 8, ""), 2), round(unbalanced(8, 4, ""), 2), round(unbalanced(64, 16, "bias"), 2)
     (1.54, 1.38, 1.02)
     """
-    return 1 + VIOLATION[router or "aux_loss"] / max(experts / ranks, 1) ** 0.5
+    return 1 + VIOLATION[router or "aux_loss"] / math.sqrt(max(experts / ranks, 1))
 
 
 def golden(row: Row) -> dict[str, Any]:
