@@ -76,8 +76,8 @@ SOURCES: dict[str, Source] = {
     "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
     "STAS": Source("deepspeed", "2025-09", "causal"),
     "FMS": Source("fsdp", "2024-06", kernels="PyTorch SDPA (FlashAttention 2)"),
-    "maxtext": Source("maxtext", "2024-06", "full", zero="fsdp"),
-    "tpurec": Source("maxtext", "2025-06", "full", zero="fsdp"),
+    "maxtext": Source("maxtext", "2024-06", "full", recompute="full", zero="fsdp"),  # base.yml: remat_policy: 'full'
+    "tpurec": Source("maxtext", "2025-06", "full", recompute="full", zero="fsdp"),
     "lev": Source("maxtext", "2023-06", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
     "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
     "mlmgold": Source("megatron", "2026-08", zero=1),
@@ -482,8 +482,11 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
         found["batch"] = found["micro_batch"] * split["gpus"]
     if not found["seq"] and tokens and found["batch"]:
         found["seq"] = int(tokens[1]) / found["batch"]
-    if not found["seq"] and "sequence length of base.yml where blank" in note:
+    if not found["seq"] and ("sequence length of base.yml where blank" in note or tokens):
         found["seq"] = 2048  # max_target_length of MaxText's base.yml
+    if tokens and split.get("gpus"):  # what its log counts, whatever batch its command asks for
+        found["batch"] = int(tokens[1]) / found["seq"]
+        found["micro_batch"] = found["batch"] / split["gpus"]
     if source == "litgpt":
         longest = re.search(r"longest (\d+) to (\d+) tokens", note)
         found |= {"seq": float(longest[2]) if longest else None}
@@ -523,6 +526,9 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     network = re.search(r"\bnetwork (\d+) Gbps", note)
     if network:
         sets["cluster.tiers.1.bandwidth"] = float(network[1]) * 1e9 / 8 / 8
+    capacity = re.search(r"\bsparse_matmul=False; capacity_factor=([\d.]+)", note)
+    if capacity:  # MaxText: every expert computes that many tokens, filled or not
+        sets["training.imbalance"] = float(capacity[1])
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
