@@ -201,6 +201,8 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
 
     >>> amount("2 prompt + 64", {"prompt": 1024}), amount(0.8, {}), amount("continuous", {})
     (2112, 0.8, 'continuous')
+    >>> amount("5.03 prompt", {"prompt": 8192})
+    41206
     """
     if not isinstance(given, str):
         return given
@@ -211,7 +213,7 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
         if term.isdigit():
             total += int(term)
         elif name in known and isinstance(known[name], int):
-            total += int(times or 1) * int(known[name])  # type: ignore[arg-type]
+            total += round(float(times or 1) * int(known[name]))  # type: ignore[arg-type]
         else:
             return given
     return total
