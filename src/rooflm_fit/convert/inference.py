@@ -137,6 +137,8 @@ def quant_of(row: Row) -> dict[str, Any]:
     k = WIDTHS.get(kv, 4 if kv == "int4" else 16)
     if (weights == acts or not acts) and weights in ("fp8", "int8"):
         return {"quant": weights + ("kv8" if k == 8 else "")}
+    if acts == "int8":
+        return {"quant": f"w{w}a{a}kv{k}", "sets": {"quant.kind": "int"}}
     return {"quant": f"w{w}a{a}kv{k}"}
 
 
@@ -228,6 +230,9 @@ def known_wrong(row: Row) -> str:
     return ""
 
 
+CACHED_ALIKE = ("qserve",)
+"""Sources whose SmoothQuant runs keep the cache in int8, too, where no type is printed (README of mit-han-lab/qserve:
+"per-tensor static KV cache quantization")."""
 OLLAMA_QUANT = "q4_k_m"
 """What ollama's default tags hold (Q4_K_M; ollama.com/library)."""
 
@@ -250,6 +255,8 @@ def tidy_inference(row: Row) -> Cells:
         else:
             quant = {}
             doubts.append(str(why))
+    if source in CACHED_ALIKE and quant.get("quant") == "int8":
+        quant = {"quant": "int8kv8"}
     values |= quant | machine
     sets = quant.get("sets", {}) | machine.get("sets", {})
     values |= {"sets": sets} if sets else {}
