@@ -484,7 +484,7 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
         found["seq"] = int(tokens[1]) / found["batch"]
     if not found["seq"] and ("sequence length of base.yml where blank" in note or tokens):
         found["seq"] = 2048  # max_target_length of MaxText's base.yml
-    if tokens and split.get("gpus"):  # what its log counts, whatever batch its command asks for
+    if tokens and split.get("gpus") and found["seq"]:  # what its log counts, whatever batch its command asks for
         found["batch"] = int(tokens[1]) / found["seq"]
         found["micro_batch"] = found["batch"] / split["gpus"]
     if source == "litgpt":
