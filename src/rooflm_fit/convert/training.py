@@ -82,7 +82,7 @@ SOURCES: dict[str, Source] = {
     "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
     "mlmgold": Source("megatron", "2026-08", zero=1),
     "primus": Source("megatron", "2025-10", zero=1),
-    "cai": Source("megatron-deepspeed", "2025-08", stand_in="engine megatron-deepspeed for Colossal-AI"),
+    "cai": Source("deepspeed", "2025-08", stand_in="engine deepspeed for Colossal-AI"),
     "IEVO": Source("internevo", "2023-10", zero=1, kernels="FlashAttention 2", trust="A", dtype="bf16"),
     "LL3": Source("megatron", "2024-07", "full", stand_in="engine megatron for Meta's own"),
 }
@@ -529,6 +529,8 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     capacity = re.search(r"\bsparse_matmul=False; capacity_factor=([\d.]+)", note)
     if capacity:  # MaxText: every expert computes that many tokens, filled or not
         sets["training.imbalance"] = float(capacity[1])
+    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler
+        sets["engine.fused"] = False
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
