@@ -24,7 +24,7 @@ from rooflm_fit.convert.cells import (
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
-from rooflm_fit.convert.training_facts import Run, inputs, run_facts
+from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
 
 @dataclass(frozen=True)
@@ -575,6 +575,8 @@ def tidy_training(row: Row) -> Cells:
     facts = facts_of(row, source, about) | shard
     run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, facts)
     said = run_facts(run) | (golden(row) if source == "mlmgold" else {})
+    if source == "primus" and (order := schedule_of(text(row, "note"))):
+        said |= {"ran": {"schedule": order["schedule"]}, "stand_in": order["stand_in"]}
     if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
         values["vp"] = 2  # interleave depth not printed: the framework's default
     shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
