@@ -223,8 +223,9 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
 
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
-    that does not know the cache's 8-bit type converts every value on its vector units."""
+    that does not know fp8 converts every value of such a cache on its vector units; integers any device converts."""
     times: list[Num] = []
+    k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
@@ -233,11 +234,12 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
                        kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms,
                        c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
-        if not is_plain(s.engine.kernels.kv_reread, 0):
-            own = (group > s.engine.kernels.kv_shared) | ((group > 1) & (window < math.inf))
-            time = np.hypot(time, own * s.engine.kernels.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
-        if "fp8" not in s.cluster.device.peak and highest(op.widths[1]) <= 1:
-            time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
+        own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
+        if not is_plain(k.kv_reread, 0):
+            time = np.hypot(time, own * k.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
+        integers = (op.widths[1] < 1) | (s.quant.kind == "int")
+        turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+        time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
         times.append(time)
     return times
 
