@@ -484,9 +484,9 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
         found["seq"] = int(tokens[1]) / found["batch"]
     if not found["seq"] and ("sequence length of base.yml where blank" in note or tokens):
         found["seq"] = 2048  # max_target_length of MaxText's base.yml
-    if tokens and split.get("gpus"):  # what its log counts, whatever batch its command asks for
-        found["batch"] = int(tokens[1]) / found["seq"]
-        found["micro_batch"] = found["batch"] / split["gpus"]
+    if tokens and found["seq"] and split.get("gpus"):  # what its log counts, whatever batch its command asks for
+        rows = int(tokens[1]) / found["seq"]
+        found |= {"batch": rows, "micro_batch": rows / split["gpus"]}
     if source == "litgpt":
         longest = re.search(r"longest (\d+) to (\d+) tokens", note)
         found |= {"seq": float(longest[2]) if longest else None}
