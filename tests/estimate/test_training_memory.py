@@ -170,6 +170,14 @@ def test_adapters_train_little() -> None:
     assert lora.parts["backward"] < 0.6 * full.parts["backward"]
 
 
+def test_a_quantised_base_keeps_its_embedding_and_head_in_16_bits() -> None:
+    base = {"model": "llama-3.1-8b", "gpu": "a100-sxm-80gb", "batch": 1, "seq": 512, "lora_rank": 16, "engine": "peft"}
+    parts = [train_scenario(build_training(**base, base_bits=bits).scenario).memory.parts for bits in (16, 4)]
+    saved = float(parts[0]["weights"] - parts[1]["weights"])
+    linear = 8.03e9 - 2 * 128256 * 4096  # bitsandbytes skips both
+    assert saved == pytest.approx(linear * (2 - 4.127 / 8), rel=1e-3)
+
+
 def test_flops_of_adapters_are_counted_as_run() -> None:
     """No gradients of frozen weights: 4 FLOPs a parameter and token, scores and adapters beside, of the 6 of a full
     step; MFU was 96.6 % of a card that reaches some 65."""

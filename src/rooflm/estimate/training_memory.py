@@ -254,7 +254,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     kept = (m.zero >= 3) & (m.pp > 1) & (not c.regather)
     g, ge = pick(kept, grad, g), pick(kept, grad, ge)
     extra = c.grad_extra * (trained + experts * share)
-    weights = dense * w + experts * we + layers * c.adapters * 2.0
+    apart = ends * (zero_bytes(m.zero, d, own)[0] - w)  # quantised bases keep the embedding and the head in 16 bits
+    weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
     one = 2.0 * weight * (per["dense"] + per["plain"] + per["experts"])
     gathered = pick(kept, weight * (dense + experts), pick(m.zero >= 3, one, 0.0))
     return {

@@ -506,14 +506,19 @@ FMS_RECOMPUTED = {
 rows' own figures (its policy checkpoints a share of the blocks as a whole; fms_fsdp/policies/ac_handler.py)."""
 
 
+NF4 = 4.5 / (1 + 0.127 / 4)
+"""Bits of a weight of bitsandbytes' nf4 without double quantisation, as ours count them (4 and 0.127 for the scales): 4 and
+32 bits for the scale of 64. Source: Dettmers et al. 2023, "QLoRA", arXiv 2305.14314, section 3."""
+
+
 def adapters_of(row: Row, source: str) -> dict[str, Any]:
     """lora_rank, lora_modules and base_bits of fine-tuning through adapters.
 
     litgpt: rank 8 on queries and values (its 6,553,600 parameters); NeMo and its kin: their default, rank 32."""
     if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
         return {}
-    narrow = text(row, "precision").lower().startswith("bnb.nf4")
     rank = {"lora_rank": 8, "lora_modules": "qkv"} if source == "litgpt" else {"lora_rank": 32}
+    narrow = text(row, "precision").lower().startswith("bnb.nf4")
     return rank | ({"base_bits": 4} if narrow else {})
 
 
@@ -529,8 +534,10 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     capacity = re.search(r"\bsparse_matmul=False; capacity_factor=([\d.]+)", note)
     if capacity:  # MaxText: every expert computes that many tokens, filled or not
         sets["training.imbalance"] = float(capacity[1])
-    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler
-        sets["engine.fused"] = False
+    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler; torch.cuda.max_memory_allocated
+        sets |= {"engine.fused": False, "engine.context": 0}
+    if text(row, "precision").lower() == "bnb.nf4":
+        sets["training.base_bits"] = NF4
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
