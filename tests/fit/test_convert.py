@@ -656,3 +656,14 @@ def test_golden_values_run_on_the_gpus_that_their_tests_tell() -> None:
     assert golden({"model": "gpt gpt3_15b_8t_release_sm", "gpu": "GB200"})["ran"]["gpus"] == 256
     assert "NVFP4" in golden({"model": "nemotron nemotron3_super_release_gb200", "gpu": "GB200"})["doubt"]
     assert golden({"model": "nemotron nemotron3_super_release_gb200_sm", "gpu": "GB200"})["doubt"] == ""
+
+
+def test_adapters_and_packed_documents_are_as_their_scripts_had_them() -> None:
+    bridge = {"id": "MBR-1", "source": "x", "model": "LLAMA3_70B", "gpu": "H100-80GB", "precision": "FP8", "vp": "5"}
+    (cells,) = training_rows([TRAIN | bridge | {"note": "26.06 NeMo Container; LoRA Performance"}])
+    assert (cells["lora_rank"], cells["lora_modules"]) == ("16", "qkv")
+    assert "training.packed_mean=185" in cells["sets"] and "adapters" not in cells.get("doubt", "")
+    (full,) = training_rows([TRAIN | bridge | {"note": "26.06 NeMo Container; Pre-Training Performance"}])
+    assert "lora_rank" not in full and "packed" not in full.get("sets", "")
+    (other,) = training_rows([TRAIN | {"id": "LL2-1", "note": "LoRA"}])
+    assert "adapters not stated" in other["doubt"]

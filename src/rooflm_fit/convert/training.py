@@ -23,6 +23,7 @@ from rooflm_fit.convert.cells import (
     text,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
@@ -386,7 +387,7 @@ def refused(row: Row, source: str) -> str:
         "analytic, not measured": source.startswith(ANALYTIC),
         "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS,
         "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
-        and source != "litgpt",
+        and source not in ADAPTERS,
         "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
@@ -506,22 +507,6 @@ FMS_RECOMPUTED = {
 rows' own figures (its policy checkpoints a share of the blocks as a whole; fms_fsdp/policies/ac_handler.py)."""
 
 
-NF4 = 4.5 / (1 + 0.127 / 4)
-"""Bits of a weight of bitsandbytes' nf4 without double quantisation, as ours count them (4 and 0.127 for the scales): 4 and
-32 bits for the scale of 64. Source: Dettmers et al. 2023, "QLoRA", arXiv 2305.14314, section 3."""
-
-
-def adapters_of(row: Row, source: str) -> dict[str, Any]:
-    """lora_rank, lora_modules and base_bits of fine-tuning through adapters.
-
-    litgpt: rank 8 on queries and values (its 6,553,600 parameters); NeMo and its kin: their default, rank 32."""
-    if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
-        return {}
-    rank = {"lora_rank": 8, "lora_modules": "qkv"} if source == "litgpt" else {"lora_rank": 32}
-    narrow = text(row, "precision").lower().startswith("bnb.nf4")
-    return rank | ({"base_bits": 4} if narrow else {})
-
-
 def beyond(row: Row, source: str) -> dict[str, Any]:
     """{path: value} of sources that state more than their columns hold: offload, network, how experts are reached."""
     note, zero = text(row, "note"), text(row, "zero_fsdp").lower()
@@ -536,8 +521,6 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
         sets["training.imbalance"] = float(capacity[1])
     if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler; torch.cuda.max_memory_allocated
         sets |= {"engine.fused": False, "engine.context": 0}
-    if text(row, "precision").lower() == "bnb.nf4":
-        sets["training.base_bits"] = NF4
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
@@ -601,7 +584,7 @@ def tidy_training(row: Row) -> Cells:
     if facts.get("recompute_layers"):
         values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
     sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
-    sets |= said.get("sets", {})
+    sets |= said.get("sets", {}) | tuned(row, source)
     stand_in = [v["stand_in"] for v in (of_model, engine, recompute, said) if v.get("stand_in")]
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
