@@ -13,9 +13,9 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     "NEMO": {"lora_rank": 32, "lora_modules": "qkv"},
     "AUTO": {"lora_rank": 16},
 }
-"""Rank and products of adapters (none named: all). MBR: Megatron-Bridge, recipes/llama/llama3.py (16 for 70B), and scripts/performance, llama3_llm_finetune.py: target_modules linear_qkv. NEMO: NeMo 1, adapter_dim 32 and
-attention_qkv of megatron_gpt_finetuning_config.yaml. AUTO: examples/llm_benchmark, *_peft_benchmark.yaml: dim 16,
-"*_proj"."""
+"""Rank and products of adapters (none named: all). MBR: Megatron-Bridge, recipes/llama/llama3.py (16 for 70B) and
+scripts/performance, llama3_llm_finetune.py: target_modules linear_qkv. NEMO: NeMo 1, adapter_dim 32 and attention_qkv
+of megatron_gpt_finetuning_config.yaml. AUTO: examples/llm_benchmark, *_peft_benchmark.yaml: dim 16, "*_proj"."""
 NF4 = 4.5 / (1 + 0.127 / 4)
 """Bits of a weight of bitsandbytes' nf4 without double quantisation, as ours count them (4 and 0.127 for the scales):
 4, and 32 for the scale of 64. Source: Dettmers et al. 2023, "QLoRA", arXiv 2305.14314, section 3."""
