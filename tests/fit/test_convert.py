@@ -667,3 +667,22 @@ def test_adapters_and_packed_documents_are_as_their_scripts_had_them() -> None:
     assert "lora_rank" not in full and "packed" not in full.get("sets", "")
     (other,) = training_rows([TRAIN | {"id": "LL2-1", "note": "LoRA"}])
     assert "adapters not stated" in other["doubt"]
+
+
+def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:
+    row = dict.fromkeys(INFERENCE_COLUMNS, "") | {
+        "id": "rtx3060-0010", "model": "Llama-2-13B", "gpu": "RTX3060-12GB", "gpus": "4", "batch": "12",
+        "engine": "unstated (one GPU per Linux box over Ethernet)", "precision_weights": "fp16",
+        "metric": "throughput_out_tok_s", "value": "51.82", "note": "trust=B; max_seq_len=512 max_gen_len=256",
+    }  # fmt: skip
+    (boxes,) = inference_rows([row])
+    said = {"engine": "hf-boxes", "cluster": "ethernet-1g", "pp": "4", "tp": "1", "prompt": "32", "output": "256"}
+    assert said.items() <= boxes.items()
+    pi = "trust=B; eval rate; system as printed: Pi CM5 - 16GB (AMD AI Pro R9700) [GPU]"
+    home = row | {"id": "geerling-0001", "gpu": "R9700", "gpus": "1", "engine": "llama.cpp (Vulkan)", "note": pi}
+    (patched,) = inference_rows([home])
+    assert "Raspberry Pi" in patched["doubt"] and (patched["prompt"], patched["output"]) == ("1", "128")
+    (whole,) = inference_rows(
+        [home | {"engine": "ollama", "note": pi.replace("Pi CM5 - 16GB", "Intel 265K Custom PC")}]
+    )
+    assert "doubt" not in whole and whole["output"] == "400"

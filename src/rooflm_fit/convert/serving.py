@@ -280,8 +280,8 @@ SHORT = 1000
 
 
 SAME_PROMPTS = (32, 64)
-"""Clients of the later runs of a study of pools: run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128, then
-64, then 32 clients; those of 2,048 tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128
+"""Clients of the later runs of a study of pools: run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128,
+then 64, then 32 clients; those of 2,048 tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128
 clients: 45,000)."""
 
 

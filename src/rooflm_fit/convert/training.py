@@ -392,6 +392,13 @@ def refused(row: Row, source: str) -> str:
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
+        "int8 products (MaxText, quantization=int8): not represented": source == "tpurec"
+        and (
+            text(row, "precision") == "fp8"
+            and "7x" not in text(row, "gpu")  # no older TPU has fp8
+            or text(row, "gpu") == "TPU v5p"
+            and text(row, "model").startswith("GPT3")
+        ),
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
     }
