@@ -394,10 +394,8 @@ def refused(row: Row, source: str) -> str:
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
         "int8 products (MaxText, quantization=int8): not represented": source == "tpurec"
         and (
-            text(row, "precision") == "fp8"
-            and "7x" not in text(row, "gpu")  # no older TPU has fp8
-            or text(row, "gpu") == "TPU v5p"
-            and text(row, "model").startswith("GPT3")
+            (text(row, "precision") == "fp8" and "7x" not in text(row, "gpu"))  # no older TPU has fp8
+            or (text(row, "gpu") == "TPU v5p" and text(row, "model").startswith("GPT3"))
         ),
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
