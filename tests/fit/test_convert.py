@@ -658,6 +658,17 @@ def test_golden_values_run_on_the_gpus_that_their_tests_tell() -> None:
     assert golden({"model": "nemotron nemotron3_super_release_gb200_sm", "gpu": "GB200"})["doubt"] == ""
 
 
+def test_adapters_and_packed_documents_are_as_their_scripts_had_them() -> None:
+    bridge = {"id": "MBR-1", "source": "x", "model": "LLAMA3_70B", "gpu": "H100-80GB", "precision": "FP8", "vp": "5"}
+    (cells,) = training_rows([TRAIN | bridge | {"note": "26.06 NeMo Container; LoRA Performance"}])
+    assert (cells["lora_rank"], cells["lora_modules"]) == ("16", "qkv")
+    assert "training.packed_mean=185" in cells["sets"] and "adapters" not in cells.get("doubt", "")
+    (full,) = training_rows([TRAIN | bridge | {"note": "26.06 NeMo Container; Pre-Training Performance"}])
+    assert "lora_rank" not in full and "packed" not in full.get("sets", "")
+    (other,) = training_rows([TRAIN | {"id": "LL2-1", "note": "LoRA"}])
+    assert "adapters not stated" in other["doubt"]
+
+
 def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:
     row = dict.fromkeys(INFERENCE_COLUMNS, "") | {
         "id": "rtx3060-0010", "model": "Llama-2-13B", "gpu": "RTX3060-12GB", "gpus": "4", "batch": "12",
