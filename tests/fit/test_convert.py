@@ -356,7 +356,7 @@ def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
         given["source"] = row["when"].get("sources", ["aic"])[0]
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
-        own = {k: v for k, v in found.items() if k not in ("cache", "image", "requests", *SET)}
+        own = {k: v for k, v in found.items() if k not in ("cache", "image", "prompt", "requests", *SET)}
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
@@ -423,6 +423,57 @@ def test_pools_and_server_flags_are_read_off_a_row() -> None:
         "trust=B; online serving; server: sglang serve --tp 8 --chunked-prefill-size 131072 --mem-fraction-static .8"
     )
     assert run(id="sglcook-1", engine="sglang 0.5.9", note=flags)["budget"] == "131072"
+
+
+PAGE = (
+    "trust=B; online serving, sglang bench_serving; closed loop; {n} requests; dataset random, lengths drawn uniformly "
+    "up to {lengths} (random-range-ratio 0, the default), columns hold the means; prefix cache left on, and a page's "
+    "runs draw the same prompts (one seed), so that later ones can find them cached (TTFT, throughput)"
+)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "n", "prompt", "cached"),
+    [
+        ("1000/1000", "10", "610", None),  # the first run of a page
+        ("1000/1000", "80", "496", "62"),  # the ten of before
+        ("1000/1000", "500", "500", "80"),
+        ("1000/8000", "10", "610", "610"),  # the same prompts again
+        ("8000/1000", "10", "4194", "500"),  # that begin as the short ones did
+        ("8000/1000", "320", "3981", "1370"),
+    ],
+)
+def test_later_runs_of_a_page_find_the_prompts_of_earlier_ones(
+    lengths: str, n: str, prompt: str, cached: str | None
+) -> None:
+    note = PAGE.format(n=n, lengths=lengths)
+    got = run(id="sglcook-1", engine="sglang 0.5.7", gpu="MI300X", note=note, input_len=prompt, output_len="500")
+    assert got.get("shared_prefix") == cached
+    assert "shared_prefix" not in run(id="sglcook-1", engine="sglang", note=note.split("; prefix")[0])
+
+
+def test_a_study_that_repeats_its_prompts_has_them_cached_for_steps_too() -> None:
+    note = "trust=B; online serving; prefill_replicas=1 decode_replicas=3; 1p3d_conc64_in2048_out128; pd_ratio"
+    row = {"id": "dstackpd-1", "engine": "sglang", "gpus": "8", "tp": "2", "input_len": "2048", "note": note}
+    assert run(**row, batch="64", metric="tpot_ms")["shared_prefix"] == "2048"
+    assert "shared_prefix" not in run(**row, batch="128", metric="tpot_ms")
+
+
+def test_prompts_that_a_client_and_a_server_count_differently_are_the_servers() -> None:
+    """InferenceX pull requests 937, 1381 and 1502: 7,140 tokens of the client were 35,921 of SGLang 0.5.10."""
+    row = {"engine": "sglang 0.5.10.post1", "gpu": "B300", "input_len": "8192", "output_len": "1024", "note": "trust=B"}
+    assert int(run(**row)["prompt"]) == pytest.approx(8192 * 35921 / 7140, rel=1e-3)
+    assert run(**row | {"engine": "sglang 0.5.9"})["prompt"] == "8192"
+    assert run(**row, model="Qwen/Qwen3.5-397B-A17B")["prompt"] == "8192"
+
+
+def test_a_checkpoint_runs_in_its_own_scheme_and_as_its_model() -> None:
+    row = {"id": "sglcook-1", "engine": "sglang 0.5.7", "gpu": "MI300X", "note": "trust=B; online serving"}
+    fp8 = run(**row, model="mistralai/Ministral-3-14B-Instruct-2512", precision_weights="bf16")
+    assert (fp8["model"], fp8["quant"]) == ("ministral-3-14b", "fp8")
+    assert run(**row, model="mistralai/Ministral-3-14B-Base-2512", precision_weights="bf16")["quant"] == "bf16"
+    coder = run(**row, model="Qwen/Qwen3-Coder-Next", precision_weights="bf16")
+    assert (coder["model"], coder["quant"]) == ("qwen3-next-80b-a3b", "bf16")
 
 
 def test_hardware_flops_turn_back_into_the_step_time() -> None:
