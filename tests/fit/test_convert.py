@@ -459,6 +459,13 @@ def test_a_study_that_repeats_its_prompts_has_them_cached_for_steps_too() -> Non
     assert "shared_prefix" not in run(**row, batch="128", metric="tpot_ms")
 
 
+def test_the_first_runs_of_a_campaign_spread_their_experts() -> None:
+    """InferenceX, dsr1_fp4_b200_docker.sh of October 2025: --enable-ep-moe, whatever the table's later column says."""
+    note = "trust=B; moe_tp=4 moe_ep=1 attn_dp=1; batch = concurrency; dsr1_b200_sglang_fp4_agg_1024x1024_c4_cfg1"
+    row = {"gpu": "B200-180GB", "tp": "4", "gpus": "4", "precision_weights": "nvfp4", "note": note}
+    assert [run(**row, engine=e)["ep"] for e in ("sglang", "sglang 0.5.9")] == ["4", "1"]
+
+
 def test_prompts_that_a_client_and_a_server_count_differently_are_the_servers() -> None:
     """InferenceX pull requests 937, 1381 and 1502: 7,140 tokens of the client were 35,921 of SGLang 0.5.10."""
     row = {"engine": "sglang 0.5.10.post1", "gpu": "B300", "input_len": "8192", "output_len": "1024", "note": "trust=B"}

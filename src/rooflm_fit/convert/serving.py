@@ -75,7 +75,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
 
     TensorRT-LLM's runs of InferenceX without a release are older than its experts' column: their scripts set
     ep_size = tp (dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh before they took EP_SIZE), and attention
-    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. InferenceX' script for Kimi-K2.5
+    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. So do SGLang's of DeepSeek in
+    nvfp4 on B200 (dsr1_fp4_b200_docker.sh of October 2025: --enable-ep-moe). InferenceX' script for Kimi-K2.5
     (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
     note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
     else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
@@ -100,6 +101,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
         clients = 32 if number(row, "input_len") == 8192 else 64
         if "DeepSeek" in text(row, "model") and (number(row, "batch") or 0) > clients:
             tp, attn_dp = 1, tp
+    elif text(row, "engine") == "sglang" and re.search(r"deepseek_r1_b200\w*_sglang_fp4|dsr1_b200_sglang_fp4", note):
+        moe_tp, moe_ep = 1, tp
     elif moe_tp == moe_ep > 1:
         if not named:
             tp = moe_tp
