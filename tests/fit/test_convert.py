@@ -348,15 +348,19 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
     assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
 
 
+ROW_CELLS = ("accepted", "cache", "guesses", "image", "prompt", "requests", "scheme")
+"""What recipes set that is no option of a server."""
+
+
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
     for row in recipes():
-        told = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page")
+        told = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook")
         assert any(name in row["source"] for name in told)
         given = {"engine": row["when"]["engine"][0], "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4}
         given["source"] = row["when"].get("sources", ["aic"])[0]
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
-        own = {k: v for k, v in found.items() if k not in ("cache", "image", "prompt", "requests", *SET)}
+        own = {k: v for k, v in found.items() if k not in (*ROW_CELLS, *SET)}
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
@@ -472,6 +476,17 @@ def test_prompts_that_a_client_and_a_server_count_differently_are_the_servers() 
     assert int(run(**row)["prompt"]) == pytest.approx(8192 * 35921 / 7140, rel=1e-3)
     assert run(**row | {"engine": "sglang 0.5.9"})["prompt"] == "8192"
     assert run(**row, model="Qwen/Qwen3.5-397B-A17B")["prompt"] == "8192"
+
+
+def test_a_page_that_prints_its_accepted_guesses_is_no_more_in_doubt() -> None:
+    """sgl-cookbook, DeepSeek-V3_2.md, 5.1.1 ("Accept length" 2.46), and GLM-5.md, 5.1 (GLM-5-FP8, eight H200, 3.48)."""
+    row = {"id": "sglcook-1", "tp": "8", "gpus": "8", "batch": "1", "note": "trust=B; online serving; SPECULATIVE"}
+    deepseek = {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "gpu": "B200"}
+    got = run(**row, **deepseek, precision_weights="fp8")
+    assert (got["guesses"], got["accepted"], got.get("doubt", "")) == ("3", "2.46", "")
+    assert "speculative" in run(**row, **deepseek | {"gpu": "H200"}, precision_weights="fp8")["doubt"]
+    glm = run(**row, model="zai-org/GLM-5", engine="sglang", gpu="H200", precision_weights="bf16")
+    assert (glm["quant"], glm["accepted"]) == ("fp8-block", "3.48")
 
 
 def test_a_checkpoint_runs_in_its_own_scheme_and_as_its_model() -> None:

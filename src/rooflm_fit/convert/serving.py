@@ -327,7 +327,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         "precision not stated": quant is None,
         "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
         or "variable lengths" in note,
-        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note,
+        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
         and values["metric"] in ("ttft", "output_tokens_per_s"),
@@ -383,7 +383,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
     options = campaign_options(values, model, quant or "", facts)
-    cache = options.pop("cache", None)
+    cache, quant = options.pop("cache", None), options.pop("scheme", quant)
     sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
     release = options.pop("image", "")
     values |= {"release": values.get("release") or release} if release else {}
