@@ -65,6 +65,7 @@ class Kernels:
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
+    int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
     merged: bool = flag(True, "Q, K, V and gate, up are one product each")
     epilogue: bool = flag(False, "rotary embedding and activation happen inside the products, without own traffic")
