@@ -348,19 +348,22 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
     assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
 
 
-ROW_CELLS = ("accepted", "cache", "guesses", "image", "prompt", "requests", "scheme")
+OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt")
+OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme")
 """What recipes set that is no option of a server."""
+TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook",
+        "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
+"""Scripts and pages that recipes name."""
 
 
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
     for row in recipes():
-        told = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook")
-        assert any(name in row["source"] for name in told)
-        given = {"engine": row["when"]["engine"][0], "concurrency": 16, "prompt": 1024, "output": 1024, "tp": 4}
-        given["source"] = row["when"].get("sources", ["aic"])[0]
+        assert any(name in row["source"] for name in TOLD)
+        given = {"engine": row["when"].get("engine", ["trtllm"])[0], "concurrency": 16, "prompt": 1024, "output": 1024}
+        given |= {"tp": 4, "source": row["when"].get("sources", ["aic"])[0]}
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
-        own = {k: v for k, v in found.items() if k not in (*ROW_CELLS, *SET)}
+        own = {k: v for k, v in found.items() if k not in (*OF_ROWS, *SET)}
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
