@@ -334,6 +334,16 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
 
+def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, float]:
+    """The product of what a card, its family and its generations have, by factor; less: one constant left out.
+
+    >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1|bandwidth")
+    {'bandwidth': 0.8}
+    """
+    kinds = dict.fromkeys(key.split("|")[1] for key, _ in parts)
+    return {k: float(np.prod([v for key, v in parts if key.split("|")[1] == k and key != less])) for k in kinds}
+
+
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     """Put the fitted jobs' cards into the file: a row a card and engine, and a general one where GENERAL says so."""
     head, *blocks = path.read_text(encoding="utf-8").split("[[card]]")
@@ -345,13 +355,15 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     for name, found in results.items():
         cards = [r.group[1] for r in found.requests]
         for place, (named, keys, rows) in places(JOBS[name], found.constants, cards).items():
-            parts = [(k.split("|")[1], v) for k, v in found.constants.items() if k.split("|")[0] in keys]
-            factors = {k: float(np.prod([v for n, v in parts if n == k])) for k in dict(parts)}
-            values = [f"{k} = {v:.4g}" for k, v in factors.items()]
+            parts = [(k, v) for k, v in found.constants.items() if k.split("|")[0] in keys]
+            bound = JOBS[name].bound.get(place, "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
+                here = factors_of(parts, "" if engine == bound or not bound else f"{place}|bandwidth")
+                values = [f"{k} = {v:.4g}" for k, v in here.items()]
                 lines += ["", "[[card]]", *named, f'engine = "{engine}"', *values, f"rows = {rows}",
                           f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
+            factors = factors_of(parts, f"{place}|bandwidth" if bound else "")
             if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
             plain = [f"{k} = {v:.4g}" for k, v in factors.items() if k not in ("few", "network")]
