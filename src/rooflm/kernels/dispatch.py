@@ -103,9 +103,11 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         chosen = [ops[i] for i in members]
         own, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
         times = EVALUATE[family](own, shape, rate, w, s, r)
+        lift = s.engine.factors.moe_factor if family == "moe" and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
-            out[index] = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
-    return np.asarray(np.maximum(out, floor))
+            own_time = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
+            out[index] = larger(own_time, floor[index] / lift)
+    return out
 
 
 def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
@@ -311,8 +313,9 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
             alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
-            time = larger(time, brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r))
-            time = smaller(time, alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r))
+            brain = brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r)
+            vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)
+            time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
         times.append(time)
     return times
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm_fit.convert import names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
+from rooflm_fit.convert.conditions import told
 from rooflm_fit.convert.distrust import distrusted
 
 SOURCES = {
@@ -142,10 +144,15 @@ def quant_of(row: Row) -> dict[str, Any]:
     return {"quant": f"w{w}a{a}kv{k}"}
 
 
-def split_of(row: Row) -> dict[str, int]:
-    """gpus, tp, pp, dp and ep of a row; Unusable where the degrees do not explain the number of GPUs."""
-    gpus = count(row, "gpus", "number of GPUs not stated")
-    tp, pp = count(row, "tp", "split over GPUs not stated"), count(row, "pp", "split over GPUs not stated")
+def split_of(row: Row, devices: int = 1) -> dict[str, int]:
+    """gpus, tp, pp, dp and ep of a row; Unusable where the degrees do not explain the number of GPUs. devices: what
+    software sees of one printed GPU, over which it cuts tensors.
+
+    >>> split_of({"gpus": "2", "tp": "2", "pp": "1"}, devices=2)
+    {'gpus': 4, 'tp': 4, 'pp': 1, 'dp': 1, 'ep': 1}
+    """
+    gpus = devices * count(row, "gpus", "number of GPUs not stated")
+    tp, pp = devices * count(row, "tp", "split over GPUs not stated"), count(row, "pp", "split over GPUs not stated")
     expert = re.search(r"expert parallel (?:= (gpus)|(\d{1,6}))", text(row, "note"))
     if expert:  # TensorRT-LLM cuts the experts inside the tensor group, so that attention stays split over all GPUs
         ep = gpus if expert[1] else int(expert[2])
@@ -210,11 +217,13 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
 
 def machine_of(row: Row, source: str) -> dict[str, Any]:
     """What the source says about the machine beyond the columns."""
-    found: dict[str, Any] = {}
-    if source == "cluster-perf":
-        found["cluster"] = "ethernet-1g"  # assumed: the source says Ethernet, not which
-    narrow = text(row, "precision_kv") == "int8" and text(row, "precision_weights") not in ("fp8", "int8")
-    return found | ({"sets": {"engine.kv_convert": 0}} if narrow else {})  # devices convert from int8 in hardware
+    narrow = text(row, "precision_kv") == "int8"
+    return {"sets": {"engine.kv_convert": 0}} if narrow else {}  # devices convert from int8 in hardware
+
+
+PATCHED = "card of AMD or Intel on a Raspberry Pi: patched kernel drivers, a sixth of the same card's rate in a PC"
+"""raspberrypi/linux pull request 7072 (amdgpu); Mesa there: "not a conformant Vulkan implementation", "experimental";
+no matrix nor integer-dot units. NVIDIA's driver for Arm is its maker's."""
 
 
 def known_wrong(row: Row) -> str:
@@ -225,6 +234,8 @@ def known_wrong(row: Row) -> str:
         return "value marked as an outlier" if small else ""
     if "ONE layer" in text(row, "model"):
         return "sum of single-operator timings of one layer, not a run"
+    if re.search(r"system as printed: Pi \S[^[]*\((AMD|Intel)", note):
+        return PATCHED
     if "model does not fit" not in note and "[GPU/CPU]" in note:
         return "shared between the GPU and the host's processor"
     return ""
@@ -257,11 +268,11 @@ def tidy_inference(row: Row) -> Cells:
             doubts.append(str(why))
     if source in CACHED_ALIKE and quant.get("quant") == "int8":
         quant = {"quant": "int8kv8"}
-    values |= quant | machine
+    values |= quant
     sets = quant.get("sets", {}) | machine.get("sets", {})
     values |= {"sets": sets} if sets else {}
     try:
-        values |= split_of(row)
+        values |= split_of(row, names.table()["devices"].get(gpu, 1))
     except Unusable as why:
         values |= {"gpus": number(row, "gpus")}
         doubts.append(str(why) if "multiply" in str(why) else "")
@@ -270,5 +281,6 @@ def tidy_inference(row: Row) -> Cells:
         values |= {"task": "serve", "concurrency": "max", "scheduler": "static"}
     else:
         values["batch"] = number(row, "batch")
+    values |= told(row, source, values)
     doubts.append(distrusted(source, values, model, gpu))
     return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})
