@@ -348,7 +348,7 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
     assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
 
 
-OF_LOAD = ("requests", "warmup", "spread", "output_limit")
+OF_LOAD = ("requests", "warmup", "spread", "prompt", "output", "output_limit")
 
 
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
