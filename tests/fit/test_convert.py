@@ -426,6 +426,15 @@ QSERVE = {
 }
 
 
+def test_mixtral_in_fp8_had_wide_experts_before_support_came() -> None:
+    row = QSERVE | {"id": "trtllm-0100", "model": "Mixtral 8x7B", "engine": "TensorRT-LLM v0.9.0", "batch": "512"}
+    row |= {"gpu": "H100-80GB", "precision_weights": "fp8", "precision_activations": "fp8", "precision_kv": "fp8"}
+    found = inference_rows([row])[0]
+    assert (found["quant"], found["sets"]) == ("w16a16kv8", "engine.moe_factor=1.59")
+    assert "sets" not in inference_rows([row | {"gpu": "L40S-48GB"}])[0]
+    assert inference_rows([row | {"model": "Llama-2-7B"}])[0]["quant"] == "fp8kv8"
+
+
 def test_qserve_and_what_it_was_compared_with() -> None:
     smooth = inference_rows([QSERVE])[0]
     assert [smooth[k] for k in ("engine", "release", "quant", "concurrency", "scheduler")] == [
