@@ -227,7 +227,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
     that does not know fp8 converts every value of such a cache on its vector units; integers any device converts."""
     times: list[Num] = []
-    k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
+    k, ints, unknown = s.engine.kernels, s.quant.kind == "int", "fp8" not in s.cluster.device.peak
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
@@ -239,8 +239,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
         if not is_plain(k.kv_reread, 0):
             time = np.hypot(time, own * k.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
-        integers = (op.widths[1] < 1) | (s.quant.kind == "int")
-        turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+        turned = pick((op.widths[1] < 1) | ints, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
         time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
         times.append(time)
     return times
