@@ -254,7 +254,7 @@ def fit_to(
 ) -> dict[str, float]:  # fmt: skip
     """Constants of a job from the rows in use that can be trusted; a card without any has none of its own. start: where
     to start from (a fit to more rows), which saves most of the steps."""
-    use = use & np.array([not r.apart for r in requests])
+    use = use & np.array([not r.apart and not job.odd(r) for r in requests])
     kept = [f for f in members if use[f.index].any()]
     seen = {f.gpu for f in kept} | {f.engine for f in kept} | {key for f in kept for key in line(f.gpu)}
     free = params_of(job, members)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.validation.request import Request
 from rooflm_fit.common import Param
 
 
@@ -23,7 +25,8 @@ class Job:
     """One joint fit. rows: sources and (released) engine rows; shared: constants that all its engine rows have in
     common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
     the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards; generation: of
-    one generation of a family over the one before it."""
+    one generation of a family over the one before it; odd: which of its rows ran kernels that no other row did, so
+    that they are predicted and not fitted."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
@@ -32,6 +35,7 @@ class Job:
     skip: tuple[str, ...] = ()
     kin: Card | None = None
     generation: Card | None = None
+    odd: Callable[[Request], bool] = lambda request: False
 
 
 FREE = {
@@ -69,6 +73,15 @@ EXPERTS = Param("moe_factor", 0.8, 0.3, 4.0, prior=0.25)
 COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.2)
 ALIKE = Param("alike", 0.85, 0.0, 1.0, log=False, prior=0.2)
 """Both about where every engine's own rows put them: what is left out may hold all that tells them."""
+
+
+def one_token_on_matrices(r: Request) -> bool:
+    """Whether a decoding row ran bf16 experts on Vulkan's matrix kernels: its vector kernels with ids of experts are of
+    fp32, fp16 and quantised weights alone (ggml-vulkan.cpp, ggml_vk_use_mul_mat_vec_id)."""
+    model = load_model(r.group[0])
+    plain = "vulkan" in str(r.kwargs["engine"]) and r.kwargs.get("quant") == "bf16"
+    return plain and r.metric == "decode_tokens_per_s" and bool(model.active_parameters < model.parameters)
+
 
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(  # the runs of 2023 are of a release before CUDA graphs, which its row only stands in for
@@ -132,7 +145,7 @@ JOBS: dict[str, Job] = {
         own={"llama.cpp-rocm": kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
              "llama.cpp-vulkan": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                   Param("brain_share", 0.3, 0.02, 1.0, prior=0.5))},
-        kin=Card(0.5, 0.3),
+        kin=Card(0.5, 0.3), odd=one_token_on_matrices,
     ),
     "tinychat": Job(
         ("tinychat", "tinychat-2.0"),

@@ -81,6 +81,16 @@ def test_an_fp8_cache_is_converted_where_the_device_does_not_know_it() -> None:
     assert tpot(h100) == tpot(h100, kv_convert=0.0)
 
 
+def test_a_cache_of_integers_costs_a_few_operations_a_query_head() -> None:
+    a100, plain = (scenario(gpu="a100-sxm-80gb", quant=q, engine="trtllm-2024") for q in ("int8kv8", "int8"))
+    assert tpot(a100) == tpot(a100, kv_convert=1e6)  # what fp8 in software costs is not theirs
+    assert tpot(a100) > tpot(a100, int_convert=0.0)
+    assert tpot(plain) == tpot(plain, int_convert=1e3)  # 16 bits
+    grouped = tpot(a100, int_convert=5.0) - tpot(a100, int_convert=0.0)
+    shared = tpot(a100, int_convert=5.0, kv_shared=16) - tpot(a100, int_convert=0.0, kv_shared=16)
+    assert grouped == pytest.approx(4 * shared, rel=1e-6)  # 32 query heads, 8 KV heads
+
+
 def test_latency_of_collectives_scales_alone() -> None:
     s = scenario(tp=8, batch=1)
     low, high = (infer_scenario(replace(s, engine=s.engine.but(collective_floor=f))) for f in (1.0, 3.0))

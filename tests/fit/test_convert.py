@@ -653,3 +653,39 @@ def test_a_run_that_contradicts_littles_law_is_doubted() -> None:
     assert all("doubt" in cells for cells in impossible(rows))
     rows[2]["value"] = "2800"  # 128 x 36 / (1.257 + 35 x 0.0102) = 2855
     assert not any("doubt" in cells for cells in impossible(rows))
+
+
+def test_golden_values_run_on_the_gpus_that_their_tests_tell() -> None:
+    from rooflm_fit.convert.golden import golden
+
+    row = {"model": "mixtral mixtral_8x7b_alltoall_tp2pp4ep4_release", "gpu": "A100-80GB", "tp": "2", "pp": "4"}
+    row |= {"ep": "4", "note": "num-experts=8; moe-token-dispatcher-type=alltoall;", "metric": "step_time_s"}
+    said = golden(row)
+    assert (said["ran"]["gpus"], said["ran"]["ep"], said["doubt"]) == (128, 8, "")
+    assert said["sets"]["engine.dedup"] is False and 1.3 < said["sets"]["training.imbalance"] < 1.4
+    held = golden(row | {"metric": "memory_gb"})
+    assert "last pipeline stage" in held["doubt"] and held["sets"]["engine.context"] == 0
+    assert golden(row | {"metric": "memory_gb", "pp": "1"})["doubt"] == ""
+    assert golden({"model": "gpt gpt3_15b_8t_release_sm_gb200", "gpu": "GB200"})["ran"]["gpus"] == 64
+    assert golden({"model": "gpt gpt3_15b_8t_release_sm", "gpu": "GB200"})["ran"]["gpus"] == 256
+    assert "NVFP4" in golden({"model": "nemotron nemotron3_super_release_gb200", "gpu": "GB200"})["doubt"]
+    assert golden({"model": "nemotron nemotron3_super_release_gb200_sm", "gpu": "GB200"})["doubt"] == ""
+
+
+def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:
+    row = dict.fromkeys(INFERENCE_COLUMNS, "") | {
+        "id": "rtx3060-0010", "model": "Llama-2-13B", "gpu": "RTX3060-12GB", "gpus": "4", "batch": "12",
+        "engine": "unstated (one GPU per Linux box over Ethernet)", "precision_weights": "fp16",
+        "metric": "throughput_out_tok_s", "value": "51.82", "note": "trust=B; max_seq_len=512 max_gen_len=256",
+    }  # fmt: skip
+    (boxes,) = inference_rows([row])
+    said = {"engine": "hf-boxes", "cluster": "ethernet-1g", "pp": "4", "tp": "1", "prompt": "32", "output": "256"}
+    assert said.items() <= boxes.items()
+    pi = "trust=B; eval rate; system as printed: Pi CM5 - 16GB (AMD AI Pro R9700) [GPU]"
+    home = row | {"id": "geerling-0001", "gpu": "R9700", "gpus": "1", "engine": "llama.cpp (Vulkan)", "note": pi}
+    (patched,) = inference_rows([home])
+    assert "Raspberry Pi" in patched["doubt"] and (patched["prompt"], patched["output"]) == ("1", "128")
+    (whole,) = inference_rows(
+        [home | {"engine": "ollama", "note": pi.replace("Pi CM5 - 16GB", "Intel 265K Custom PC")}]
+    )
+    assert "doubt" not in whole and whole["output"] == "400"

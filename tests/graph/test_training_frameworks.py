@@ -209,7 +209,9 @@ def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() 
             {"dispatcher": "alltoall", "graphs": "none", "overlap": True},
         ),
         ("qwen3-30b-a3b", "h100-sxm-80gb", "fp8", "26.02.01", {"dispatcher": "flex", "graphs": "none"}),
-        ("qwen3-30b-a3b", "gb200", "mxfp8", "26.04", {"dispatcher": "flex", "graphs": "partial"}),
+        ("qwen3-30b-a3b", "gb200", "mxfp8", "26.04", {"dispatcher": "flex", "graphs": "router"}),
+        ("qwen3-30b-a3b", "gb200", "bf16", "26.04", {"dispatcher": "flex", "graphs": "partial"}),
+        ("nemotron-3-super-120b-a12b", "b300", "mxfp8", "26.06", {"dispatcher": "flex", "graphs": "partial", "mtp": 2}),
         (
             "nemotron-3-super-120b-a12b",
             "gb300",
@@ -224,6 +226,19 @@ def test_published_runs_are_as_their_scripts_had_them(
     model: str, gpu: str, dtype: str, version: str, want: dict[str, Any]
 ) -> None:
     assert run_facts(Run("MBR", "megatron-bridge", version, model, gpu, dtype=dtype)) == want
+
+
+def test_cells_of_a_release_s_own_script_stand_for_what_its_page_prints() -> None:
+    oss = {"model": "GPT OSS 120B", "gpus": "64", "dp": "64", "precision": "BF16", "seq": "4096", "global_batch": "512"}
+    ran = bridge(**oss, gpu="B200", ep="8", note="25.11 NeMo Container")
+    assert (ran.mapping.ep, ran.mapping.micro_batch, ran.engine.host.graphed) == (64, 2, 0)
+    assert bridge(**oss, gpu="B200", ep="8", note="26.04 NeMo Container").mapping.ep == 8
+
+
+def test_what_a_page_calls_a_fault_of_its_release_is_no_yardstick() -> None:
+    asked = [Run("MBR", "megatron-bridge", v, "gpt-oss-120b", "gb200", dtype="mxfp8") for v in ("26.06.01", "26.08")]
+    assert ["doubt" in run_facts(run) for run in asked] == [True, False]
+    assert not run_facts(asked[1])["fp8_attention"]  # sinks and windows have no such kernel
 
 
 def bridge(**changes: str) -> Scenario:

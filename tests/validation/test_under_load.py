@@ -53,6 +53,24 @@ def test_a_row_says_what_serve_is_told() -> None:
     assert arguments(run(gpus="4", tp="2"))["replicas"] == 2
 
 
+FULL = {"model": "qwen1.5-72b", "gpu": "l40s", "engine": "trtllm", "release": "2024", "quant": "w4a16kv16",
+        "prompt": "1024", "output": "512", "concurrency": "max", "spread": "", "scheduler": "static",
+        "metric": "output_tokens_per_s", "value": "17"}  # fmt: skip
+
+
+def test_a_run_that_hardly_fits_ran_one_sequence_at_a_time() -> None:
+    (rate, reason), *_ = predict_load([run(**FULL)])
+    assert reason == ""
+    assert 10 < rate < 21  # 40 GB of weights at 864 GB/s
+    wide = FULL | {"quant": "bf16"}  # its weights alone exceed the card
+    oom, none = (
+        predict_load([run(**(wide | {"metric": "oom", "value": "1"} | c))])[0] for c in ({}, {"model": "yi-6b"})
+    )
+    assert (oom, none) == ((1.0, ""), (0.0, ""))
+    (_, why), *_ = predict_load([run(**(FULL | {"concurrency": "4"}))])
+    assert why.startswith("no request fits in the KV memory")
+
+
 def test_an_option_of_the_row_reaches_the_server() -> None:
     once, tenth = (run(stream_interval=n) for n in ("1", "10"))
     (soon, _), (late, _) = predict_load([once, tenth])

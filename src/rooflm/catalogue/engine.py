@@ -67,6 +67,7 @@ class Kernels:
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
+    int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
     merged: bool = flag(True, "Q, K, V and gate, up are one product each")
     epilogue: bool = flag(False, "rotary embedding and activation happen inside the products, without own traffic")

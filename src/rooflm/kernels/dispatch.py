@@ -103,9 +103,11 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         chosen = [ops[i] for i in members]
         own, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
         times = EVALUATE[family](own, shape, rate, w, s, r)
+        lift = s.engine.factors.moe_factor if family == "moe" and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
-            out[index] = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
-    return np.asarray(np.maximum(out, floor))
+            own_time = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
+            out[index] = larger(own_time, floor[index] / lift)
+    return out
 
 
 def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
@@ -223,26 +225,28 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
 
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
-    as many as L1 holds scores (fp32, of a graph's longest context); a device may convert 8 bits on vector units."""
+    as many as L1 holds scores (fp32, of a graph's longest context). A device that does not know fp8 converts such a
+    cache on its vector units; integers any device converts."""
     times: list[Num] = []
+    k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
         c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
-        if not is_plain(s.engine.kernels.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
+        if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
             c = c._replace(min_group=1.0)
         call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms,
                        c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
-        if not is_plain(s.engine.kernels.kv_reread, 0):
-            k, length = s.engine.kernels, smaller(s.model.max_context, GRAPH_LENGTH)
-            own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
-            whole = op.widths[1] * 4.0 * length / (r.l1_size * k.block_rate)
+        own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
+        if not is_plain(k.kv_reread, 0):
+            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, GRAPH_LENGTH) / (r.l1_size * k.block_rate)
             a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
             time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
-        if "fp8" not in s.cluster.device.peak and highest(op.widths[1]) <= 1:
-            time = time + rows * keys * kv * (qk + v) * s.engine.kernels.kv_convert / r.peak["vector"]
+        integers = (op.widths[1] < 1) | (s.quant.kind == "int")
+        turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+        time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
         times.append(time)
     return times
 
@@ -314,8 +318,9 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
             alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
-            time = larger(time, brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r))
-            time = smaller(time, alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r))
+            brain = brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r)
+            vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)
+            time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
         times.append(time)
     return times
 

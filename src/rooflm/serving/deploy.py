@@ -99,6 +99,10 @@ def make_server(options: Dict[str, Any]) -> Server:
     return server
 
 
+class NoMemory(RooflmError):
+    """The weights leave no memory for a KV cache."""
+
+
 def attention_dp(model: Model) -> bool:
     """True for models whose data-parallel ranks meet in their experts; others' are replicas of their own."""
     return any(isinstance(b.ffn, MoE) for b in model.blocks)
@@ -118,7 +122,7 @@ def make_pool(
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(device_part(s), min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
-        raise RooflmError(
+        raise NoMemory(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
             "use more GPUs (--tp) or a narrower quantisation"
         )

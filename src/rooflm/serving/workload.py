@@ -128,8 +128,8 @@ def open_loop(
     seed: int = 0, burstiness: float = 1.0, day: Callable[[Array], Array] | None = None,
 ) -> Requests:  # fmt: skip
     """Arrivals at a mean rate (requests/s). burstiness: shape of the gamma-distributed gaps (1: Poisson; below: bursts;
-    infinity: evenly spaced), as in vLLM's benchmark. day: relative rate over time of day (s) with mean 1 over the run,
-    by which time is stretched (see `daily`).
+    infinity: evenly spaced), drawn and then stretched so that the run itself has that rate, as in vLLM's benchmark.
+    day: relative rate over time of day (s) with mean 1 over the run, by which time is stretched (see `daily`).
 
     >>> bool(np.all(np.diff(open_loop(5.0, 50, seed=3).arrival) >= 0))
     True
@@ -143,7 +143,7 @@ def open_loop(
     even = math.isinf(burstiness)
     gaps = np.full(total, 1.0) if even else generator.gamma(burstiness, 1 / burstiness, total)
     gaps[0] = 0.0
-    arrival = np.cumsum(gaps) / rate
+    arrival = np.cumsum(gaps) * ((total - 1) / max(float(gaps.sum()), 1e-300)) / rate
     p, o = _both(prompt, output, spread, total, seed)
     if day is not None:
         arrival = stretched(arrival, day)

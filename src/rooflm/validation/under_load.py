@@ -10,8 +10,9 @@ import numpy as np
 
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
+from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.deploy import LOAD, Deployment, deploy, make_requests, serve, whole
+from rooflm.serving.deploy import LOAD, Deployment, NoMemory, deploy, make_requests, serve, whole
 from rooflm.validation.request import Request, as_run
 from rooflm.validation.sizes import model_argument
 
@@ -65,16 +66,33 @@ def deployment(request: Request) -> tuple[Deployment, Any]:
 
 def figures(request: Request) -> dict[str, float]:
     """What the simulator says of a row, whichever metric it holds: ttft and tpot (means, s), output_tokens_per_s (all
-    devices), latency_s (mean, s), memory is not among them. Raises RooflmError where it cannot run."""
-    served = whole(serve(**arguments(request)))
-    found = served.summary.values
+    devices), latency_s (mean, s), oom (1: not one request fits); memory is not among them. Raises RooflmError where it
+    cannot run."""
+    try:
+        found = whole(serve(**arguments(request))).summary.values
+    except NoMemory:
+        if request.metric != "oom" and request.kwargs.get("concurrency") != "max":
+            raise
+        found = {"finished": 0}
+    if request.metric == "oom" or not found["finished"]:
+        return {"oom": float(not found["finished"]), **(alone(request) if request.metric != "oom" else {})}
     return {"ttft": found["ttft_s"]["mean"], "tpot": found["tpot_s"]["mean"], "latency_s": found["latency_s"]["mean"],
             "output_tokens_per_s": found["output_tokens_per_s"]}  # fmt: skip
 
 
+def alone(request: Request) -> dict[str, float]:
+    """The figures of a run of which not one request would fit, yet which ran: at maximum load, one sequence a rank at
+    a time. RooflmError for any other load."""
+    if request.kwargs.get("concurrency") != "max":
+        raise RooflmError("no request fits in the KV memory that the weights leave: use more GPUs (--tp)")
+    e = infer_scenario(scenario(request))
+    found = {"ttft": e.ttft, "tpot": e.tpot, "latency_s": e.latency, "output_tokens_per_s": e.output_tokens_per_s}
+    return {name: float(np.max(np.asarray(value))) for name, value in found.items()}
+
+
 def run_of(request: Request) -> str:
     """What rows must share to be figures of one simulated run."""
-    return json.dumps((request.kwargs, request.release), sort_keys=True, default=str)
+    return json.dumps((request.kwargs, request.release, request.metric == "oom"), sort_keys=True, default=str)
 
 
 def predict_load(requests: Sequence[Request], tell: Callable[[int], None] | None = None) -> list[tuple[float, str]]:

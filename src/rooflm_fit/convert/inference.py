@@ -8,6 +8,7 @@ from typing import Any
 from rooflm_fit.convert import names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, count, number, prefix_of, slug, text
+from rooflm_fit.convert.conditions import told
 from rooflm_fit.convert.distrust import distrusted
 
 SOURCES = {
@@ -138,6 +139,8 @@ def quant_of(row: Row) -> dict[str, Any]:
     k = WIDTHS.get(kv, 4 if kv == "int4" else 16)
     if (weights == acts or not acts) and weights in ("fp8", "int8"):
         return {"quant": weights + ("kv8" if k == 8 else "")}
+    if acts == "int8":
+        return {"quant": f"w{w}a{a}kv{k}", "sets": {"quant.kind": "int"}}
     return {"quant": f"w{w}a{a}kv{k}"}
 
 
@@ -214,11 +217,13 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
 
 def machine_of(row: Row, source: str) -> dict[str, Any]:
     """What the source says about the machine beyond the columns."""
-    found: dict[str, Any] = {}
-    if source == "cluster-perf":
-        found["cluster"] = "ethernet-1g"  # assumed: the source says Ethernet, not which
     narrow = text(row, "precision_kv") == "int8"
-    return found | ({"sets": {"engine.kv_convert": 0}} if narrow else {})  # devices convert from int8 in hardware
+    return {"sets": {"engine.kv_convert": 0}} if narrow else {}  # devices convert from int8 in hardware
+
+
+PATCHED = "card of AMD or Intel on a Raspberry Pi: patched kernel drivers, a sixth of the same card's rate in a PC"
+"""raspberrypi/linux pull request 7072 (amdgpu); Mesa there: "not a conformant Vulkan implementation", "experimental";
+no matrix nor integer-dot units. NVIDIA's driver for Arm is its maker's."""
 
 
 def known_wrong(row: Row) -> str:
@@ -229,11 +234,16 @@ def known_wrong(row: Row) -> str:
         return "value marked as an outlier" if small else ""
     if "ONE layer" in text(row, "model"):
         return "sum of single-operator timings of one layer, not a run"
+    if re.search(r"system as printed: Pi \S[^[]*\((AMD|Intel)", note):
+        return PATCHED
     if "model does not fit" not in note and "[GPU/CPU]" in note:
         return "shared between the GPU and the host's processor"
     return ""
 
 
+CACHED_ALIKE = ("qserve",)
+"""Sources whose SmoothQuant runs keep the cache in int8, too, where no type is printed (README of mit-han-lab/qserve:
+"per-tensor static KV cache quantization")."""
 OLLAMA_QUANT = "q4_k_m"
 """What ollama's default tags hold (Q4_K_M; ollama.com/library)."""
 
@@ -256,7 +266,9 @@ def tidy_inference(row: Row) -> Cells:
         else:
             quant = {}
             doubts.append(str(why))
-    values |= quant | machine
+    if source in CACHED_ALIKE and quant.get("quant") == "int8":
+        quant = {"quant": "int8kv8"}
+    values |= quant
     sets = quant.get("sets", {}) | machine.get("sets", {})
     values |= {"sets": sets} if sets else {}
     try:
@@ -269,5 +281,6 @@ def tidy_inference(row: Row) -> Cells:
         values |= {"task": "serve", "concurrency": "max", "scheduler": "static"}
     else:
         values["batch"] = number(row, "batch")
+    values |= told(row, source, values)
     doubts.append(distrusted(source, values, model, gpu))
     return cells_of(values | {"doubt": "; ".join(d for d in doubts if d)})

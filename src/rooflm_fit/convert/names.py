@@ -10,6 +10,7 @@ from typing import Any
 
 from rooflm.errors import RooflmError
 from rooflm.readers import rows as catalogue
+from rooflm.readers.released import find
 from rooflm_fit.convert.cells import Unusable
 
 
@@ -30,17 +31,21 @@ FILE_TYPE = re.compile(r"[-_.](UD-)?(BF16|F16|I?Q\d\w*|MXFP4\w*)(\.gguf)?$", re.
 @lru_cache(maxsize=4096)
 def model(name: str) -> str | None:
     """The catalogue name (or the name of one of aliases.toml's architectures), or None; the type of a file is no part
-    of its model's name.
+    of its model's name, and a checkpoint under an id of its own is its model.
 
     >>> model("mistralai/Mistral-7B-v0.1"), model("GPT-89B"), model("nobody-9b"), model("gemma-4-31B-it-UD-Q8_K_XL")
     ('mistral-7b', 'gpt-89b', None, 'gemma-4-31b')
+    >>> model("Qwen/Qwen3-4B-Instruct-2507-FP8")
+    'qwen3-4b'
     """
     known = table()["models"]
     name = name if catalogue.normalise(name) in known else FILE_TYPE.sub("", name)
     target = known.get(catalogue.normalise(name), name)
     if target in table()["architectures"]:
         return str(target)
-    return catalogue.aliases("model").get(catalogue.normalise(target))
+    row = catalogue.aliases("model").get(catalogue.normalise(target))
+    released = None if row else find(target)
+    return released.model if released else row
 
 
 def model_argument(name: str) -> tuple[str, str | dict[str, Any]]:

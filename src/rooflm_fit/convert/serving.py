@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rooflm.readers.released import find
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
@@ -135,9 +136,13 @@ def plain_split(row: Row) -> dict[str, Any]:
 
 
 def quant_under_load(row: Row, source: str, model: str) -> str | None:
-    """The scheme of weights and activations with that of the cache where it is printed; None when not stated."""
+    """The scheme of weights and activations with that of the cache where it is printed; None when not stated. A
+    checkpoint that is known to be quantised runs so, whatever type a table took it for."""
     cell = text(row, "precision_weights").lower().replace("_", "-")
     kv = {"fp8": "kv8", "int8": "kv8"}.get(text(row, "precision_kv").lower(), "")
+    released = find(text(row, "model"))
+    if released and released.quant and cell in ("bf16", "fp16"):
+        return released.quant
     if not cell:
         return None
     if cell in PLAIN or cell in ("fp8", "bf16", "fp16"):
@@ -201,6 +206,8 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
 
     >>> amount("2 prompt + 64", {"prompt": 1024}), amount(0.8, {}), amount("continuous", {})
     (2112, 0.8, 'continuous')
+    >>> amount("5.03 prompt", {"prompt": 8192})
+    41206
     """
     if not isinstance(given, str):
         return given
@@ -211,7 +218,7 @@ def amount(given: Any, values: dict[str, Any]) -> Any:
         if term.isdigit():
             total += int(term)
         elif name in known and isinstance(known[name], int):
-            total += int(times or 1) * int(known[name])  # type: ignore[arg-type]
+            total += round(float(times or 1) * int(known[name]))  # type: ignore[arg-type]
         else:
             return given
     return total
@@ -263,6 +270,44 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     if source == "aic":
         found.pop("requests", None)
     return found
+
+
+EARLIER = {80: 10, 320: 80, 500: 80, 1000: 10}
+"""Requests of a run of SGLang's cookbook -> those of the run before it, with the same prompts (1, 16, then 64 or 100
+clients; of two runs 10 and 1,000)."""
+SHORT = 1000
+"""Longest prompt of a page's first runs, of as many requests as any later one."""
+
+
+SAME_PROMPTS = (32, 64)
+"""Clients of the later runs of a study of pools: run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128,
+then 64, then 32 clients; those of 2,048 tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128
+clients: 45,000)."""
+
+
+def sent_before(note: str, clients: Any) -> bool:
+    """True where a study of pools had sent all prompts of a run before."""
+    return "pd_ratio" in note and "_in2048_" in note and clients in SAME_PROMPTS
+
+
+def earlier_prompts(note: str, prompt: float | None, requests: int | None) -> int:
+    """Tokens of a prompt that earlier runs left in the prefix cache (mean), where a page's runs draw the same prompts.
+
+    SGLang's bench_serving draws lengths and texts with one seed: the first n requests of a run are those of an earlier
+    run with n, and texts are cut to their length, so that a prompt of up to 8,000 tokens starts as that of up to 1,000
+    did. Pages run 1000/1000 first, then 1000/8000 (the same prompts again), then 8000/1000, each with more and more
+    clients. Source: sgl-project/sglang, bench_serving.py, sample_random_requests; sgl-cookbook's pages.
+
+    >>> note = "up to 8000/1000 (random-range-ratio 0, the default); a page's runs draw the same prompts (one seed)"
+    >>> earlier_prompts(note, 3981, 320), earlier_prompts(note.replace("8000/1000", "1000/8000"), 497, 320)
+    (1370, 497)
+    """
+    nominal = re.search(r"up to (\d+)/(\d+)", note)
+    if not (nominal and prompt and requests) or "draw the same prompts" not in note:
+        return 0
+    longest, output = int(nominal[1]), int(nominal[2])
+    again = 1.0 if longest == SHORT < output else EARLIER.get(requests, 0) / requests
+    return round(again * prompt + (1 - again) * (SHORT / 2 if longest > 2 * SHORT else 0))
 
 
 def deployment_of(note: str) -> dict[str, int]:
@@ -318,10 +363,8 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         or "variable lengths" in note,
         "speculative decoding, its acceptance not stated": "SPECULATIVE" in note,
         "images in the prompt": "IMAGES" in note,
-        # run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128, then 64, then 32 clients; those of 2048
-        # tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128 clients: 45,000)
-        "earlier runs' prompts are in the prefix cache": "pd_ratio" in note and "_in2048_" in note
-        and values.get("concurrency") in (32, 64) and values["metric"] in ("ttft", "output_tokens_per_s"),
+        "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
+        and values["metric"] in ("ttft", "output_tokens_per_s"),
         "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
         and values["metric"] in ("ttft", "output_tokens_per_s"),
         "prefix caching seems on": "prefix caching seems on in the runs with one client" in note
@@ -346,6 +389,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= engine_cells(text(row, "engine"), source) | load_of(row, source)
     lengths = printed(row, ("input_len", "output_len"))
     values |= {"prompt": lengths.get("input_len"), "output": lengths.get("output_len")}
+    again = sent_before(note, values.get("concurrency"))
+    cached = values["prompt"] if again else earlier_prompts(note, values["prompt"], values.get("requests"))
+    values |= {"shared_prefix": cached or None}
     doubts = []
     facts: dict[str, int] = {}
     try:

@@ -23,6 +23,7 @@ from rooflm_fit.convert.cells import (
     text,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts
 
 
@@ -75,8 +76,8 @@ SOURCES: dict[str, Source] = {
     "PYT": Source("gpt-neox", "2023-04", zero=1, kernels="FlashAttention 1", trust="C"),
     "STAS": Source("deepspeed", "2025-09", "causal"),
     "FMS": Source("fsdp", "2024-06", kernels="PyTorch SDPA (FlashAttention 2)"),
-    "maxtext": Source("maxtext", "2024-06", "full", zero="fsdp"),
-    "tpurec": Source("maxtext", "2025-06", "full", zero="fsdp"),
+    "maxtext": Source("maxtext", "2024-06", "full", recompute="full", zero="fsdp"),  # base.yml: remat_policy: 'full'
+    "tpurec": Source("maxtext", "2025-06", "full", recompute="full", zero="fsdp"),
     "lev": Source("maxtext", "2023-06", "full", zero="fsdp", stand_in="engine maxtext for Levanter (JAX too)"),
     "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
     "mlmgold": Source("megatron", "2026-08", zero=1),
@@ -137,7 +138,7 @@ def framework_of(row: Row, source: str) -> tuple[Source, str]:
         raise Unusable("framework not stated")
     if source == "optimus" and "2104.04473" in text(row, "note"):
         about = SOURCES["NAR"]  # three of its reference times are Narayanan et al.'s
-    release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", text(row, "source") + text(row, "note"))
+    release = re.search(r"\b(\d\d\.\d\d[\w.]*) NeMo Container", f"{text(row, 'source')} {text(row, 'note')}")
     if source == "MBR" and release is None:
         raise Unusable("framework release not stated")
     if source == "NEMO":
@@ -396,25 +397,6 @@ def refused(row: Row, source: str) -> str:
     return "; ".join(reason for reason, hit in tests.items() if hit)
 
 
-def told_sizes(row: Row) -> dict[str, Any]:
-    """Sizes of a model whose test prints every flag (Megatron-LM's golden values), from its note."""
-    note = text(row, "note")
-    flags = dict(re.findall(r"([a-z][a-z0-9-]+)=([\w.]+)", note))
-    if "transformer-impl" not in flags:
-        return {}
-    named = {"experts": "num-experts", "top_k": "moe-router-topk", "expert_ffn": "moe-ffn-hidden-size",
-             "shared_ffn": "moe-shared-expert-intermediate-size", "head_dim": "kv-channels"}  # fmt: skip
-    found: dict[str, Any] = {k: int(flags[v]) for k, v in named.items() if flags.get(v, "").isdigit()}
-    learned = "position-embedding-type" not in flags
-    gated = flags.get("swiglu") == "True"
-    return found | {
-        "gated": gated,
-        "tied": flags.get("untie-embeddings-and-output-weights") != "True",
-        "positions": number(row, "seq") if learned else None,
-        "norm": None if gated else "layer",
-    }
-
-
 def maxtext_sizes(params_b: float) -> dict[str, Any]:
     """Sizes that MaxText's global_parameter_scale makes of its base (2048 wide, 16 heads of 128, feed-forward 7168, 16
     layers, vocabulary 32000): factors of two in turn to heads and feed-forward, width, depth (get_individual_scales).
@@ -447,24 +429,13 @@ def sizes_by_count(row: Row) -> dict[str, Any]:
     return sizes | {"gated": gated}
 
 
-PROXIES = {
-    r"deepseekv3_proxy": (
-        "deepseek-v3",
-        {"model.blocks.0.count": 3, "model.blocks.1.count": 11, "model.blocks.1.ffn.experts": 64},
-        "DeepSeek-V3 of 14 layers and 64 experts; which layers have experts is not printed",
-    ),
-    r"nemotron3_super": ("nemotron-3-super-120b-a12b", {}, ""),
-}
-"""Tests of Megatron-LM on a known model, by a part of their name: (model, paths, what stands in)."""
-
-
 def model_of(row: Row, source: str) -> tuple[str, dict[str, Any]]:
     """(resolved name, cells) of a training row's model."""
     name = text(row, "model")
     bare = re.sub(r"\s*\(one layer\)$|\s+2-node$|\s+LoRA$|\s+\(w/ MTP\)$", "", name)
-    for part, (model, sets, stand_in) in PROXIES.items():
+    for part, (model, sets) in PROXIES.items():
         if source == "mlmgold" and re.search(part, name):
-            return model, {"model": model, "sets": sets, "stand_in": stand_in}
+            return model, {"model": model, "sets": sets}
     try:
         found, argument = architecture(row)
     except Unusable:
@@ -511,8 +482,11 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
         found["batch"] = found["micro_batch"] * split["gpus"]
     if not found["seq"] and tokens and found["batch"]:
         found["seq"] = int(tokens[1]) / found["batch"]
-    if not found["seq"] and "sequence length of base.yml where blank" in note:
+    if not found["seq"] and ("sequence length of base.yml where blank" in note or tokens):
         found["seq"] = 2048  # max_target_length of MaxText's base.yml
+    if tokens and split.get("gpus") and found["seq"]:  # what its log counts, whatever batch its command asks for
+        found["batch"] = int(tokens[1]) / found["seq"]
+        found["micro_batch"] = found["batch"] / split["gpus"]
     if source == "litgpt":
         longest = re.search(r"longest (\d+) to (\d+) tokens", note)
         found |= {"seq": float(longest[2]) if longest else None}
@@ -552,15 +526,13 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     network = re.search(r"\bnetwork (\d+) Gbps", note)
     if network:
         sets["cluster.tiers.1.bandwidth"] = float(network[1]) * 1e9 / 8 / 8
+    capacity = re.search(r"\bsparse_matmul=False; capacity_factor=([\d.]+)", note)
+    if capacity:  # MaxText: every expert computes that many tokens, filled or not
+        sets["training.imbalance"] = float(capacity[1])
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
         sets["cluster.tiers.1.bandwidth"] = IEVO_NETWORK
-    if source == "mlmgold":
-        dispatcher = re.search(r"moe-token-dispatcher-type=(\w+)", note)
-        sets |= {"engine.dedup": dispatcher[1] != "alltoall"} if dispatcher else {}
-        mtp = re.search(r"mtp-num-layers=(\d+)", note)
-        sets |= {"training.mtp": int(mtp[1])} if mtp else {}
     return sets
 
 
@@ -600,7 +572,7 @@ def tidy_training(row: Row) -> Cells:
     recompute = recompute_of(row, about)
     facts = facts_of(row, source, about) | shard
     run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, facts)
-    said = run_facts(run)
+    said = run_facts(run) | (golden(row) if source == "mlmgold" else {})
     if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
         values["vp"] = 2  # interleave depth not printed: the framework's default
     shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
@@ -612,12 +584,14 @@ def tidy_training(row: Row) -> Cells:
         "zero": {"none": 0, "fsdp": 3}.get(str(said.get("zero", zero)), said.get("zero", zero)),
     }
     values |= {"fsdp_group": said.get("fsdp_group", facts.get("fsdp_group")), "optimizer": said.get("optimizer")}
+    values |= said.get("ran", {})
     if said.get("recompute"):
         values["recompute_modules"] = ",".join(said["recompute"])
     if facts.get("recompute_layers"):
         values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
     sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
-    stand_in = [v["stand_in"] for v in (of_model, engine, recompute) if v.get("stand_in")]
+    sets |= said.get("sets", {})
+    stand_in = [v["stand_in"] for v in (of_model, engine, recompute, said) if v.get("stand_in")]
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
-    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, unclear] if d))})
+    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, said.get("doubt"), unclear] if d))})

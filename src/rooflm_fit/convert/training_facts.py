@@ -33,9 +33,10 @@ def network_bandwidth(text: str) -> float | None:
     return rate / NODE if match[3] == "a node" else rate
 
 
-GRAPHED = {"none": 0.0, "partial": 0.5, "full": 1.0}
+GRAPHED = {"none": 0.0, "router": 0.5 / 3, "partial": 0.5, "full": 1.0}
 """Share of what the host issues in a layer of experts that CUDA graphs of such a scope hold. partial: attention, router
-and preprocessing, about half of a layer's kernels by Megatron-LM's discussion of DeepSeek-V3 on GB200; inferred."""
+and preprocessing, about half of a layer's kernels by Megatron-LM's discussion of DeepSeek-V3 on GB200; inferred.
+router: the same without attention, whose kernels are most of these: a third, inferred."""
 OVERLAPPED = 0.7
 """Share of an exchange that may hide where it runs beside another micro-batch's compute: as ASYNC_TP."""
 FP8_ATTENTION = 740 / 1200
@@ -92,7 +93,7 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 KNOWN = ("dispatcher", "graphs", "overlap", "grouped", "fp8_attention", "mtp", "recompute",
          "offload", "zero", "fsdp_group", "optimizer", "master", "remainders", "grad_bytes",
-         "consecutive")  # fmt: skip
+         "consecutive", "ran", "doubt")  # fmt: skip
 """What an entry says of a run."""
 TRAINING = ("master", "remainders", "grad_bytes", "consecutive", "flushes")
 """Those that are options of `Training` by the same name."""

@@ -1,0 +1,39 @@
+"""What a source's page, script or tool says of all its rows, where a row's own cells leave it blank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rooflm_fit.convert.cells import Row, text
+
+BENCH = {"prompt": 1, "output": 128}
+"""llama-bench's tg128, and ExLlamaV2's own test (test_inference.py --speed: 128 tokens after one)."""
+TOLD: Mapping[str, Mapping[str, Any]] = {
+    "cluster-perf": {"engine": "hf-boxes", "cluster": "ethernet-1g", "prompt": 32, "output": 128},
+    "exl2": BENCH,
+    "geerling": BENCH,
+}
+"""Source -> cells. llm-cluster-perf states neither engine, split, network nor prompts: read as docs/works/cluster.md
+does. geerlingguy/ai-benchmarks, README: `llama-bench -n 128`, or obench.sh for Ollama (`ASKED`)."""
+ASKED = {"prompt": 32, "output": 400}
+"""obench.sh asks "Why is the blue sky blue?" behind the model's template; the answer's length is not printed."""
+
+
+def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Cells that the source states of all its rows, less those that the row holds; one stage a box.
+
+    >>> told({"note": "Test 2.1; max_seq_len=512 max_gen_len=256"}, "cluster-perf", {"gpus": 4, "cluster": "x"})["pp"]
+    4
+    >>> told({"engine": "ollama"}, "geerling", {"metric": "decode_tokens_per_s"})["output"]
+    400
+    """
+    cells = dict(TOLD.get(source, {}))
+    if source == "geerling" and text(row, "engine").startswith("ollama"):
+        cells |= ASKED
+    if source == "cluster-perf":
+        longest = re.search(r"\bmax_gen_len=(\d{1,5})\b", text(row, "note"))
+        cells |= {"output": int(longest[1])} if longest else {}
+        cells |= {"tp": 1, "pp": int(values.get("gpus") or 1), "dp": 1, "ep": 1}
+    return {k: v for k, v in cells.items() if values.get(k) in (None, "")}
