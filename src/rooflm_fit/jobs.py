@@ -93,17 +93,13 @@ JOBS: dict[str, Job] = {
     "vllm-2024-rocm": Job(
         ("vllm-2024-rocm",),
         (*host(2e-3, 60e-6, 50e-3), COLLECTIVE._replace(prior=0.6),  # RCCL's
-         reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5),
-         *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
+         reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5), *kernel("stream_factor", width=0.5, high=10.0)),
         cards={"mi250-gcd": Card(0.5, 0.4, few=0.7), "mi300x": Card(0.5, 0.4, few=0.7)}, kin=Card(0.5, 0.3, few=0.7),
     ),
     "trtllm-2024": Job(
         ("trtllm-2024",),
-        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, ALIKE,
-         CONVERT, reread(2.0),
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
-        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
-               "rtx-4090": Card(0.3, 0.3)},
+        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, ALIKE, CONVERT, reread(2.0), *kernel("gemm_factor"), EXPERTS),
+        cards={"gh200-96gb": Card(), "rtx-4090": Card(0.3, 0.3)},
     ),
     "trtllm": Job(
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
