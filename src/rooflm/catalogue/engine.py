@@ -94,6 +94,7 @@ class Kernels:
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
+    keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def make_server(options: Dict[str, Any]) -> Server:
     return server
 
 
-class NoMemory(RooflmError):
+class NoMemoryError(RooflmError):
     """The weights leave no memory for a KV cache."""
 
 
@@ -122,7 +122,7 @@ def make_pool(
     context = int(min(longest, float(np.max(s.model.max_context)))) + 1
     kv = capacity(device_part(s), min(server.budget, context * sequences), context, server.static_fraction)
     if must_fit and kv.tokens <= 0:
-        raise NoMemory(
+        raise NoMemoryError(
             f"{s.model.name} leaves no memory for a KV cache on {int(s.mapping.devices)} x {s.cluster.device.name}: "
             "use more GPUs (--tp) or a narrower quantisation"
         )

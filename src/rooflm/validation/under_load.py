@@ -12,7 +12,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.scenario.scenario import Scenario
-from rooflm.serving.deploy import LOAD, Deployment, NoMemory, deploy, make_requests, serve, whole
+from rooflm.serving.deploy import LOAD, Deployment, NoMemoryError, deploy, make_requests, serve, whole
 from rooflm.validation.request import Request, as_run
 from rooflm.validation.sizes import model_argument
 
@@ -70,7 +70,7 @@ def figures(request: Request) -> dict[str, float]:
     cannot run."""
     try:
         found = whole(serve(**arguments(request))).summary.values
-    except NoMemory:
+    except NoMemoryError:
         if request.metric != "oom" and request.kwargs.get("concurrency") != "max":
             raise
         found = {"finished": 0}
