@@ -193,6 +193,20 @@ def test_expert_parallel_rows_keep_attention_split_over_all_gpus() -> None:
     assert (got["tp"], got["ep"]) == ("4", "4")
 
 
+def test_a_card_of_two_devices_is_split_as_software_sees_it() -> None:
+    own = infer_row(gpu="AMD MI250")
+    assert (own["gpu"], own["gpus"], own["tp"], own["pp"]) == ("mi250-gcd", "4", "4", "1")
+    other = infer_row(gpu="AMD MI300X")
+    assert (other["gpu"], other["gpus"], other["tp"]) == ("mi300x", "2", "2")
+
+
+def test_an_int8_cache_converts_in_hardware_whatever_the_weights() -> None:
+    for weights in ("fp16", "int8"):
+        own = infer_row(precision_weights=weights, precision_kv="int8")
+        assert own["sets"] == "engine.kv_convert=0"
+    assert "sets" not in infer_row(precision_weights="int8", precision_kv="fp8")
+
+
 def test_argonnes_a100_is_the_40_gb_card_and_others_are_not() -> None:
     assert infer_row(gpu="Nvidia A100")["gpu"] == "a100-sxm-40gb"
     assert infer_row(id="ft-1", gpu="A100-SXM-80GB", engine="FasterTransformer")["gpu"] == "a100-sxm-80gb"
