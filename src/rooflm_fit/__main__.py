@@ -51,7 +51,8 @@ STEPS: dict[str, Step] = {
         "bands",
         "--rows {work}/rows.csv --data {data}/published/inference.csv "
         "--tables {data}/published/training.csv {data}/published/inference.csv "
-        "--load {data}/published/inference.csv --out {package}/calibration/bands.toml",
+        "--load {data}/published/inference.csv --aside {data}/published/inference-2.csv "
+        "--out {package}/calibration/bands.toml",
         "error bands (after engines)",
     ),
 }

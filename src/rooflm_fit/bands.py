@@ -3,9 +3,10 @@
 ROWS.csv comes from `rooflm_fit.engines --rows`: each row with its prediction by a fit that never saw its group.
 Training comes from --tables (predicted by the shipped constants, so these bands are in sample and widened a little),
 runs under load from --load: by constants of which few are fitted to hundreds of runs. Each phase is widened
-until its bands hold 80 % (86 % under load) of the rows of models that were left out whole, every model counting alike
-(split conformal prediction, Vovk et al. 2005, with models for exchangeable units). What no option names stays as the
-file has it.
+until its bands hold 80 % of the rows of models that were left out whole, every model counting alike (split conformal
+prediction, Vovk et al. 2005, with models for exchangeable units). Where --aside names tables that nothing was fitted
+to, as under load, 80 % are to lie inside of both on average: a new source brings its client and its options, which a
+new model does not. What no option names stays as the file has it.
 """
 
 from __future__ import annotations
@@ -34,14 +35,9 @@ IN_SAMPLE = 1.4
 """Power by which the band of rows is widened that had a part in the fit."""
 GOAL = 0.8
 """Share of rows kept aside that a phase's bands are to hold: percentiles of some groups hold fewer of others."""
-LOAD_GOAL = 0.86
-"""The same under load, where a new source brings more than a new model does (its client, its options): bands that hold
-0.80 of models left out hold 0.70 of the rows of sources that nothing was fitted to, those of 0.86 hold 0.79."""
-LOADED = "under load"
-"""How the phases of runs under load end (`validation.score.band_phase`)."""
 FOLDS = 5
 """Parts of the models, each predicted from the others."""
-POWERS = tuple(1.0 + 0.05 * i for i in range(31))
+POWERS = tuple(1.0 + 0.05 * i for i in range(41))
 """Powers by which a phase's bands may be widened to reach it."""
 
 
@@ -107,9 +103,9 @@ def from_load(paths: Iterable[Path]) -> list[Ratio]:
     requests = [r for p in paths for r in read(p) if r.task == "serve"]
     done = []
     for x in score(requests):
-        if x.reason or not x.predicted > 0:
-            continue
         r = x.request
+        if x.reason or not x.predicted > 0 or r.metric == "oom":
+            continue
         ratio = (r.measured / x.predicted) ** (-1.0 if is_rate(r.metric) else 1.0)
         architecture = load_device(r.group[1]).architecture
         done.append(Ratio(band_phase(r.metric, r.task), runs_of(r), architecture, ratio, r.group))
@@ -145,9 +141,26 @@ def percentiles(ratios: Sequence[Ratio], power: float = 1.0) -> list[BandRow]:
     return rows
 
 
-def widening(ratios: Sequence[Ratio], goal: float = GOAL) -> float:
-    """The smallest of POWERS with which a phase's bands hold so much of the models left out whole."""
-    return next((p for p in POWERS if coverage(ratios, p)[1] >= goal), POWERS[-1])
+def widening(ratios: Sequence[Ratio], aside: Sequence[Ratio] = ()) -> float:
+    """The smallest of POWERS with which a phase's bands hold GOAL of the models left out whole, or of these and of the
+    rows of sources aside on average."""
+    for power in POWERS:
+        held = [coverage(ratios, power)[1]]
+        held += [float(np.mean(inside(aside, percentiles(ratios, power))))] if aside else []
+        if sum(held) / len(held) >= GOAL:
+            return power
+    return POWERS[-1]
+
+
+def inside(ratios: Iterable[Ratio], bands: Iterable[BandRow]) -> list[bool]:
+    """For each row that has a band among these: does it lie inside?"""
+    known = {(b.phase, b.engine, b.architecture): b for b in bands}
+    held = []
+    for r in ratios:
+        levels = zip(LEVELS, asked(r.engine, r.architecture), strict=True)
+        near = ((known[r.phase, *a], by_phase(r.phase, wide)) for (_, wide), a in levels if (r.phase, *a) in known)
+        held += [b.low**power <= r.ratio <= b.high**power for b, power in [*near][:1]]
+    return held
 
 
 def coverage(ratios: Sequence[Ratio], power: float = 1.0) -> tuple[int, float]:
@@ -156,34 +169,32 @@ def coverage(ratios: Sequence[Ratio], power: float = 1.0) -> tuple[int, float]:
     fold = np.sum([held_out(models, share=k / FOLDS, seed=1) for k in range(1, FOLDS)], axis=0)
     hits: dict[str, list[bool]] = {}
     for k in range(FOLDS):
-        rest = percentiles([r for r, f in zip(ratios, fold, strict=True) if f != k], power)
-        known = {(b.phase, b.engine, b.architecture): b for b in rest}
+        bands = percentiles([r for r, f in zip(ratios, fold, strict=True) if f != k], power)
         for r in (r for r, f in zip(ratios, fold, strict=True) if f == k):
-            levels = zip(LEVELS, asked(r.engine, r.architecture), strict=True)
-            near = ((known[r.phase, *a], by_phase(r.phase, wide)) for (_, wide), a in levels if (r.phase, *a) in known)
-            found = next(near, None)
-            if found:
-                inside = found[0].low ** found[1] <= r.ratio <= found[0].high ** found[1]
-                hits.setdefault(r.group[0], []).append(inside)
-    return sum(map(len, hits.values())), float(np.mean([np.mean(h) for h in hits.values()])) if hits else float("nan")
+            hits.setdefault(r.group[0], []).extend(inside([r], bands))
+    held = [h for h in hits.values() if h]
+    return sum(map(len, held)), float(np.mean([np.mean(h) for h in held])) if held else float("nan")
 
 
 HEADER = """# Error bands: 10th and 90th percentile of measured over predicted time on published rows
 # (rooflm.asked.answers.bands), by python -m rooflm_fit.bands. engine "x*" is every release of x, "*" every engine.
 # Inference: of predictions by fits that never saw the row's model on that machine; training and memory: in sample,
 # widened by a power of 1.4. All are widened, phase by phase, until they hold 80 % of rows of models left out whole
-# (under load 86 %, and so 75 to 80 % of sources that nothing was fitted to)."""
+# (under load: of these, and of sources that nothing was fitted to, on average)."""
 
 
-def rows_of(ratios: Sequence[Ratio]) -> list[BandRow]:
+def rows_of(ratios: Sequence[Ratio], aside: Sequence[Ratio] = ()) -> list[BandRow]:
     """The bands of every phase that has rows; prints what they hold of what was left out."""
     made = []
     for phase in sorted({r.phase for r in ratios}):
-        own = [r for r in ratios if r.phase == phase]
-        power = widening(own, LOAD_GOAL if phase.endswith(LOADED) else GOAL)
-        made += percentiles(own, power)
+        own, others = ([r for r in rows if r.phase == phase] for rows in (ratios, aside))
+        power = widening(own, others)
+        bands = percentiles(own, power)
+        made += bands
         count, share = coverage(own, power)
         print(f"{phase:20s} {count:5d} rows, {100 * share:.0f} % of models left out in their band, power {power:.2f}")
+        if others:
+            print(f"{'':20s} {len(others):5d} rows of sources aside, {100 * np.mean(inside(others, bands)):.0f} %")
     return made
 
 
@@ -194,12 +205,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="the table that --rows was made from")
     parser.add_argument("--tables", type=Path, nargs="*", default=[], help="tables of training and of memory")
     parser.add_argument("--load", type=Path, nargs="*", default=[], help="tables of runs under load")
+    parser.add_argument("--aside", type=Path, nargs="*", default=[], help="tables under load that nothing is fitted to")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
     ratios = from_tables(args.tables) + from_load(args.load)
     if args.rows:
         ratios += from_fit(args.rows, {r.id: r for r in read(args.data, DISTRUSTED) if r.task == "infer"})
-    made = rows_of(ratios)
+    made = rows_of(ratios, from_load(args.aside))
     kept = tomllib.loads(args.out.read_text(encoding="utf-8")).get("band", []) if args.out.exists() else []
     phases = {b.phase for b in made}
     made += [BandRow(**{"engine": ANY, "architecture": ANY, **b}) for b in kept if b["phase"] not in phases]
