@@ -42,8 +42,8 @@ STEPS: dict[str, Step] = {
     ),
     "radeon": Step(
         "engines",
-        "--data {data}/published/inference-2.csv --only llama.cpp-radeon --write",
-        "llama.cpp on Radeon (of the table kept for checking, its one source of these cards)",
+        "--data {data}/published/inference-2.csv --only llama.cpp-radeon mlx --write",
+        "llama.cpp on Radeon and MLX (of the table kept for checking, their one source)",
     ),
     "serving": Step("serving", "{data}/published/inference.csv --most 8 --write", "engines under load"),
     "training": Step("training", "{data}/published/training.csv --write", "training steps"),
@@ -51,7 +51,8 @@ STEPS: dict[str, Step] = {
         "bands",
         "--rows {work}/rows.csv --data {data}/published/inference.csv "
         "--tables {data}/published/training.csv {data}/published/inference.csv "
-        "--load {data}/published/inference.csv --aside {data}/published/inference-2.csv --out {package}/calibration/bands.toml",
+        "--load {data}/published/inference.csv --aside {data}/published/inference-2.csv "
+        "--out {package}/calibration/bands.toml",
         "error bands (after engines)",
     ),
 }

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked import paths
 from rooflm.asked.build_training import build_training
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, Model, MoE
@@ -168,6 +169,25 @@ def test_adapters_train_little() -> None:
     assert lora.memory.parts["gradients"] == pytest.approx(32 * 16 * 6 * 4096 * 4)
     assert qlora.memory.parts["weights"] < 0.35 * lora.memory.parts["weights"]
     assert lora.parts["backward"] < 0.6 * full.parts["backward"]
+
+
+def test_inputs_that_a_tensor_group_gathered_are_kept_where_autograd_keeps_them() -> None:
+    base = {"model": "llama-3.1-8b", "gpu": "h100", "gpus": 8, "tp": 8, "batch": 1, "seq": 8192, "engine": "torchtitan"}
+    base |= {"micro_batch": 1, "recompute": "none", "zero": 3}
+    given = build_training(**base).scenario
+    kept, again = (
+        float(train_scenario(paths.put(given, "engine.keeps_gathered", value)).memory.parts["activations"])
+        for value in (True, False)
+    )
+    assert kept - again == pytest.approx(32 * 2 * 8192 * 4096 * 2 * 7 / 8)  # both inputs of a layer, 16 bits
+
+
+def test_a_quantised_base_keeps_its_embedding_and_head_in_16_bits() -> None:
+    base = {"model": "llama-3.1-8b", "gpu": "a100-sxm-80gb", "batch": 1, "seq": 512, "lora_rank": 16, "engine": "peft"}
+    parts = [train_scenario(build_training(**base, base_bits=bits).scenario).memory.parts for bits in (16, 4)]
+    saved = float(parts[0]["weights"] - parts[1]["weights"])
+    linear = 8.03e9 - 2 * 128256 * 4096  # bitsandbytes skips both
+    assert saved == pytest.approx(linear * (2 - 4.127 / 8), rel=1e-3)
 
 
 def test_flops_of_adapters_are_counted_as_run() -> None:

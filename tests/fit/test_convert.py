@@ -193,6 +193,20 @@ def test_expert_parallel_rows_keep_attention_split_over_all_gpus() -> None:
     assert (got["tp"], got["ep"]) == ("4", "4")
 
 
+def test_a_card_of_two_devices_is_split_as_software_sees_it() -> None:
+    own = infer_row(gpu="AMD MI250")
+    assert (own["gpu"], own["gpus"], own["tp"], own["pp"]) == ("mi250-gcd", "4", "4", "1")
+    other = infer_row(gpu="AMD MI300X")
+    assert (other["gpu"], other["gpus"], other["tp"]) == ("mi300x", "2", "2")
+
+
+def test_an_int8_cache_converts_in_hardware_whatever_the_weights() -> None:
+    for weights in ("fp16", "int8"):
+        own = infer_row(precision_weights=weights, precision_kv="int8")
+        assert own["sets"] == "engine.kv_convert=0"
+    assert "sets" not in infer_row(precision_weights="int8", precision_kv="fp8")
+
+
 def test_argonnes_a100_is_the_40_gb_card_and_others_are_not() -> None:
     assert infer_row(gpu="Nvidia A100")["gpu"] == "a100-sxm-40gb"
     assert infer_row(id="ft-1", gpu="A100-SXM-80GB", engine="FasterTransformer")["gpu"] == "a100-sxm-80gb"
@@ -348,32 +362,22 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
     assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
 
 
-OF_LOAD = ("requests", "warmup", "spread", "prompt", "output", "output_limit")
+OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
+OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme")
+"""What recipes set that is no option of a server."""
+TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook",
+        "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
+"""Scripts and pages that recipes name."""
 
 
 def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
     for row in recipes():
-        told = (
-            "InferenceX",
-            "aiconfigurator",
-            "llm_args.py",
-            "perf-overview.md",
-            "the same page",
-            "NIM LLM benchmarking",
-        )
-        told += ("benchmark_serving.py",)
-        assert any(name in row["source"] for name in told)
-        given = {
-            "engine": row["when"].get("engine", ["trtllm"])[0],
-            "concurrency": 16,
-            "prompt": 1024,
-            "output": 1024,
-            "tp": 4,
-        }
-        given["source"] = row["when"].get("sources", ["aic"])[0]
+        assert any(name in row["source"] for name in TOLD)
+        given = {"engine": row["when"].get("engine", ["trtllm"])[0], "concurrency": 16, "prompt": 1024, "output": 1024}
+        given |= {"tp": 4, "source": row["when"].get("sources", ["aic"])[0]}
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
-        own = {k: v for k, v in found.items() if k not in ("cache", "image", *OF_LOAD, *SET)}
+        own = {k: v for k, v in found.items() if k not in (*OF_ROWS, *SET)}
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
@@ -491,6 +495,75 @@ def test_pools_and_server_flags_are_read_off_a_row() -> None:
         "trust=B; online serving; server: sglang serve --tp 8 --chunked-prefill-size 131072 --mem-fraction-static .8"
     )
     assert run(id="sglcook-1", engine="sglang 0.5.9", note=flags)["budget"] == "131072"
+
+
+PAGE = (
+    "trust=B; online serving, sglang bench_serving; closed loop; {n} requests; dataset random, lengths drawn uniformly "
+    "up to {lengths} (random-range-ratio 0, the default), columns hold the means; prefix cache left on, and a page's "
+    "runs draw the same prompts (one seed), so that later ones can find them cached (TTFT, throughput)"
+)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "n", "prompt", "cached"),
+    [
+        ("1000/1000", "10", "610", None),  # the first run of a page
+        ("1000/1000", "80", "496", "62"),  # the ten of before
+        ("1000/1000", "500", "500", "80"),
+        ("1000/8000", "10", "610", "610"),  # the same prompts again
+        ("8000/1000", "10", "4194", "500"),  # that begin as the short ones did
+        ("8000/1000", "320", "3981", "1370"),
+    ],
+)
+def test_later_runs_of_a_page_find_the_prompts_of_earlier_ones(
+    lengths: str, n: str, prompt: str, cached: str | None
+) -> None:
+    note = PAGE.format(n=n, lengths=lengths)
+    got = run(id="sglcook-1", engine="sglang 0.5.7", gpu="MI300X", note=note, input_len=prompt, output_len="500")
+    assert got.get("shared_prefix") == cached
+    assert "shared_prefix" not in run(id="sglcook-1", engine="sglang", note=note.split("; prefix")[0])
+
+
+def test_a_study_that_repeats_its_prompts_has_them_cached_for_steps_too() -> None:
+    note = "trust=B; online serving; prefill_replicas=1 decode_replicas=3; 1p3d_conc64_in2048_out128; pd_ratio"
+    row = {"id": "dstackpd-1", "engine": "sglang", "gpus": "8", "tp": "2", "input_len": "2048", "note": note}
+    assert run(**row, batch="64", metric="tpot_ms")["shared_prefix"] == "2048"
+    assert "shared_prefix" not in run(**row, batch="128", metric="tpot_ms")
+
+
+def test_the_first_runs_of_a_campaign_spread_their_experts() -> None:
+    """InferenceX, dsr1_fp4_b200_docker.sh of October 2025: --enable-ep-moe, whatever the table's later column says."""
+    note = "trust=B; moe_tp=4 moe_ep=1 attn_dp=1; batch = concurrency; dsr1_b200_sglang_fp4_agg_1024x1024_c4_cfg1"
+    row = {"gpu": "B200-180GB", "tp": "4", "gpus": "4", "precision_weights": "nvfp4", "note": note}
+    assert [run(**row, engine=e)["ep"] for e in ("sglang", "sglang 0.5.9")] == ["4", "1"]
+
+
+def test_prompts_that_a_client_and_a_server_count_differently_are_the_servers() -> None:
+    """InferenceX pull requests 937, 1381 and 1502: 7,140 tokens of the client were 35,921 of SGLang 0.5.10."""
+    row = {"engine": "sglang 0.5.10.post1", "gpu": "B300", "input_len": "8192", "output_len": "1024", "note": "trust=B"}
+    assert int(run(**row)["prompt"]) == pytest.approx(8192 * 35921 / 7140, rel=1e-3)
+    assert run(**row | {"engine": "sglang 0.5.9"})["prompt"] == "8192"
+    assert run(**row, model="Qwen/Qwen3.5-397B-A17B")["prompt"] == "8192"
+
+
+def test_a_page_that_prints_its_accepted_guesses_is_no_more_in_doubt() -> None:
+    """sgl-cookbook, DeepSeek-V3_2.md, 5.1.1 ("Accept length" 2.46), and GLM-5.md, 5.1 (GLM-5-FP8, eight H200, 3.48)."""
+    row = {"id": "sglcook-1", "tp": "8", "gpus": "8", "batch": "1", "note": "trust=B; online serving; SPECULATIVE"}
+    deepseek = {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "gpu": "B200"}
+    got = run(**row, **deepseek, precision_weights="fp8")
+    assert (got["guesses"], got["accepted"], got.get("doubt", "")) == ("3", "2.46", "")
+    assert "speculative" in run(**row, **deepseek | {"gpu": "H200"}, precision_weights="fp8")["doubt"]
+    glm = run(**row, model="zai-org/GLM-5", engine="sglang", gpu="H200", precision_weights="bf16")
+    assert (glm["quant"], glm["accepted"]) == ("fp8-block", "3.48")
+
+
+def test_a_checkpoint_runs_in_its_own_scheme_and_as_its_model() -> None:
+    row = {"id": "sglcook-1", "engine": "sglang 0.5.7", "gpu": "MI300X", "note": "trust=B; online serving"}
+    fp8 = run(**row, model="mistralai/Ministral-3-14B-Instruct-2512", precision_weights="bf16")
+    assert (fp8["model"], fp8["quant"]) == ("ministral-3-14b", "fp8")
+    assert run(**row, model="mistralai/Ministral-3-14B-Base-2512", precision_weights="bf16")["quant"] == "bf16"
+    coder = run(**row, model="Qwen/Qwen3-Coder-Next", precision_weights="bf16")
+    assert (coder["model"], coder["quant"]) == ("qwen3-next-80b-a3b", "bf16")
 
 
 def test_hardware_flops_turn_back_into_the_step_time() -> None:
@@ -724,6 +797,17 @@ def test_golden_values_run_on_the_gpus_that_their_tests_tell() -> None:
     assert golden({"model": "gpt gpt3_15b_8t_release_sm", "gpu": "GB200"})["ran"]["gpus"] == 256
     assert "NVFP4" in golden({"model": "nemotron nemotron3_super_release_gb200", "gpu": "GB200"})["doubt"]
     assert golden({"model": "nemotron nemotron3_super_release_gb200_sm", "gpu": "GB200"})["doubt"] == ""
+
+
+def test_adapters_and_packed_documents_are_as_their_scripts_had_them() -> None:
+    bridge = {"id": "MBR-1", "source": "x", "model": "LLAMA3_70B", "gpu": "H100-80GB", "precision": "FP8", "vp": "5"}
+    (cells,) = training_rows([TRAIN | bridge | {"note": "26.06 NeMo Container; LoRA Performance"}])
+    assert (cells["lora_rank"], cells["lora_modules"]) == ("16", "qkv")
+    assert "training.packed_mean=185" in cells["sets"] and "adapters" not in cells.get("doubt", "")
+    (full,) = training_rows([TRAIN | bridge | {"note": "26.06 NeMo Container; Pre-Training Performance"}])
+    assert "lora_rank" not in full and "packed" not in full.get("sets", "")
+    (other,) = training_rows([TRAIN | {"id": "LL2-1", "note": "LoRA"}])
+    assert "adapters not stated" in other["doubt"]
 
 
 def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:

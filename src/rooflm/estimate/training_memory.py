@@ -75,9 +75,9 @@ def layer_activations(
     Kept are the inputs of products, norms and activations, masks of one byte, and the softmax with its dropout where
     attention is unfused. For a GPT layer with dropout these are exactly Korthikanti's formulas (see `korthikanti`).
     """
-    h = model.hidden
-    tokens = m.micro_batch * seq / m.cp
+    h, tokens = model.hidden, m.micro_batch * seq / m.cp
     rows = tokens / m.tp if m.sp else tokens
+    inputs = tokens if kernels.keeps_gathered else rows
     b, drop = quant.half_bytes, 1.0 * options.dropout
     narrow = smaller(quant.act_bytes, b)
     mixer = local_mixer(block.mixer, m.tp)
@@ -86,8 +86,8 @@ def layer_activations(
     again = dict.fromkeys(MODULES, 0.0 * rows)  # bytes that modules need not keep
     if isinstance(mixer, Attention):
         wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
-        held = held + rows * h * (narrow + drop) + tokens * wide * b
-        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        held = held + (inputs * narrow + rows * drop) * h + tokens * wide * b
+        again["layernorm"] = again["layernorm"] + inputs * h * narrow
         if kernels.flash:
             held = held + tokens * mixer.heads * 4.0
         else:
@@ -96,21 +96,21 @@ def layer_activations(
         qk = mixer.nope_dim + mixer.rope_dim
         latent = mixer.q_rank + mixer.kv_rank + mixer.rope_dim
         wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
-        held = held + rows * h * narrow + tokens * wide * b + tokens * mixer.heads * 4.0
-        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        held = held + inputs * h * narrow + tokens * wide * b + tokens * mixer.heads * 4.0
+        again["layernorm"] = again["layernorm"] + inputs * h * narrow
         again["mla_up_proj"] = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
     elif isinstance(mixer, LinearAttention):
         inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
-        held = held + rows * h * narrow + tokens * (4 * inner + 4 * keys) * b
-        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        held = held + inputs * h * narrow + tokens * (4 * inner + 4 * keys) * b
+        again["layernorm"] = again["layernorm"] + inputs * h * narrow
     dense, _experts, width = local_ffn(block.ffn, m)
     if block.ffn is not None:
         mats = 3.0 if block.ffn.gated else 2.0
         apart = 1.0 * (block.ffn.gated and not kernels.fused and m.recompute != "ops")
         mats = mats + apart  # the gate's activation is a tensor of its own beside its input: one kernel each
         wide = tokens * dense * ((mats - 1) * b + narrow)
-        held = held + rows * h * (narrow + drop) + wide
-        again["layernorm"] = again["layernorm"] + rows * h * narrow
+        held = held + (inputs * narrow + rows * drop) * h + wide
+        again["layernorm"] = again["layernorm"] + inputs * h * narrow
         if isinstance(block.ffn, MoE):
             pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * options.imbalance
             inner = block.ffn.inner(h)
@@ -254,7 +254,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     kept = (m.zero >= 3) & (m.pp > 1) & (not c.regather)
     g, ge = pick(kept, grad, g), pick(kept, grad, ge)
     extra = c.grad_extra * (trained + experts * share)
-    weights = dense * w + experts * we + layers * c.adapters * 2.0
+    apart = ends * (zero_bytes(m.zero, d, own)[0] - w)  # quantised bases keep the embedding and the head in 16 bits
+    weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
     one = 2.0 * weight * (per["dense"] + per["plain"] + per["experts"])
     gathered = pick(kept, weight * (dense + experts), pick(m.zero >= 3, one, 0.0))
     return {

@@ -14,6 +14,7 @@ from rooflm_fit.convert import bench
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
+from rooflm_fit.convert.repeats import earlier_prompts, sent_before
 
 CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
@@ -75,7 +76,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
 
     TensorRT-LLM's runs of InferenceX without a release are older than its experts' column: their scripts set
     ep_size = tp (dsr1_fp8_h200_trt_slurm.sh and gptoss_fp4_h200_trt_slurm.sh before they took EP_SIZE), and attention
-    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. InferenceX' script for Kimi-K2.5
+    in data parallel for DeepSeek above 32 clients with prompts of 8192, above 64 else. So do SGLang's of DeepSeek in
+    nvfp4 on B200 (dsr1_fp4_b200_docker.sh of October 2025: --enable-ep-moe). InferenceX' script for Kimi-K2.5
     (kimik2.5_fp4_b200.sh, in every version found) never enables expert parallelism, whatever the column says. Where the
     note says moe_tp = moe_ep > 1 the tp column holds their product; the run's id (`_tp8_ep8_`) holds the real degree,
     else it is moe_tp (16, 4, 64 stand for 4, 2, 8). Where the id's tp or moe_tp x moe_ep exceeds the column, the column
@@ -100,6 +102,8 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
         clients = 32 if number(row, "input_len") == 8192 else 64
         if "DeepSeek" in text(row, "model") and (number(row, "batch") or 0) > clients:
             tp, attn_dp = 1, tp
+    elif text(row, "engine") == "sglang" and re.search(r"deepseek_r1_b200\w*_sglang_fp4|dsr1_b200_sglang_fp4", note):
+        moe_tp, moe_ep = 1, tp
     elif moe_tp == moe_ep > 1:
         if not named:
             tp = moe_tp
@@ -273,44 +277,6 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     return found
 
 
-EARLIER = {80: 10, 320: 80, 500: 80, 1000: 10}
-"""Requests of a run of SGLang's cookbook -> those of the run before it, with the same prompts (1, 16, then 64 or 100
-clients; of two runs 10 and 1,000)."""
-SHORT = 1000
-"""Longest prompt of a page's first runs, of as many requests as any later one."""
-
-
-SAME_PROMPTS = (32, 64)
-"""Clients of the later runs of a study of pools: run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128,
-then 64, then 32 clients; those of 2,048 tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128
-clients: 45,000)."""
-
-
-def sent_before(note: str, clients: Any) -> bool:
-    """True where a study of pools had sent all prompts of a run before."""
-    return "pd_ratio" in note and "_in2048_" in note and clients in SAME_PROMPTS
-
-
-def earlier_prompts(note: str, prompt: float | None, requests: int | None) -> int:
-    """Tokens of a prompt that earlier runs left in the prefix cache (mean), where a page's runs draw the same prompts.
-
-    SGLang's bench_serving draws lengths and texts with one seed: the first n requests of a run are those of an earlier
-    run with n, and texts are cut to their length, so that a prompt of up to 8,000 tokens starts as that of up to 1,000
-    did. Pages run 1000/1000 first, then 1000/8000 (the same prompts again), then 8000/1000, each with more and more
-    clients. Source: sgl-project/sglang, bench_serving.py, sample_random_requests; sgl-cookbook's pages.
-
-    >>> note = "up to 8000/1000 (random-range-ratio 0, the default); a page's runs draw the same prompts (one seed)"
-    >>> earlier_prompts(note, 3981, 320), earlier_prompts(note.replace("8000/1000", "1000/8000"), 497, 320)
-    (1370, 497)
-    """
-    nominal = re.search(r"up to (\d+)/(\d+)", note)
-    if not (nominal and prompt and requests) or "draw the same prompts" not in note:
-        return 0
-    longest, output = int(nominal[1]), int(nominal[2])
-    again = 1.0 if longest == SHORT < output else EARLIER.get(requests, 0) / requests
-    return round(again * prompt + (1 - again) * (SHORT / 2 if longest > 2 * SHORT else 0))
-
-
 def deployment_of(note: str) -> dict[str, int]:
     """Replicas of disaggregated runs, from a note.
 
@@ -362,7 +328,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         "precision not stated": quant is None,
         "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
         or "variable lengths" in note,
-        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note,
+        "speculative decoding, its acceptance not stated": "SPECULATIVE" in note and not values.get("accepted"),
         "images in the prompt": "IMAGES" in note,
         "earlier runs' prompts are in the prefix cache": sent_before(note, values.get("concurrency"))
         and values["metric"] in ("ttft", "output_tokens_per_s"),
@@ -418,7 +384,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
     options = campaign_options(values, model, quant or "", facts)
-    cache = options.pop("cache", None)
+    cache, quant = options.pop("cache", None), options.pop("scheme", quant)
     sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
     release = options.pop("image", "")
     values |= {"release": values.get("release") or release} if release else {}

@@ -23,8 +23,9 @@ from rooflm_fit.convert.cells import (
     text,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
+from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
-from rooflm_fit.convert.training_facts import Run, inputs, run_facts
+from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ SOURCES: dict[str, Source] = {
     "litgpt": Source("fsdp", "2023-10", stand_in="engine fsdp for litgpt (PyTorch, Lightning Fabric)"),
     "mlmgold": Source("megatron", "2026-08", zero=1),
     "primus": Source("megatron", "2025-10", zero=1),
-    "cai": Source("megatron-deepspeed", "2025-08", stand_in="engine megatron-deepspeed for Colossal-AI"),
+    "cai": Source("deepspeed", "2025-08", stand_in="engine deepspeed for Colossal-AI"),
     "IEVO": Source("internevo", "2023-10", zero=1, kernels="FlashAttention 2", trust="A", dtype="bf16"),
     "LL3": Source("megatron", "2024-07", "full", stand_in="engine megatron for Meta's own"),
 }
@@ -386,11 +387,16 @@ def refused(row: Row, source: str) -> str:
         "analytic, not measured": source.startswith(ANALYTIC),
         "whole run: layout, micro-batch or recomputation not stated": source in WHOLE_RUNS,
         "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
-        and source != "litgpt",
+        and source not in ADAPTERS,
         "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
+        "int8 products (MaxText, quantization=int8): not represented": source == "tpurec"
+        and (
+            (text(row, "precision") == "fp8" and "7x" not in text(row, "gpu"))  # no older TPU has fp8
+            or (text(row, "gpu") == "TPU v5p" and text(row, "model").startswith("GPT3"))
+        ),
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
     }
@@ -484,9 +490,9 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
         found["seq"] = int(tokens[1]) / found["batch"]
     if not found["seq"] and ("sequence length of base.yml where blank" in note or tokens):
         found["seq"] = 2048  # max_target_length of MaxText's base.yml
-    if tokens and split.get("gpus") and found["seq"]:  # what its log counts, whatever batch its command asks for
-        found["batch"] = int(tokens[1]) / found["seq"]
-        found["micro_batch"] = found["batch"] / split["gpus"]
+    if tokens and found["seq"] and split.get("gpus"):  # what its log counts, whatever batch its command asks for
+        rows = int(tokens[1]) / found["seq"]
+        found |= {"batch": rows, "micro_batch": rows / split["gpus"]}
     if source == "litgpt":
         longest = re.search(r"longest (\d+) to (\d+) tokens", note)
         found |= {"seq": float(longest[2]) if longest else None}
@@ -506,17 +512,6 @@ FMS_RECOMPUTED = {
 rows' own figures (its policy checkpoints a share of the blocks as a whole; fms_fsdp/policies/ac_handler.py)."""
 
 
-def adapters_of(row: Row, source: str) -> dict[str, Any]:
-    """lora_rank, lora_modules and base_bits of fine-tuning through adapters.
-
-    litgpt: rank 8 on queries and values (its 6,553,600 parameters); NeMo and its kin: their default, rank 32."""
-    if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
-        return {}
-    narrow = text(row, "precision").lower().startswith("bnb.nf4")
-    rank = {"lora_rank": 8, "lora_modules": "qkv"} if source == "litgpt" else {"lora_rank": 32}
-    return rank | ({"base_bits": 4} if narrow else {})
-
-
 def beyond(row: Row, source: str) -> dict[str, Any]:
     """{path: value} of sources that state more than their columns hold: offload, network, how experts are reached."""
     note, zero = text(row, "note"), text(row, "zero_fsdp").lower()
@@ -529,6 +524,8 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     capacity = re.search(r"\bsparse_matmul=False; capacity_factor=([\d.]+)", note)
     if capacity:  # MaxText: every expert computes that many tokens, filled or not
         sets["training.imbalance"] = float(capacity[1])
+    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler; torch.cuda.max_memory_allocated
+        sets |= {"engine.fused": False, "engine.context": 0}
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
@@ -573,6 +570,8 @@ def tidy_training(row: Row) -> Cells:
     facts = facts_of(row, source, about) | shard
     run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, facts)
     said = run_facts(run) | (golden(row) if source == "mlmgold" else {})
+    if source == "primus" and (order := schedule_of(text(row, "note"))):
+        said |= {"ran": {"schedule": order["schedule"]}, "stand_in": order["stand_in"]}
     if facts.get("interleaved") and split.get("vp", 1) == 1 and split.get("pp", 1) > 1:
         values["vp"] = 2  # interleave depth not printed: the framework's default
     shown = {"yes": True, "no": False}.get(text(row, "sequence_parallel").lower())
@@ -590,7 +589,7 @@ def tidy_training(row: Row) -> Cells:
     if facts.get("recompute_layers"):
         values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
     sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
-    sets |= said.get("sets", {})
+    sets |= said.get("sets", {}) | tuned(row, source)
     stand_in = [v["stand_in"] for v in (of_model, engine, recompute, said) if v.get("stand_in")]
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}

@@ -43,6 +43,28 @@ FP8_ATTENTION = 740 / 1200
 """Time of fp8 attention over 16 bits: FlashAttention-3 (arXiv 2407.08608) reaches 740 TFLOP/s and close to 1200."""
 
 
+SCHEDULES = {
+    "1f1b-interleaved": ("interleaved", ""),
+    "1f1b": ("1f1b", ""),
+    "zero-bubble": ("zb-h1", ""),
+    "zbb": ("zb-h1", ""),
+    "zbv": ("zb-h2", "schedule zb-h2 for ZB-V, which holds as much as 1f1b"),
+    "v-half": ("zb-h1", "schedule zb-h1 for V-Half, which holds half as much"),
+    "v-min": ("zb-h1", "schedule zb-h1 for V-Min, which holds a third as much"),
+}
+"""Schedules by their names in Primus-pipeline (docs, tech_blogs/primus_pipeline): (ours, what stands in)."""
+
+
+def schedule_of(note: str) -> dict[str, str]:
+    """The schedule that a note names, and what stands in for it.
+
+    >>> schedule_of("PP-algorithm 1f1b-interleaved(vpp2)"), schedule_of("MI300, v-half")["schedule"], schedule_of("x")
+    ({'schedule': 'interleaved', 'stand_in': ''}, 'zb-h1', {})
+    """
+    named = re.search(rf"(?<![\w-])({'|'.join(SCHEDULES)})(?!\w)", note.lower().replace("zerobubble", "zero-bubble"))
+    return dict(zip(("schedule", "stand_in"), SCHEDULES[named[1]], strict=True)) if named else {}
+
+
 @dataclass(frozen=True)
 class Run:
     """A training run as its table prints it: source, framework and release, resolved model and GPU, sharding and type

@@ -1,0 +1,56 @@
+"""Fine-tuning runs: adapters, quantised bases and packed examples, as the scripts of their sources have them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rooflm_fit.convert.cells import Row, text
+
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "litgpt": {"lora_rank": 8, "lora_modules": "qkv"},  # its 6,553,600 parameters
+    "MBR": {"lora_rank": 16, "lora_modules": "qkv"},
+    "NEMO": {"lora_rank": 32, "lora_modules": "qkv"},
+    "AUTO": {"lora_rank": 16},
+}
+"""Rank and products of adapters (none named: all). MBR: Megatron-Bridge, recipes/llama/llama3.py (16 for 70B) and
+scripts/performance, llama3_llm_finetune.py: target_modules linear_qkv. NEMO: NeMo 1, adapter_dim 32 and attention_qkv
+of megatron_gpt_finetuning_config.yaml. AUTO: examples/llm_benchmark, *_peft_benchmark.yaml: dim 16, "*_proj"."""
+NF4 = 4.5 / (1 + 0.127 / 4)
+"""Bits of a weight of bitsandbytes' nf4 without double quantisation, as ours count them (4 and 0.127 for the scales):
+4, and 32 for the scale of 64. Source: Dettmers et al. 2023, "QLoRA", arXiv 2305.14314, section 3."""
+SQUAD = 185.0
+"""Tokens of an example of SQuAD: 117 words of a paragraph, 10 of a question, 3 of an answer (Rajpurkar et al. 2016,
+arXiv 1606.05250), 1.35 tokens a word, and the template around them; inferred."""
+SPREAD = 1.2
+"""Mean square of these lengths over the square of their mean; inferred."""
+
+
+def adapters_of(row: Row, source: str) -> dict[str, Any]:
+    """lora_rank, lora_modules and base_bits of fine-tuning through adapters; {} for a full run.
+
+    >>> adapters_of({"note": "LoRA Performance", "precision": "bnb.nf4"}, "MBR")
+    {'lora_rank': 16, 'lora_modules': 'qkv', 'base_bits': 4}
+    """
+    if "LoRA" not in text(row, "note") and "LoRA" not in text(row, "model"):
+        return {}
+    narrow = text(row, "precision").lower().startswith("bnb.nf4")
+    return ADAPTERS.get(source, {"lora_rank": 32}) | ({"base_bits": 4} if narrow else {})
+
+
+def tuned(row: Row, source: str) -> dict[str, Any]:
+    """{path: value} of a fine-tuning run: packed examples of SQuAD, scales of its base.
+
+    >>> tuned({"note": "LoRA FINE-TUNING on packed SQuAD"}, "NEMO")["training.packed_mean"], tuned({}, "NEMO")
+    (185.0, {})
+    """
+    sets: dict[str, Any] = {}
+    note = text(row, "note")
+    if "packed SQuAD" in note or (source == "MBR" and re.search(r"\b(SFT|LoRA) Performance", note)):
+        # Megatron-Bridge, scripts/performance, llama3_llm_finetune.py: packed_sequence_specs of the same examples
+        sets |= {"training.packed_mean": SQUAD, "training.packed_square": SPREAD * SQUAD**2}
+    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler; torch.cuda.max_memory_allocated
+        sets |= {"engine.fused": False, "engine.context": 0}
+    if text(row, "precision").lower() == "bnb.nf4":
+        sets["training.base_bits"] = NF4
+    return sets

@@ -1,0 +1,43 @@
+"""Benchmarks that send the same prompts in several runs, with the prefix cache left on: what later runs find there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+EARLIER = {80: 10, 320: 80, 500: 80, 1000: 10}
+"""Requests of a run of SGLang's cookbook -> those of the run before it, with the same prompts (1, 16, then 64 or 100
+clients; of two runs 10 and 1,000)."""
+SHORT = 1000
+"""Longest prompt of a page's first runs, of as many requests as any later one."""
+
+
+SAME_PROMPTS = (32, 64)
+"""Clients of the later runs of a study of pools: run_benchmark.sh sends the same 500 prompts (a fixed seed) for 128,
+then 64, then 32 clients; those of 2,048 tokens fit the cache (64 clients with one prefill server: 112,000 tokens/s, 128
+clients: 45,000)."""
+
+
+def sent_before(note: str, clients: Any) -> bool:
+    """True where a study of pools had sent all prompts of a run before."""
+    return "pd_ratio" in note and "_in2048_" in note and clients in SAME_PROMPTS
+
+
+def earlier_prompts(note: str, prompt: float | None, requests: int | None) -> int:
+    """Tokens of a prompt that earlier runs left in the prefix cache (mean), where a page's runs draw the same prompts.
+
+    SGLang's bench_serving draws lengths and texts with one seed: the first n requests of a run are those of an earlier
+    run with n, and texts are cut to their length, so that a prompt of up to 8,000 tokens starts as that of up to 1,000
+    did. Pages run 1000/1000 first, then 1000/8000 (the same prompts again), then 8000/1000, each with more and more
+    clients. Source: sgl-project/sglang, bench_serving.py, sample_random_requests; sgl-cookbook's pages.
+
+    >>> note = "up to 8000/1000 (random-range-ratio 0, the default); a page's runs draw the same prompts (one seed)"
+    >>> earlier_prompts(note, 3981, 320), earlier_prompts(note.replace("8000/1000", "1000/8000"), 497, 320)
+    (1370, 497)
+    """
+    nominal = re.search(r"up to (\d+)/(\d+)", note)
+    if not (nominal and prompt and requests) or "draw the same prompts" not in note:
+        return 0
+    longest, output = int(nominal[1]), int(nominal[2])
+    again = 1.0 if longest == SHORT < output else EARLIER.get(requests, 0) / requests
+    return round(again * prompt + (1 - again) * (SHORT / 2 if longest > 2 * SHORT else 0))
