@@ -44,7 +44,7 @@ FOLDS = 3
 """Parts of the groups (model, GPU, number of GPUs), each predicted by a fit to the other two."""
 SCALE = 0.06
 """Log ratio at which a row's weight turns from square to linear."""
-KERNEL_FIELDS = ("brain_share", "kv_reread", "kv_convert", "bmm_factor", "alike", "dequant")
+KERNEL_FIELDS = ("brain_share", "kv_reread", "block_rate", "kv_convert", "bmm_factor", "alike", "dequant")
 """Constants that enter a kernel's formula: kernels are timed again for them."""
 
 
@@ -344,35 +344,46 @@ def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, 
     return {k: float(np.prod([v for key, v in parts if key.split("|")[1] == k and key != less])) for k in kinds}
 
 
+GENERALLY = "for engines without runs on this card"
+
+
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted jobs' cards into the file: a row a card and engine, and a general one where GENERAL says so."""
-    head, *blocks = path.read_text(encoding="utf-8").split("[[card]]")
+    """Put the fitted jobs' cards into the file: a row a card and engine, then general ones where GENERAL says so, in
+    the order of JOBS (the first counts, so that engines that serve stand before llama.cpp)."""
+    head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
     gone += [f'"as fitted to runs of {name};' for name in results]
-    lines = [head.rstrip()]
-    lines += [f"\n[[card]]{block.rstrip()}" for block in blocks if not any(mark in block for mark in gone)]
-    general: dict[str, tuple[int, list[str]]] = {}
+    kept = [block for block in blocks if not any(mark in block for mark in gone)]
+    general = [block for block in kept if GENERALLY in block]
+    rows = [block for block in kept if GENERALLY not in block]
     for name, found in results.items():
         cards = [r.group[1] for r in found.requests]
-        for place, (named, keys, rows) in places(JOBS[name], found.constants, cards).items():
+        for place, (named, keys, count) in places(JOBS[name], found.constants, cards).items():
             parts = [(k, v) for k, v in found.constants.items() if k.split("|")[0] in keys]
             bound = JOBS[name].bound.get(place, "")
+            factors = factors_of(parts, f"{place}|bandwidth" if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
-                here = factors_of(parts, "" if engine == bound or not bound else f"{place}|bandwidth")
-                values = [f"{k} = {v:.4g}" for k, v in here.items()]
-                lines += ["", "[[card]]", *named, f'engine = "{engine}"', *values, f"rows = {rows}",
-                          f'source = "fitted to runs of {name}: {sources}"']  # fmt: skip
-            factors = factors_of(parts, f"{place}|bandwidth" if bound else "")
+                note = f"fitted to runs of {name}: {sources}"
+                here = factors_of(parts) if engine == bound else factors
+                rows.append(card_row([*named, f'engine = "{engine}"'], here, count, note))
             if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
-            plain = [f"{k} = {v:.4g}" for k, v in factors.items() if k not in ("few", "network")]
-            if place.startswith(GENERAL) and rows > general.get(place, (0, []))[0]:
-                note = f'source = "as fitted to runs of {name}; for engines without runs on this card"'
-                general[place] = (rows, [*named, *plain, f"rows = {rows}", note])
-    for _, row in general.values():
-        lines += ["", "[[card]]", *row]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            if place.startswith(GENERAL):
+                plain = {k: v for k, v in factors.items() if k not in ("few", "network")}
+                general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
+    general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
+    path.write_text("\n\n[[card]]".join([head, *rows, *general]) + "\n", encoding="utf-8")
+
+
+def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:
+    """A row of devices.toml without its head.
+
+    >>> card_row(['gpu = "a"'], {"compute": 0.5}, 7, "b")
+    '\\ngpu = "a"\\ncompute = 0.5\\nrows = 7\\nsource = "b"'
+    """
+    values = [f"{k} = {v:.4g}" for k, v in factors.items()]
+    return "\n".join(["", *named, *values, f"rows = {rows}", f'source = "{source}"'])
 
 
 def main(argv: Sequence[str] | None = None) -> None:

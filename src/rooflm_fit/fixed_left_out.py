@@ -1,9 +1,8 @@
 """Errors of fixed batches by constants that never saw their model or their card.
 
 `python -m rooflm_fit.fixed_left_out --data TABLE.csv [--only JOB ...] [--page docs/accuracy.md]`: each job is fitted to
-all of its rows once; errors are then taken as linear in the constants around that fit, and each model and each card is
-left out in turn and predicted by the constants fitted to the rest (as `rooflm_fit.training_left_out` does; a card's own
-constants fall back to its family's).
+all of its rows, then each model and each card is left out in turn and predicted by constants fitted to the rest,
+starting from the fit to all (a card's own constants fall back to its family's).
 """
 
 from __future__ import annotations
@@ -16,58 +15,24 @@ import numpy as np
 
 from rooflm.validation.request import Request
 from rooflm_fit.accuracy_page import figures, markdown, put
-from rooflm_fit.common import Array, Param
-from rooflm_fit.engines import SCALE, Family, families, fit_to, params_of, predict
+from rooflm_fit.common import Array
+from rooflm_fit.engines import families, fit_to, predict
 from rooflm_fit.jobs import JOBS
 from rooflm_fit.runs import DISTRUSTED, read
-from rooflm_fit.training_left_out import fitted
 from rooflm_fit.transfer import rows_of
-
-STEP = 0.02
-"""Change of a constant (of its logarithm, where that is fitted) over which a derivative is taken."""
-PRIOR = 0.01
-"""Error on every row that being one width away from the prior costs (as in `common.fit`)."""
-
-
-def moved(theta: Mapping[str, float], p: Param) -> dict[str, float]:
-    """The constants with one of them a step away."""
-    at = theta[p.name]
-    return {**theta, p.name: float(at * np.exp(STEP)) if p.log else at + STEP}
-
-
-def slopes_of(members: Sequence[Family], theta: Mapping[str, float], params: Sequence[Param], rows: int) -> Array:
-    """Derivatives of the logarithms of all predictions: rows x constants."""
-    base = np.log(predict(members, rows, theta))
-    return np.array([(np.log(predict(members, rows, moved(theta, p))) - base) / STEP for p in params]).T
-
-
-def away_of(theta: Mapping[str, float], params: Sequence[Param]) -> Array:
-    """How far each constant is from its prior, in the coordinate that is fitted."""
-    return np.array([np.log(theta[p.name] / p.start) if p.log else theta[p.name] - p.start for p in params])
 
 
 def without(job_name: str, chosen: Sequence[Request]) -> dict[str, Array]:
     """Predictions of a job's rows: "in" by all of them, "model" and "card" without those of the same."""
-    job, members = JOBS[job_name], families(chosen)
-    whole = np.ones(len(chosen), bool)
-    theta = fit_to(job, members, chosen, whole)
-    params = [p for p in params_of(job, members) if p.name in theta and p.prior]
-    measured = np.array([r.measured for r in chosen])
-    inside = predict(members, len(chosen), theta)
-    errors, slopes = np.log(inside / measured), slopes_of(members, theta, params, len(chosen))
-    away = away_of(theta, params)
-    spread = np.array([p.prior for p in params]) * SCALE / (PRIOR * np.sqrt(len(chosen)))
-    sizes = np.array([sum(r.group == o.group for o in chosen) for r in chosen]) ** -0.5
-    trusted = np.array([not r.apart for r in chosen])
-    weights = np.sqrt(sizes / sizes[trusted].mean()) * trusted / SCALE
-    found = {"in": inside}
+    job, members, rows = JOBS[job_name], families(chosen), len(chosen)
+    theta = fit_to(job, members, chosen, np.ones(rows, bool))
+    found = {"in": predict(members, rows, theta)}
     for name, place in (("model", 0), ("card", 1)):
         groups = [r.group[place] for r in chosen]
-        found[name] = np.full(len(chosen), np.nan)
+        found[name] = np.full(rows, np.nan)
         for each in sorted(set(groups)) if len(set(groups)) > 1 else ():
             own = np.array([g == each for g in groups])
-            left = fitted(errors, slopes, weights * ~own, away, spread)
-            found[name][own] = (measured * np.exp(left))[own]
+            found[name][own] = predict(members, rows, fit_to(job, members, chosen, ~own, theta))[own]
     return found
 
 

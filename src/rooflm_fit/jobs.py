@@ -72,7 +72,9 @@ APPLE = ("apple-m1-7core-8gb", "apple-m1-max-32core-64gb", "apple-m1-pro-14core-
 CONVERT = Param("kv_convert", 250.0, 1.0, 1e4, prior=1.0)
 EXPERTS = Param("moe_factor", 0.8, 0.3, 4.0, prior=0.25)
 """Both start at what two engines agree on: one model and card alone would have to tell them from 60 and 1."""
-COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.6)
+COLLECTIVE = Param("collective_floor", 1.5, 0.3, 12.0, prior=0.2)
+ALIKE = Param("alike", 0.85, 0.0, 1.0, log=False, prior=0.2)
+"""Both about where every engine's own rows put them: what is left out may hold all that tells them."""
 
 
 def one_token_on_matrices(r: Request) -> bool:
@@ -95,24 +97,21 @@ JOBS: dict[str, Job] = {
     ),
     "vllm-2024-rocm": Job(
         ("vllm-2024-rocm",),
-        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE, reread(4.0),
-         *kernel("attention_factor", "decode_factor", "stream_factor", "moe_factor", width=0.5, high=10.0)),
-        cards={"mi250": Card(0.5, 0.4, few=0.7), "mi300x": Card(0.5, 0.4, few=0.7)}, kin=Card(0.5, 0.3, few=0.7),
+        (*host(2e-3, 60e-6, 50e-3), COLLECTIVE._replace(prior=0.6),  # RCCL's
+         reread(4.0), Param("block_rate", 2e9, 1e8, 1e11, prior=0.5), *kernel("stream_factor", width=0.5, high=10.0)),
+        cards={"mi250-gcd": Card(0.5, 0.4, few=0.7), "mi300x": Card(0.5, 0.4, few=0.7)}, kin=Card(0.5, 0.3, few=0.7),
     ),
     "trtllm-2024": Job(
         ("trtllm-2024",),
-        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5),
-         CONVERT, reread(2.0),
-         *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
-        cards={"gh200-96gb": Card(), "a100-sxm-40gb": Card(0.1, 0.1), "h100-sxm-80gb": Card(0.1, 0.1),
-               "rtx-4090": Card(0.3, 0.3)},
+        (*host(0.3e-3, 10e-6, 5e-3), COLLECTIVE, ALIKE, CONVERT, reread(2.0), *kernel("gemm_factor"), EXPERTS),
+        cards={"gh200-96gb": Card(), "rtx-4090": Card(0.3, 0.3)},
     ),
     "trtllm": Job(
         ("trtllm-0.5", "trtllm-0.6", "trtllm-0.9"),
         (*host(0.3e-3, 1e-6, 3e-3), COLLECTIVE,
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
-             "trtllm-0.9": (reread(4.5), Param("alike", 0.5, 0.0, 1.0, log=False, prior=0.5))},
+             "trtllm-0.9": (reread(4.5), ALIKE)},
         cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(
@@ -122,7 +121,7 @@ JOBS: dict[str, Job] = {
     "fastertransformer": Job(
         ("fastertransformer",),
         (*host(0.5e-3, 5e-6, 2e-3), COLLECTIVE, Param("bmm_factor", 1.0, 0.3, 5.0, prior=0.5),
-         *kernel("gemm_factor", "decode_factor", "stream_factor")),
+         *kernel("gemm_factor")),
     ),
     "megatron-infer": Job(
         ("megatron-infer",),

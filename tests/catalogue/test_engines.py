@@ -59,6 +59,22 @@ def test_grouped_queries_that_share_no_read_are_slower() -> None:
     assert tpot(window, kv_reread=2.0, kv_shared=16) > tpot(window, kv_reread=0.0)
 
 
+def test_many_heads_are_read_by_whole_blocks_as_many_as_l1_holds_scores() -> None:
+    s = scenario()  # 16 sequences of 32 heads
+    old = {"kv_reread": 0.01, "block_rate": 1e6}
+    assert tpot(s, **old, unsplit=512) == tpot(s, **old)  # PagedAttention V1 takes more heads than its limit
+    assert tpot(s, **old, unsplit=511) > 5 * tpot(s, **old)
+    short = replace(s, model=replace(s.model, max_context=4096))
+    longer = replace(s, model=replace(s.model, max_context=131072))
+    blocks = {k: tpot(m, **old, unsplit=511) - tpot(m, **old) for k, m in (("short", short), ("longer", longer))}
+    assert blocks["longer"] == pytest.approx(2 * blocks["short"], rel=0.05)  # graphs are captured for 8192
+
+
+def test_kernels_that_read_for_each_head_cut_any_cache() -> None:
+    mha = scenario("llama-2-7b", "a100-sxm-80gb", "vllm-2024", prompt=3500, tp=4, batch=1)
+    assert tpot(mha, kv_reread=2.0) < 0.95 * tpot(mha, kv_reread=0.0)  # the later kernel cuts groups alone
+
+
 def test_an_fp8_cache_is_converted_where_the_device_does_not_know_it() -> None:
     a100, h100 = (scenario(gpu=g, quant="w16a16kv8", engine="vllm-2024") for g in ("a100-sxm-80gb", "h100-sxm-80gb"))
     assert tpot(a100) > tpot(a100, kv_convert=0.0)

@@ -19,8 +19,6 @@ from rooflm.units import Num
 
 ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
-
-
 FLOPS = 1e14
 """FLOPs whose time on poor kernels is a card's `few`: those leave most of a card idle, so their time hangs on no peak
 (of two cards of AMD one tells the other within 28 %, as a multiple of the datasheet's rate within 41)."""

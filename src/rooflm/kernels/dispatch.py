@@ -54,12 +54,12 @@ from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
+GRAPH_LENGTH = 8192
+"""Tokens a sequence that vLLM's CUDA graphs are captured for (its max_seq_len_to_capture)."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
 """s: floor of such a product."""
-
-
 PLAIN = ("fp8", "int8")
 """Narrow products of one scale a tensor, a row or a column: every library has them."""
 FEW = 64
@@ -224,23 +224,27 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
 
 
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
-    """Decode attention over the KV cache; older kernels read it again for some query heads of a group, and a device
-    that does not know fp8 converts every value of such a cache on its vector units; integers any device converts."""
+    """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
+    as many as L1 holds scores (fp32, of a graph's longest context). A device that does not know fp8 converts such a
+    cache on its vector units; integers any device converts."""
     times: list[Num] = []
-    k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
+    k, ints, unknown = s.engine.kernels, s.quant.kind == "int", "fp8" not in s.cluster.device.peak
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
         c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
+        if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
+            c = c._replace(min_group=1.0)
         call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
                        kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms,
                        c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
         if not is_plain(k.kv_reread, 0):
-            time = np.hypot(time, own * k.kv_reread * rows * keys * heads * (qk + v) * 2.0 / r.l1)
-        integers = (op.widths[1] < 1) | (s.quant.kind == "int")
-        turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, GRAPH_LENGTH) / (r.l1_size * k.block_rate)
+            a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
+            time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
+        turned = pick((op.widths[1] < 1) | ints, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
         time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
         times.append(time)
     return times
@@ -376,8 +380,6 @@ EVALUATE: dict[str, Any] = {
     "gemm": products, "bmm": _bmms, "attention": _attention, "mla_prefill": _mla_prefill, "decode": _decode,
     "mla": _mla_decode, "moe": _moe, "stream": _streams,
 }  # fmt: skip
-
-
 ANY_RATE = ("gemm", "stream")
 """Families whose ops of all rates are evaluated together at few points."""
 ONE_BY_ONE = ("attention", "mla_prefill", "decode", "mla", "moe")
