@@ -42,8 +42,8 @@ STEPS: dict[str, Step] = {
     ),
     "radeon": Step(
         "engines",
-        "--data {data}/published/inference-2.csv --only llama.cpp-radeon --write",
-        "llama.cpp on Radeon (of the table kept for checking, its one source of these cards)",
+        "--data {data}/published/inference-2.csv --only llama.cpp-radeon mlx --write",
+        "llama.cpp on Radeon and MLX (of the table kept for checking, their one source)",
     ),
     "serving": Step("serving", "{data}/published/inference.csv --most 8 --write", "engines under load"),
     "training": Step("training", "{data}/published/training.csv --write", "training steps"),

@@ -29,6 +29,7 @@ from rooflm.kernels.derating import derating, on_file
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed
+from rooflm.readers.engines import load_engine
 from rooflm.scenario.scenario import Scenario
 from rooflm.validation import Request
 from rooflm.validation.folds import held_out
@@ -198,13 +199,24 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     out = np.empty(rows)
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
-        own = {k.split(":", 1)[1]: v for k, v in theta.items() if k.startswith(f"{f.engine}:")}
         free = {
-            k: v for k, v in {**shared, **own}.items() if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
+            k: v
+            for k, v in {**shared, **own_of(theta, f.engine)}.items()
+            if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
         }
         engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
+
+
+def own_of(theta: Mapping[str, float], engine: str) -> dict[str, float]:
+    """An engine row's own constants: those of the engine whose runs it shares, and over them its own (a build's).
+
+    >>> own_of({"llama.cpp:dequant": 1.0, "llama.cpp-metal:gap": 2.0, "step": 3.0}, "llama.cpp-metal")
+    {'dequant': 1.0, 'gap': 2.0}
+    """
+    marks = (f"{load_engine(engine).runs}:", f"{engine}:")
+    return {k.split(":", 1)[1]: v for mark in marks for k, v in theta.items() if k.startswith(mark)}
 
 
 def reach_of(f: Family, theta: Mapping[str, float]) -> Derating:
@@ -315,8 +327,9 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
     """Put the fitted constants into the engines' rows, in place; what is not fitted stays."""
     for name, found in results.items():
         for engine in JOBS[name].engines:
-            own = {k.split(":", 1)[1]: v for k, v in found.constants.items() if k.startswith(f"{engine}:")}
-            shared = {k: v for k, v in found.constants.items() if k.isidentifier()}
+            runs = load_engine(engine).runs
+            own = own_of(found.constants, engine)
+            shared = {k: v for k, v in found.constants.items() if k.isidentifier() and runs == engine}
             path = file_of(engine)
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
@@ -339,7 +352,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             parts = [(k.split("|")[1], v) for k, v in found.constants.items() if k.split("|")[0] in keys]
             factors = {k: float(np.prod([v for n, v in parts if n == k])) for k in dict(parts)}
             sources = ", ".join(sorted({r.source for r in found.requests}))
-            for engine in JOBS[name].engines:
+            for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
                 note = f"fitted to runs of {name}: {sources}"
                 rows.append(card_row([*named, f'engine = "{engine}"'], factors, count, note))
             if name == "llama.cpp" and "~geforce" in keys:

@@ -83,6 +83,9 @@ def one_token_on_matrices(r: Request) -> bool:
     return plain and r.metric == "decode_tokens_per_s" and bool(model.active_parameters < model.parameters)
 
 
+METAL = (Param("gap", 7e-6, 1e-7, 5e-5, prior=0.5),)
+"""Time between kernels on Metal: 27 of Apple's rows agree on some 10 us, 1 us is CUDA's."""
+
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(  # the runs of 2023 are of a release before CUDA graphs, which its row only stands in for
         ("vllm-2024",),
@@ -123,25 +126,28 @@ JOBS: dict[str, Job] = {
          Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5), COLLECTIVE, *kernel("gemm_factor")),
     ),
     "llama.cpp": Job(
-        ("llama.cpp-2024-05", "llama.cpp"),
+        ("llama.cpp-2024-05", "llama.cpp", "llama.cpp-2024-05-metal", "llama.cpp-metal", "ollama", "ollama-metal"),
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
-         Param("dequant", 1.0, 0.01, 20.0, prior=1.0), Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
+         Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
          Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3),
          reread(4.0)),
-        own={"llama.cpp-2024-05": kernel("decode_factor", width=0.5),
-             "llama.cpp": kernel("gemm_factor", "dequant", width=0.7, low=0.05)},
+        own={"llama.cpp-2024-05": (*kernel("decode_factor", width=0.5),
+                                   Param("dequant", 1.0, 0.01, 20.0, prior=1.0))}
+            | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal", "ollama-metal"), METAL),
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
         kin=Card(0.5, 0.3), generation=Card(0.3, 0.3),
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(
-        ("llama.cpp-rocm", "llama.cpp-vulkan"),
+        ("llama.cpp-rocm", "llama.cpp-vulkan", "ollama-rocm"),
         own={"llama.cpp-rocm": kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
              "llama.cpp-vulkan": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                   Param("brain_share", 0.3, 0.02, 1.0, prior=0.5))},
         kin=Card(0.5, 0.3), odd=one_token_on_matrices,
     ),
+    "mlx": Job(("mlx",), own={"mlx": (Param("gap", 2e-6, 1e-7, 5e-5, prior=0.8),
+                                      *kernel("gemm_factor", "attention_factor", "decode_factor", width=0.7))}),
     "tinychat": Job(
         ("tinychat", "tinychat-2.0"),
         (Param("step", 0.5e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5)),

@@ -362,7 +362,7 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
     assert run(engine="vllm nightly-5b8c30d62b754b57", note="trust=C; attn_dp=1")["engine"] == "vllm"
 
 
-OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt")
+OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
 OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme")
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook",
@@ -396,6 +396,57 @@ def test_offline_runs_have_their_requests_and_graphs_and_no_front_end() -> None:
     assert [found[k] for k in ("concurrency", "requests", "front", "tokenise")] == ["max", "1500", "0", "0"]
     assert "engine.graphs=1 2 4 8 16 " in found["sets"]
     assert "requests" not in run(engine="trtllm 1.0")
+
+
+def test_a_tables_own_clients_and_limits() -> None:
+    """trtllm-bench's estimate, ShareGPT's answers, genai-perf's windows, the C++ executor under NIM."""
+    bench = {**RUN, "id": "trtllm17-0001", "engine": "TensorRT-LLM 0.17", "model": "Llama-3.3-70B", "batch": "",
+             "tp": "2", "gpu": "H100-SXM-80GB", "precision_weights": "fp8", "input_len": "1000", "output_len": "1000",
+             "note": "trust=B; max load"}  # fmt: skip
+    found = inference_rows([bench])[0]
+    assert (int(found["budget"]), int(found["max_sequences"])) == (2048, 384)
+    chat = {**RUN, "id": "trtserve-0001", "engine": "TensorRT-LLM 0.14", "batch": "", "input_len": "202",
+            "output_len": "214", "note": "online serving QPS=2, 500 requests, dataset mean lengths"}  # fmt: skip
+    assert inference_rows([chat])[0]["output_limit"] == "1024"
+    assert "output_limit" not in inference_rows([chat | {"input_len": "467", "output_len": "256"}])[0]
+    nim = {**RUN, "id": "nim-0001", "engine": "NIM 1.8.0 (TensorRT-LLM)", "batch": "25", "note": "concurrency;"}
+    assert [inference_rows([nim])[0][k] for k in ("release", "warmup", "spread")] == ["0.17", "25", "0.98,1.02"]
+    assert "warmup" not in inference_rows([nim | {"batch": "1"}])[0]
+
+
+QSERVE = {
+    "id": "qserve-0001",
+    "model": "Llama-2-7B",
+    "gpu": "A100-80GB",
+    **dict.fromkeys(("gpus", "tp", "pp", "value"), "1"),
+    "batch": "max",
+    "input_len": "1024",
+    "output_len": "512",
+    "metric": "throughput_out_tok_s",
+    "note": "trust=B",
+    "engine": "TensorRT-LLM",
+    "precision_weights": "int8",
+    "precision_activations": "int8",
+}
+
+
+def test_mixtral_in_fp8_had_wide_experts_before_support_came() -> None:
+    row = QSERVE | {"id": "trtllm-0100", "model": "Mixtral 8x7B", "engine": "TensorRT-LLM v0.9.0", "batch": "512"}
+    row |= {"gpu": "H100-80GB", "precision_weights": "fp8", "precision_activations": "fp8", "precision_kv": "fp8"}
+    found = inference_rows([row])[0]
+    assert (found["quant"], found["sets"]) == ("w16a16kv8", "engine.moe_factor=1.59")
+    assert "sets" not in inference_rows([row | {"gpu": "L40S-48GB"}])[0]
+    assert inference_rows([row | {"model": "Llama-2-7B"}])[0]["quant"] == "fp8kv8"
+
+
+def test_qserve_and_what_it_was_compared_with() -> None:
+    smooth = inference_rows([QSERVE])[0]
+    assert [smooth[k] for k in ("engine", "release", "quant", "concurrency", "scheduler")] == [
+        "trtllm", "2024", "int8kv8", "max", "static"]  # fmt: skip
+    own = QSERVE | {"engine": "QServe", "precision_weights": "int4", "precision_kv": "int4", "batch": "190"}
+    found = inference_rows([own])[0]
+    assert (found["engine"], found["quant"], found["sets"]) == ("qserve", "w4a8kv4", "quant.kind=int")
+    assert "stand_in" not in found
 
 
 LLAMA = {"model": "meta-llama/Llama-3.1-70B", "note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1", "tp": "4", "batch": "16"}

@@ -25,6 +25,17 @@ def test_a_radeon_takes_the_build_for_it() -> None:
     )
 
 
+def test_metal_waits_between_kernels_and_takes_the_build_for_it() -> None:
+    """One M3 Ultra (geerlingguy/ai-benchmarks): the small model waits between kernels, the large one on its weights."""
+    rates = {"qwen2.5-14b": 51.85, "llama-3.1-70b": 14.08, "llama-3.2-3b": 154.6}
+    for model, measured in rates.items():
+        e = rooflm.infer(
+            model, gpu="apple-m3-ultra-80core-512gb", engine="ollama", quant="q4_k_m", prompt=32, output=400
+        )
+        assert e.scenario.engine.name == "ollama-metal"
+        assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.15)
+
+
 def test_prompts_over_latents_cost_the_latents_flops() -> None:
     there = {"engine": "llama.cpp-rocm", "quant": "bf16", "prompt": 32768}
     wide, plain = (prompt("glm-4.7-flash", **there, sets={"engine.latent_prompts": flag}) for flag in (True, False))

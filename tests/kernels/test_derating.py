@@ -78,9 +78,9 @@ def test_rows_say_what_cards_are() -> None:
 
 
 def test_a_generation_nobody_measured_takes_the_one_nearest_in_time() -> None:
-    newest = load_device("apple-m4-max-40core-64gb")
+    newest = load_device("apple-m5-max-40core-64gb")
     before = load_device("apple-m1-ultra-48core-64gb")
-    last = replace(load_device("apple-m3-max-40core-64gb"), name="a-card-of-the-last-generation-measured")
+    last = replace(load_device("apple-m4-max-40core-64gb"), name="a-card-of-the-last-generation-measured")
     assert derating(newest, "llama.cpp") == derating(last, "llama.cpp") != derating(before, "llama.cpp")
     faster = derating(replace(newest, name="x", year=newest.year + 9, architecture="apple-m14"), "llama.cpp")
     assert faster == derating(last, "llama.cpp")

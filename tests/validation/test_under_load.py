@@ -63,10 +63,8 @@ def test_a_run_that_hardly_fits_ran_one_sequence_at_a_time() -> None:
     assert reason == ""
     assert 10 < rate < 21  # 40 GB of weights at 864 GB/s
     wide = FULL | {"quant": "bf16"}  # its weights alone exceed the card
-    oom, none = (
-        predict_load([run(**(wide | {"metric": "oom", "value": "1"} | c))])[0] for c in ({}, {"model": "yi-6b"})
-    )
-    assert (oom, none) == ((1.0, ""), (0.0, ""))
+    judged = wide | {"metric": "oom", "value": "1"}
+    assert predict_load([run(**judged), run(**(judged | {"model": "yi-6b"}))]) == [(1.0, ""), (0.0, "")]
     (_, why), *_ = predict_load([run(**(FULL | {"concurrency": "4"}))])
     assert why.startswith("no request fits in the KV memory")
 

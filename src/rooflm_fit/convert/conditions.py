@@ -21,6 +21,27 @@ ASKED = {"prompt": 32, "output": 400}
 """obench.sh asks "Why is the blue sky blue?" behind the model's template; the answer's length is not printed."""
 
 
+OF_2023 = {"llama.cpp": "llama.cpp-2023", "vllm": "vllm-2023"}
+"""What mlc-ai/llm-perf-bench ran ("Setup Details"): llama.cpp 9476b01 and vLLM acbed3e, both of October 2023."""
+
+
+def of_2023(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs in a row of llm-perf-bench: engines of 2023, Q4_0 files, products cut by rows over several cards.
+
+    >>> of_2023({"engine": "llama.cpp", "gpus": 4, "quant": "w4a16kv16"})["tp"], of_2023({"engine": "mlc"})
+    (4, {})
+    """
+    engine = str(values.get("engine"))
+    if engine not in OF_2023:
+        return {}
+    alone = values.get("gpus") == 1 and engine == "llama.cpp"
+    changed: dict[str, Any] = {} if alone else {"engine": OF_2023[engine]}
+    if engine == "llama.cpp":
+        changed |= {"tp": values.get("gpus"), "pp": 1}
+        changed |= {"quant": "q4_0"} if str(values.get("quant")).startswith("w4") else {}
+    return changed
+
+
 def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Cells that the source states of all its rows, less those that the row holds; one stage a box.
 
@@ -36,4 +57,5 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
         longest = re.search(r"\bmax_gen_len=(\d{1,5})\b", text(row, "note"))
         cells |= {"output": int(longest[1])} if longest else {}
         cells |= {"tp": 1, "pp": int(values.get("gpus") or 1), "dp": 1, "ep": 1}
-    return {k: v for k, v in cells.items() if values.get(k) in (None, "")}
+    found = {k: v for k, v in cells.items() if values.get(k) in (None, "")}
+    return found | (of_2023(values) if source == "mlc" else {})

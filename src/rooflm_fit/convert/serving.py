@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.readers.released import find
+from rooflm_fit.convert import bench
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
@@ -389,6 +390,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= {"release": values.get("release") or release} if release else {}
     if quant:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
+    values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | options | deployment_of(note) | server_flags(note)
     sets |= experts_said(note, model)
     values |= {"sets": sets} if sets else {}
