@@ -120,8 +120,7 @@ JOBS: dict[str, Job] = {
     ),
     "fastertransformer": Job(
         ("fastertransformer",),
-        (*host(0.5e-3, 5e-6, 2e-3), COLLECTIVE, Param("bmm_factor", 1.0, 0.3, 5.0, prior=0.5),
-         *kernel("gemm_factor")),
+        (*host(0.5e-3, 5e-6, 2e-3), COLLECTIVE, *kernel("gemm_factor")),
     ),
     "megatron-infer": Job(
         ("megatron-infer",),

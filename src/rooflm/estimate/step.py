@@ -174,7 +174,7 @@ def step(
     alone = add_up(shares.values())
     count = launches(timed)
     device_time = larger(alone + count * host.gap, alone / 2) * slower
-    if not (isinstance(host.gap, int | float) and host.gap >= 0):
+    if not (isinstance(host.gap, int | float) and host.gap >= 0 and is_plain(slower, 1.0)):
         device_time = larger(device_time, roofs(timed))
     fixed = host.step + host.sequence * sequences
     if not is_plain(host.message, 0.0):
