@@ -334,6 +334,16 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
             write(path, updated(path.read_text(encoding="utf-8"), engine, shared | own))
 
 
+def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, float]:
+    """The product of what a card, its family and its generations have, by factor; less: one constant left out.
+
+    >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1|bandwidth")
+    {'bandwidth': 0.8}
+    """
+    kinds = dict.fromkeys(key.split("|")[1] for key, _ in parts)
+    return {k: float(np.prod([v for key, v in parts if key.split("|")[1] == k and key != less])) for k in kinds}
+
+
 GENERALLY = "for engines without runs on this card"
 
 
@@ -349,12 +359,14 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
     for name, found in results.items():
         cards = [r.group[1] for r in found.requests]
         for place, (named, keys, count) in places(JOBS[name], found.constants, cards).items():
-            parts = [(k.split("|")[1], v) for k, v in found.constants.items() if k.split("|")[0] in keys]
-            factors = {k: float(np.prod([v for n, v in parts if n == k])) for k in dict(parts)}
+            parts = [(k, v) for k, v in found.constants.items() if k.split("|")[0] in keys]
+            bound = JOBS[name].bound.get(place, "")
+            factors = factors_of(parts, f"{place}|bandwidth" if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
                 note = f"fitted to runs of {name}: {sources}"
-                rows.append(card_row([*named, f'engine = "{engine}"'], factors, count, note))
+                here = factors_of(parts) if engine == bound else factors
+                rows.append(card_row([*named, f'engine = "{engine}"'], here, count, note))
             if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
             if place.startswith(GENERAL):

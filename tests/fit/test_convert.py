@@ -793,7 +793,7 @@ def test_golden_values_run_on_the_gpus_that_their_tests_tell() -> None:
     held = golden(row | {"metric": "memory_gb"})
     assert "last pipeline stage" in held["doubt"] and held["sets"]["engine.context"] == 0
     assert golden(row | {"metric": "memory_gb", "pp": "1"})["doubt"] == ""
-    assert golden({"model": "gpt gpt3_15b_8t_release_sm_gb200", "gpu": "GB200"})["ran"]["gpus"] == 64
+    assert golden({"model": "gpt gpt3_15b_8t_release_sm_gb200", "gpu": "GB200"})["ran"]["gpus"] == 128
     assert golden({"model": "gpt gpt3_15b_8t_release_sm", "gpu": "GB200"})["ran"]["gpus"] == 256
     assert "NVFP4" in golden({"model": "nemotron nemotron3_super_release_gb200", "gpu": "GB200"})["doubt"]
     assert golden({"model": "nemotron nemotron3_super_release_gb200_sm", "gpu": "GB200"})["doubt"] == ""
