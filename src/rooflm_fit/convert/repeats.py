@@ -1,4 +1,9 @@
-"""Benchmarks that send the same prompts in several runs, with the prefix cache left on: what later runs find there."""
+"""Benchmarks that send the same prompts in several runs, with the prefix cache left on: what later runs find there.
+
+The mean of what is cached becomes `shared_prefix`, which all prompts of a run share and which is held once. In truth
+each prompt has its own in the cache: time is as if they were shared, but the memory of the different cached prompts,
+and what an engine drops of them where it runs short, are left out.
+"""
 
 from __future__ import annotations
 
