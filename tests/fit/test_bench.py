@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rooflm.readers.models import packaged
@@ -27,8 +29,14 @@ def test_limits_by_hand() -> None:
 
 
 UNTUNED = [({}, "mxfp4"), ({"model": "nobody-9b"}, "fp8"), ({"prompt": None}, "fp8"), ({"gpu": "l40s"}, "bf16")]
+UNTUNED += [({name: blank}, "fp8") for name in ("model", "gpu", "tp") for blank in ("", None)]
 
 
 @pytest.mark.parametrize(("change", "quant"), UNTUNED)
 def test_where_it_does_not_tune_nothing_is_said(change: dict[str, object], quant: str) -> None:
     assert bench.limits(ROW | change, quant) == {}
+
+
+def test_a_model_without_attention_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "packaged", lambda name: replace(packaged(name), blocks=()))
+    assert bench.limits(ROW, "fp8kv8") == {}

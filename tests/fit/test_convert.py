@@ -198,6 +198,30 @@ def test_a_card_of_two_devices_is_split_as_software_sees_it() -> None:
     assert (own["gpu"], own["gpus"], own["tp"], own["pp"]) == ("mi250-gcd", "4", "4", "1")
     other = infer_row(gpu="AMD MI300X")
     assert (other["gpu"], other["gpus"], other["tp"]) == ("mi300x", "2", "2")
+    dies = infer_row(id="own-1", gpu="mi250-gcd")  # a source that counts dies
+    assert (dies["gpu"], dies["gpus"], dies["tp"]) == ("mi250-gcd", "2", "2")
+    loaded = infer_row(gpu="MI250", note="trust=A; closed loop")
+    assert (loaded["task"], loaded["gpu"], loaded["tp"]) == ("serve", "mi250-gcd", "4")
+
+
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("NIM 1.8.0 (TensorRT-LLM)", ("trtllm", "0.17")),
+        ("NIM 1.3", ("trtllm", "0.17")),
+        ("NIM 1.10.1 (TensorRT-LLM)", ("trtllm", "")),
+        ("NIM", ("trtllm", "")),
+        ("NIM 1.8.0 (vLLM)", ("vllm", "")),
+        ("NIM 1.12 (SGLang)", ("sglang", "")),
+    ],
+)
+def test_a_nim_has_the_release_of_its_time_and_its_own_engine(text: str, engine: tuple[str, str]) -> None:
+    assert alias_names.engine(text) == engine
+
+
+def test_lone_cards_of_a_page_of_2023_ran_its_engine_too() -> None:
+    row = {"id": "mlc-0003", "model": "Llama2-7B", "gpu": "RTX4090-24GB", "engine": "llama.cpp"}
+    assert infer_row(**row, gpus="1", tp="1")["engine"] == infer_row(**row)["engine"] == "llama.cpp-2023"
 
 
 def test_an_int8_cache_converts_in_hardware_whatever_the_weights() -> None:
@@ -376,6 +400,7 @@ def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
         given = {"engine": row["when"].get("engine", ["trtllm"])[0], "concurrency": 16, "prompt": 1024, "output": 1024}
         given |= {"tp": 4, "source": row["when"].get("sources", ["aic"])[0]}
         given |= {"gpu": row["when"].get("gpu", [""])[0], "release": row["when"].get("release", [""])[0]}
+        given |= {"note": row["when"].get("until", "")}
         found = campaign_options(given, row["when"].get("model", [""])[0], row["when"].get("weights", [""])[0], {})
         own = {k: v for k, v in found.items() if k not in (*OF_ROWS, *SET)}
         assert make_server(own).budget >= 1
@@ -540,8 +565,11 @@ def test_the_first_runs_of_a_campaign_spread_their_experts() -> None:
 
 def test_prompts_that_a_client_and_a_server_count_differently_are_the_servers() -> None:
     """InferenceX pull requests 937, 1381 and 1502: 7,140 tokens of the client were 35,921 of SGLang 0.5.10."""
-    row = {"engine": "sglang 0.5.10.post1", "gpu": "B300", "input_len": "8192", "output_len": "1024", "note": "trust=B"}
+    row = {"engine": "sglang 0.5.10.post1", "gpu": "B300", "input_len": "8192", "output_len": "1024"}
+    row |= {"note": "trust=B; db-dump 2026-04-27"}
     assert int(run(**row)["prompt"]) == pytest.approx(8192 * 35921 / 7140, rel=1e-3)
+    mended = {"note": "trust=B; db-dump 2026-06-08"}, {"note": "trust=B"}, {"engine": "sglang 0.5.11"}, {"gpu": "H200"}
+    assert [run(**row | other)["prompt"] for other in mended] == ["8192"] * 4
     assert run(**row | {"engine": "sglang 0.5.9"})["prompt"] == "8192"
     assert run(**row, model="Qwen/Qwen3.5-397B-A17B")["prompt"] == "8192"
 
@@ -808,6 +836,20 @@ def test_adapters_and_packed_documents_are_as_their_scripts_had_them() -> None:
     assert "lora_rank" not in full and "packed" not in full.get("sets", "")
     (other,) = training_rows([TRAIN | {"id": "LL2-1", "note": "LoRA"}])
     assert "adapters not stated" in other["doubt"]
+
+
+def test_scripts_of_adapters_say_nothing_of_full_runs() -> None:
+    row = {"id": "AUTO-031", "model": "Llama3 8B", "gpu": "H100-80GB", "precision": "BF16", "recompute": "full"}
+    (tuned,) = training_rows([TRAIN | row | {"note": "Fine-Tuning (LoRA) Performance"}])
+    (whole,) = training_rows([TRAIN | row | {"note": "Pre-Training Performance"}])
+    assert (tuned["recompute"], whole["recompute"]) == ("none", "full")
+
+
+@pytest.mark.parametrize(("model", "gpus", "ep"), [("GPT OSS 120B", "64", "64"), ("GPT OSS 120B", "8", "8"),
+                                                   ("gpt-oss-20b", "64", "8")])  # fmt: skip
+def test_ranks_of_experts_are_the_scripts_for_its_model_and_gpus(model: str, gpus: str, ep: str) -> None:
+    row = {"id": "MBR-757", "model": model, "gpu": "B200", "gpus": gpus, "tp": "1", "pp": "1", "ep": "8", "dp": gpus}
+    assert train_row(**row, precision="BF16", note="25.11 NeMo Container")["ep"] == ep
 
 
 def test_what_a_sources_page_says_of_all_its_rows_is_in_them() -> None:

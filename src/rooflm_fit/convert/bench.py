@@ -53,7 +53,8 @@ def rounded(sequences: float, tokens: float) -> tuple[int, int]:
 
 
 def limits(values: Mapping[str, Any], quant: str) -> dict[str, int]:
-    """budget and max_sequences of a row of its tables; empty where it does not tune, or the catalogue lacks a part.
+    """budget and max_sequences of a row of its tables; empty where it does not tune, the catalogue lacks a part, the
+    row leaves model, card or tp blank, or the model has no attention.
 
     Its batch is of each stage of a pipeline, so that `stages` times as many run. A prompt goes in whole: a pass holds
     the longest beside a full batch.
@@ -63,20 +64,20 @@ def limits(values: Mapping[str, Any], quant: str) -> dict[str, int]:
     ({'budget': 2048, 'max_sequences': 384}, {})
     """
     base = quant.removesuffix("kv8").removesuffix("kv16")
+    needed = [values.get(name) for name in ("model", "gpu", "tp", "prompt", "output")]
+    if base not in BYTES or not all(needed):
+        return {}
     try:
         model, device = packaged(values["model"]), load_device(values["gpu"])
     except RooflmError:
         return {}
-    lengths = values.get("prompt"), values.get("output")
-    if base not in BYTES or not all(lengths):
-        return {}
-    prompt, output = (int(n) for n in lengths if n)
-    tensor, stages = int(values.get("tp") or 1) * int(values.get("dp") or 1), int(values.get("pp") or 1)
+    prompt, output = int(values["prompt"]), int(values["output"])
+    tensor, stages = int(values["tp"]) * int(values.get("dp") or 1), int(values.get("pp") or 1)
     weights = float(parameters(model)) * COUNTED.get(base, 1.0) * BYTES[base]
     free = float(device.dram.size) * tensor * stages - weights
     each = cached_values(model, tensor) * (1.0 if quant.endswith("kv8") else 2.0) * (prompt + output)
-    sequences = min(FRACTION * free / each, MOST_SEQUENCES) / stages
-    if sequences <= 0:
+    if free <= 0 or each <= 0:
         return {}
+    sequences = min(FRACTION * free / each, MOST_SEQUENCES) / stages
     most, tokens = rounded(sequences, min(sequences * (1 + prompt / output), MOST_TOKENS))
     return {"budget": max(tokens, prompt + most), "max_sequences": most * stages}

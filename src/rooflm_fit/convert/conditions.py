@@ -34,8 +34,7 @@ def of_2023(values: Mapping[str, Any]) -> dict[str, Any]:
     engine = str(values.get("engine"))
     if engine not in OF_2023:
         return {}
-    alone = values.get("gpus") == 1 and engine == "llama.cpp"
-    changed: dict[str, Any] = {} if alone else {"engine": OF_2023[engine]}
+    changed: dict[str, Any] = {"engine": OF_2023[engine]}
     if engine == "llama.cpp":
         changed |= {"tp": values.get("gpus"), "pp": 1}
         changed |= {"quant": "q4_0"} if str(values.get("quant")).startswith("w4") else {}

@@ -215,8 +215,8 @@ def measured_of(row: Row, source: str) -> dict[str, Any]:
     }
 
 
-def machine_of(row: Row, source: str) -> dict[str, Any]:
-    """What the source says about the machine beyond the columns."""
+def machine_of(row: Row) -> dict[str, Any]:
+    """What the types of a row's columns say of its machine: reading a cache of integers costs no conversion."""
     narrow = text(row, "precision_kv") == "int8"
     return {"sets": {"engine.kv_convert": 0}} if narrow else {}  # devices convert from int8 in hardware
 
@@ -261,9 +261,10 @@ def tidy_inference(row: Row) -> Cells:
     doubts = [known_wrong(row)]
     values = origin(row, source)
     model, of_model = model_cells(text(row, "model"), number(row, "params_b"))
-    gpu, of_gpu = gpu_cells(text(row, "gpu"), source.removesuffix("-amd"))
+    maker = source.removesuffix("-amd")
+    gpu, of_gpu = gpu_cells(text(row, "gpu"), maker)
     values |= of_model | of_gpu | engine_cells(backend(row), source) | measured_of(row, source)
-    machine = machine_of(row, source)
+    machine = machine_of(row)
     try:
         quant = quant_of(row)
     except Unusable as why:
@@ -280,7 +281,7 @@ def tidy_inference(row: Row) -> Cells:
     sets = quant.get("sets", {}) | machine.get("sets", {})
     values |= {"sets": sets} if sets else {}
     try:
-        values |= split_of(row, names.table()["devices"].get(gpu, 1))
+        values |= split_of(row, names.devices(text(row, "gpu"), maker))
     except Unusable as why:
         values |= {"gpus": number(row, "gpus")}
         doubts.append(str(why) if "multiply" in str(why) else "")

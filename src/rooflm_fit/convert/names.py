@@ -20,7 +20,8 @@ def table() -> dict[str, Any]:
     raw = tomllib.loads((Path(__file__).parent / "aliases.toml").read_text(encoding="utf-8"))
     for section in ("models", "gpus", "counts"):
         raw[section] = {catalogue.normalise(k): v for k, v in raw[section].items()}
-    raw["gpus_of"] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw["gpus_of"].items()}
+    for section in ("gpus_of", "devices"):
+        raw[section] = {s: {catalogue.normalise(k): v for k, v in t.items()} for s, t in raw[section].items()}
     return raw
 
 
@@ -75,6 +76,15 @@ def gpu(name: str, source: str = "") -> str:
         return catalogue.resolve("gpu", target)
     except RooflmError:
         raise Unusable(f"unknown gpu {name}") from None
+
+
+def devices(name: str, source: str) -> int:
+    """Devices that software sees of one GPU as a source prints and counts it.
+
+    >>> devices("AMD MI250", "argonne"), devices("AMD MI250", "vllm-blog"), devices("MI250 GCD", "argonne")
+    (2, 1, 1)
+    """
+    return int(table()["devices"].get(source, {}).get(catalogue.normalise(name), 1))
 
 
 def rule_of(name: str, source: str = "") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflm.readers.released import find
-from rooflm_fit.convert import bench
+from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
@@ -124,11 +124,18 @@ def campaign_split(row: Row) -> tuple[dict[str, int], str]:
     return {"gpus": tp * pp * attn_dp, "tp": tp, "pp": pp, "dp": attn_dp, "ep": moe_ep}, doubt
 
 
-def plain_split(row: Row) -> dict[str, Any]:
-    """gpus, tp, pp, dp and ep as a row prints them; attention data parallel and experts from its note."""
+def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
+    """gpus, tp, pp, dp and ep as a row prints them; attention data parallel and experts from its note. devices: what
+    software sees of one printed GPU, over which it cuts tensors.
+
+    >>> plain_split({"gpus": "2", "tp": "2", "pp": "1"}, devices=2)["tp"], plain_split({"gpus": "2"}, devices=2)
+    (4, {'gpus': 4.0})
+    """
     note = text(row, "note")
     found = printed(row, ("tp", "pp"))
-    gpus = number(row, "gpus")
+    found |= {"tp": devices * found["tp"]} if "tp" in found else {}
+    printed_gpus = number(row, "gpus")
+    gpus = printed_gpus and devices * printed_gpus
     attn_dp, moe_ep = note_number(note, "attn_dp") or 1, note_number(note, "moe_ep") or 1
     if "MoE with attention DP" in note and found.get("tp", 1) > 1:  # INFERRED: experts spread over the same GPUs
         return {"tp": 1, "pp": found.get("pp", 1), "dp": found["tp"], "ep": found["tp"]}
@@ -184,6 +191,15 @@ def recipes() -> list[dict[str, Any]]:
     return rows
 
 
+def dated(note: str) -> str:
+    """The first day that a note names (of a run, of the dump that holds it); an empty text where it names none.
+
+    >>> dated("run 2026_04_06_deepseek_r1; db-dump 2026-04-27"), dated("trust=B")
+    ('2026-04-06', '')
+    """
+    return min(re.findall(r"(?<!\d)20\d\d-\d\d-\d\d(?!\d)", note.replace("_", "-")), default="")
+
+
 def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> bool:
     """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds.
     Recipes are of one campaign's rows unless they name their sources."""
@@ -195,6 +211,10 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), **facts}
     for name, allowed in recipe["when"].items():
         if name == "sources":
+            continue
+        if name == "until":
+            if not "" < dated(values.get("note", "")) <= allowed:
+                return False
             continue
         kind, _, bound = name.partition("_")
         if bound in ("least", "most"):
@@ -366,7 +386,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
             split, doubt = campaign_split(row)
             doubts.append(doubt)
         else:
-            split = plain_split(row)
+            split = plain_split(row, names.devices(text(row, "gpu"), source))
         values |= split
     except Unusable as why:
         doubts.append(str(why))

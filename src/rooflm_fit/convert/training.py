@@ -524,8 +524,6 @@ def beyond(row: Row, source: str) -> dict[str, Any]:
     capacity = re.search(r"\bsparse_matmul=False; capacity_factor=([\d.]+)", note)
     if capacity:  # MaxText: every expert computes that many tokens, filled or not
         sets["training.imbalance"] = float(capacity[1])
-    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler; torch.cuda.max_memory_allocated
-        sets |= {"engine.fused": False, "engine.context": 0}
     if source == "FMS":  # fms_fsdp/policies/mixed_precision.py, bfSixteen: gradients reduced in bf16
         sets["training.grad_bytes"] = 2
     if source == "IEVO":
@@ -568,7 +566,8 @@ def tidy_training(row: Row) -> Cells:
         doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
     recompute = recompute_of(row, about)
     facts = facts_of(row, source, about) | shard
-    run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, facts)
+    run = Run(source, engine["engine"], engine["release"], model, gpu, zero, dtype, int(values.get("gpus") or 0),
+              "lora_rank" in values, facts)  # fmt: skip
     said = run_facts(run) | (golden(row) if source == "mlmgold" else {})
     if source == "primus" and (order := schedule_of(text(row, "note"))):
         said |= {"ran": {"schedule": order["schedule"]}, "stand_in": order["stand_in"]}

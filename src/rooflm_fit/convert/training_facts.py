@@ -44,15 +44,16 @@ FP8_ATTENTION = 740 / 1200
 
 
 SCHEDULES = {
-    "1f1b-interleaved": ("interleaved", ""),
+    "interleaved[ -]1f1b|1f1b[ -]interleaved": ("interleaved", ""),
     "1f1b": ("1f1b", ""),
     "zero-bubble": ("zb-h1", ""),
-    "zbb": ("zb-h1", ""),
-    "zbv": ("zb-h2", "schedule zb-h2 for ZB-V, which holds as much as 1f1b"),
+    "zb-?b": ("zb-h1", ""),
+    "zb-?v": ("zb-h2", "schedule zb-h2 for ZB-V, which holds as much as 1f1b"),
     "v-half": ("zb-h1", "schedule zb-h1 for V-Half, which holds half as much"),
     "v-min": ("zb-h1", "schedule zb-h1 for V-Min, which holds a third as much"),
 }
-"""Schedules by their names in Primus-pipeline (docs, tech_blogs/primus_pipeline): (ours, what stands in)."""
+"""Schedules by their names in Primus-pipeline (docs, tech_blogs/primus_pipeline), as patterns without groups:
+(ours, what stands in)."""
 
 
 def schedule_of(note: str) -> dict[str, str]:
@@ -60,15 +61,20 @@ def schedule_of(note: str) -> dict[str, str]:
 
     >>> schedule_of("PP-algorithm 1f1b-interleaved(vpp2)"), schedule_of("MI300, v-half")["schedule"], schedule_of("x")
     ({'schedule': 'interleaved', 'stand_in': ''}, 'zb-h1', {})
+    >>> schedule_of("interleaved 1F1B (vpp2)")["schedule"], schedule_of("ZB-V")["schedule"], schedule_of("1F1B-overlap")
+    ('interleaved', 'zb-h2', {})
     """
-    named = re.search(rf"(?<![\w-])({'|'.join(SCHEDULES)})(?!\w)", note.lower().replace("zerobubble", "zero-bubble"))
-    return dict(zip(("schedule", "stand_in"), SCHEDULES[named[1]], strict=True)) if named else {}
+    lower = note.lower().replace("zerobubble", "zero-bubble")
+    named = re.search(rf"(?<![\w-])(?:({')|('.join(SCHEDULES)}))(?![\w-])", lower)
+    if named is None or named.lastindex is None:
+        return {}
+    return dict(zip(("schedule", "stand_in"), list(SCHEDULES.values())[named.lastindex - 1], strict=True))
 
 
 @dataclass(frozen=True)
 class Run:
     """A training run as its table prints it: source, framework and release, resolved model and GPU, sharding and type
-    of products, and what its row says beyond that."""
+    of products, number of GPUs (0: not printed), whether it trains adapters, and what its row says beyond that."""
 
     source: str
     framework: str
@@ -77,6 +83,8 @@ class Run:
     gpu: str = ""
     zero: str | int | None = None
     dtype: str | None = None
+    gpus: int = 0
+    adapters: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -108,6 +116,7 @@ def run_facts(run: Run) -> dict[str, Any]:
         named = run.model.startswith(tuple(row["models"])) and run.gpu.startswith(tuple(row.get("cards", [""])))
         since = release(row.get("first", "0")) <= release(run.release or "0") <= release(row.get("last", "99"))
         since = since and run.zero in row.get("sharding", [run.zero])
+        since = since and run.gpus >= row.get("least_gpus", 0) and run.adapters == row.get("adapters", run.adapters)
         if named and since and run.dtype in row.get("dtypes", [run.dtype]):
             found |= {k: v for k, v in row.items() if k in KNOWN}
     return found
