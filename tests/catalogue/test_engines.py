@@ -91,6 +91,13 @@ def test_a_cache_of_integers_costs_a_few_operations_a_query_head() -> None:
     assert grouped == pytest.approx(4 * shared, rel=1e-6)  # 32 query heads, 8 KV heads
 
 
+def test_an_engine_that_converts_no_fp8_keeps_integers() -> None:
+    a100 = scenario(gpu="a100-sxm-80gb", quant="w4a8kv8", engine="trtllm-2024", batch=64)
+    software, integers = tpot(a100), tpot(a100, kv_convert=0.0)
+    assert integers < 0.7 * software
+    assert tpot(a100, kv_convert=0.0, int_convert=0.0) < integers
+
+
 def test_latency_of_collectives_scales_alone() -> None:
     s = scenario(tp=8, batch=1)
     low, high = (infer_scenario(replace(s, engine=s.engine.but(collective_floor=f))) for f in (1.0, 3.0))

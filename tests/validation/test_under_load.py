@@ -66,6 +66,8 @@ def test_a_run_that_hardly_fits_ran_one_sequence_at_a_time() -> None:
     judged = wide | {"metric": "oom", "value": "1"}
     assert predict_load([run(**judged), run(**(judged | {"model": "yi-6b"}))]) == [(1.0, ""), (0.0, "")]
     (_, why), *_ = predict_load([run(**(FULL | {"concurrency": "4"}))])
+    (_, far), *_ = predict_load([run(**wide)])
+    assert far == why
     assert why.startswith("no request fits in the KV memory")
 
 

@@ -228,7 +228,8 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
     as many as L1 holds scores (fp32, of a graph's longest context). A device that does not know fp8 converts such a
     cache on its vector units; integers any device converts."""
     times: list[Num] = []
-    k, ints, unknown = s.engine.kernels, s.quant.kind == "int", "fp8" not in s.cluster.device.peak
+    k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
+    ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
         group = heads / kv
@@ -244,7 +245,8 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
             whole = op.widths[1] * 4.0 * smaller(s.model.max_context, GRAPH_LENGTH) / (r.l1_size * k.block_rate)
             a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
             time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
-        turned = pick((op.widths[1] < 1) | ints, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
+        integers = (op.widths[1] < 1) | ints
+        turned = pick(integers, k.int_convert * pick(own, heads, kv), unknown * k.kv_convert * kv)
         time = time + (op.widths[1] <= 1) * turned * rows * keys * (qk + v) / r.peak["vector"]
         times.append(time)
     return times

@@ -82,10 +82,11 @@ def figures(request: Request) -> dict[str, float]:
 
 def alone(request: Request) -> dict[str, float]:
     """The figures of a run of which not one request would fit, yet which ran: at maximum load, one sequence a rank at
-    a time. RooflmError for any other load."""
-    if request.kwargs.get("concurrency") != "max":
+    a time. RooflmError for any other load, and where the weights alone are larger than the device's memory."""
+    s = scenario(request)
+    e = infer_scenario(s)
+    if request.kwargs.get("concurrency") != "max" or e.memory.parts["weights"] > s.cluster.device.dram.size:
         raise RooflmError("no request fits in the KV memory that the weights leave: use more GPUs (--tp)")
-    e = infer_scenario(scenario(request))
     found = {"ttft": e.ttft, "tpot": e.tpot, "latency_s": e.latency, "output_tokens_per_s": e.output_tokens_per_s}
     return {name: float(np.max(np.asarray(value))) for name, value in found.items()}
 
