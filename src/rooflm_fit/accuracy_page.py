@@ -163,7 +163,7 @@ def own(scored: Sequence[Scored]) -> str:
     """Errors on the project's own table, by source."""
     groups: dict[str, list[Scored]] = defaultdict(list)
     for x in scored:
-        if not x.reason and x.request.metric != "oom":
+        if not x.reason and counted(x) and x.request.metric != "oom":
             groups[x.request.source].append(x)
     rows = []
     for name, items in sorted(groups.items(), key=lambda kv: -len(kv[1])):
