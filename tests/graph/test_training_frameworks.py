@@ -189,7 +189,8 @@ def test_every_entry_of_runs_names_known_models_and_cards_and_says_where_from() 
     models, cards = names("model"), names("gpu")
     for row in rows:
         assert row["source"] and row["framework"] == load_engine(row["framework"]).name
-        assert set(row) <= {"framework", "models", "cards", "dtypes", "first", "last", "sharding", "source", *KNOWN}
+        asked = {"framework", "models", "cards", "dtypes", "first", "last", "sharding", "adapters", "least_gpus"}
+        assert set(row) <= {*asked, "source", *KNOWN}
         assert set(row) & set(KNOWN)
         known = [m for m in row["models"] if m not in ("deepseek-v4", "nemotron-8b")]  # rows print their own sizes
         assert all(any(name.startswith(m) for name in models) for m in known), row

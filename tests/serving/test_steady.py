@@ -93,7 +93,7 @@ def test_open_loops_queue_for_the_prompts_in_front():
 @pytest.mark.parametrize("budget", [512, 1024, 8192])
 def test_budgets_trade_as_the_simulation_says(budget):
     """512 tokens a pass leave 496 beside 16 decoding sequences; large ones make every step as long as a full pass."""
-    out = serve("llama-3.1-8b", gpu="h100", prompt=1500, output=50, concurrency=256, requests=2560, spread=(0.8, 1.2),
+    out = serve("llama-3.1-8b", gpu="h100", prompt=1500, output=50, concurrency=256, requests=5120, spread=(0.8, 1.2),
                 options={"budget": budget})  # fmt: skip
     assert out.steady.requests_per_s == pytest.approx(out.requests_per_s, rel=0.04)
     assert out.steady.tpot == pytest.approx(out.tpot_s["mean"], rel=0.08)

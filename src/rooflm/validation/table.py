@@ -284,7 +284,7 @@ def numbers(release: str) -> tuple[int, ...]:
 def nearest_by_date(plain: str, date: str) -> str:
     """Of an engine's rows of several releases, the one whose date is nearest (months; the later of two).
 
-    >>> nearest_by_date("vllm", "2023-11"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
+    >>> nearest_by_date("vllm", "2024-05"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
     ('vllm-2024', 'vllm', 'vllm')
     """
     rows = [
