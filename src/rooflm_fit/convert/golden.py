@@ -14,8 +14,9 @@ from rooflm_fit.convert.cells import Row, number, text
 CASES = Path(__file__).parent / "golden.toml"
 VIOLATION = {"aux_loss": 0.54, "bias": 0.04}
 """Tokens of the busiest expert over the mean, less 1, where a router learns on real text: with an auxiliary loss, and
-with a bias of the experts. INFERRED: about a half and next to nothing is the order that Wang et al. 2024,
-"Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts", arXiv 2408.15664, print as MaxVio; not checked against their table."""
+with a bias of the experts. INFERRED: about a half and next to nothing is the order that Wang et al. 2024 print as
+MaxVio ("Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts", arXiv 2408.15664); not checked against
+their table."""
 LAST_STAGE = "memory of the last pipeline stage, which is not the fullest"
 
 PROXIES = {
