@@ -77,8 +77,8 @@ def test_kernels_that_read_for_each_head_cut_any_cache() -> None:
 
 def test_kernels_of_whole_vectors_are_those_that_the_engine_names() -> None:
     s = scenario("llama-2-70b", "a100-sxm-80gb", "vllm-2024", tp=4, batch=1)
-    kinds = {v: {k: float(p) for k, p in infer_scenario(replace(s, engine=s.engine.but(vectorised=v))).decode_parts.items()}
-             for v in ("", "norm", "all")}  # fmt: skip
+    named = {v: replace(s, engine=s.engine.but(vectorised=v)) for v in ("", "norm", "all")}
+    kinds = {v: infer_scenario(one).decode_parts for v, one in named.items()}
     assert kinds["norm"]["norm"] < 0.5 * kinds[""]["norm"]
     assert kinds["norm"]["mlp"] == kinds[""]["mlp"]  # its activation
     assert kinds["all"]["mlp"] < kinds["norm"]["mlp"]

@@ -236,7 +236,11 @@ def test_what_ran_on_one_card_of_a_source_is_its_own() -> None:
     windowed = {"gpu": "Nvidia H100", "engine": "vLLM", "model": "mistralai/Mistral-7B-v0.1"}
     assert infer_row(**later)["sets"] == "engine.kv_shared=16"
     assert infer_row(**windowed)["sets"] == "engine.unsplit=512;engine.block_rate=1843000000"
-    for other in (later | {"gpu": "Nvidia H100"}, windowed | {"gpu": "Nvidia A100"}, windowed | {"model": "Qwen/Qwen2-7B"}):
+    for other in (
+        later | {"gpu": "Nvidia H100"},
+        windowed | {"gpu": "Nvidia A100"},
+        windowed | {"model": "Qwen/Qwen2-7B"},
+    ):
         assert "sets" not in infer_row(**other)
 
 
