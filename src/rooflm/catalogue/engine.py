@@ -61,6 +61,7 @@ class Kernels:
     vectorised: bool = flag(False, "its elementwise kernels load and store whole vectors, and stream as sums do")
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
+    attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)

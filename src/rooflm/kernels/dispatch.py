@@ -269,9 +269,11 @@ def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, 
     kernel in a graph, so there the other engines' stand in.
     """
     times: list[Num] = []
+    told = s.engine.kernels.attention
     for op in ops:
         rows, keys, heads, latent, rope = op.shape
-        known = captured("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")
+        width = w.half if told else _cache_width(op, w, s)  # Triton's widens a narrow cache
+        known = captured("mla", MlaDecodeConstants, w, width, f"mla-decode-{told}" if told else "mla-decode")
         call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
         times.append(reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in known]))

@@ -311,20 +311,40 @@ def deployment_of(note: str) -> dict[str, int]:
     return found
 
 
+def command_flags(note: str) -> dict[str, str]:
+    """Options of the server's command line with their values, where a note prints it."""
+    command = re.search(r"\bserver: ([^;]*)", note)
+    return dict(re.findall(r"--([\w-]+)[ =]([\w.]+)", command[1])) if command else {}
+
+
 def server_flags(note: str) -> dict[str, Any]:
-    """Options of the server's command line, where a note prints it.
+    """Limits that the server's command line sets.
 
     >>> server_flags("server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80; docs")
     {'budget': 131072, 'static_fraction': 0.8}
     """
-    command = re.search(r"\bserver: ([^;]*)", note)
-    flags = dict(re.findall(r"--([\w-]+)[ =]([\w.]+)", command[1])) if command else {}
+    flags = command_flags(note)
     found: dict[str, Any] = {}
     for flag, name, kind in (("chunked-prefill-size", "budget", int), ("mem-fraction-static", "static_fraction", float),
                              ("max-running-requests", "max_sequences", int)):  # fmt: skip
         if re.fullmatch(r"\d+(\.\d+)?", flags.get(flag, "")):
             found[name] = kind(flags[flag])
     return found
+
+
+LIBRARIES = ("triton",)
+"""What a server may be told to run its attention with, of which kernels were measured apart (`engine.attention`)."""
+
+
+def attention_said(note: str) -> dict[str, str]:
+    """The library of attention that a server's command line asks for, where its kernels were measured apart.
+
+    >>> attention_said("server: sglang serve --attention-backend triton --tp 1; docs"), attention_said("triton")
+    ({'engine.attention': 'triton'}, {})
+    """
+    flags = command_flags(note)
+    told = flags.get("decode-attention-backend", flags.get("attention-backend", ""))
+    return {"engine.attention": told} if told in LIBRARIES else {}
 
 
 def experts_said(note: str, model: str) -> dict[str, str]:
@@ -412,7 +432,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | options | deployment_of(note) | server_flags(note)
-    sets |= experts_said(note, model)
+    sets |= experts_said(note, model) | attention_said(note)
     values |= {"sets": sets} if sets else {}
     found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
     if source == "mlperf":
