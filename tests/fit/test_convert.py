@@ -522,6 +522,37 @@ def test_pools_and_server_flags_are_read_off_a_row() -> None:
     assert run(id="sglcook-1", engine="sglang 0.5.9", note=flags)["budget"] == "131072"
 
 
+def test_a_server_runs_what_it_was_told_and_what_follows_from_it() -> None:
+    """SGLang, server_args.py: guessing limits what runs to 48, unless the command says otherwise."""
+    row = {"id": "sglcook-1", "engine": "sglang 0.5.7", "gpu": "B200", "tp": "1", "gpus": "1", "batch": "1"}
+    note = "trust=B; online serving; server: sglang serve --attention-backend {} --tp 1"
+    assert run(**row, note=note.format("triton"))["sets"] == "engine.attention=triton"
+    assert "sets" not in run(**row, note=note.format("fa3"))
+    row |= {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "tp": "8", "gpus": "8"}
+    row |= {"precision_weights": "fp8"}
+    assert run(**row, note="trust=B; online serving; SPECULATIVE")["max_sequences"] == "48"
+    told = "trust=B; online serving; SPECULATIVE; server: sglang serve --max-running-requests 200"
+    assert run(**row, note=told)["max_sequences"] == "200"
+    assert "max_sequences" not in run(**row | {"engine": "sglang 0.5.9"}, note="trust=B; online serving")
+
+
+def test_experts_under_data_parallel_attention_are_never_whole_on_a_rank() -> None:
+    row = {"id": "sglcook-1", "engine": "sglang 0.5.7", "gpu": "MI300X", "model": "deepseek-ai/DeepSeek-V3", "tp": "1"}
+    note = "trust=B; online serving; moe_tp={} moe_ep=1 attn_dp=8"
+    assert [run(**row, gpus="8", note=note.format(n))["ep"] for n in (8, 1)] == ["8", "1"]
+
+
+def test_runs_that_waited_for_their_text_are_set_apart() -> None:
+    """SGLang pull request 25309: Kimi's tokens became text 330 times as fast; the page's peak is 4.3 times its mean."""
+    row = {"id": "sglcook-1", "gpu": "H200", "precision_weights": "int4", "note": "trust=B; online serving"}
+    kimi, linear = "moonshotai/Kimi-K2.5", "moonshotai/Kimi-Linear-48B-A3B-Instruct"
+    doubts = [
+        run(**row, model=m, engine=e).get("doubt", "")
+        for m, e in ((kimi, "sglang 0.5.9"), (kimi, "sglang 0.5.12"), (kimi, "vllm 0.16.0"), (linear, "sglang 0.5.9"))
+    ]
+    assert ["turns them into text" in d for d in doubts] == [True, False, False, False]
+
+
 PAGE = (
     "trust=B; online serving, sglang bench_serving; closed loop; {n} requests; dataset random, lengths drawn uniformly "
     "up to {lengths} (random-range-ratio 0, the default), columns hold the means; prefix cache left on, and a page's "
@@ -583,6 +614,9 @@ def test_a_page_that_prints_its_accepted_guesses_is_no_more_in_doubt() -> None:
     assert "speculative" in run(**row, **deepseek | {"gpu": "H200"}, precision_weights="fp8")["doubt"]
     glm = run(**row, model="zai-org/GLM-5", engine="sglang", gpu="H200", precision_weights="bf16")
     assert (glm["quant"], glm["accepted"]) == ("fp8-block", "3.48")
+    amd = {"note": row["note"] + "; server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80"}
+    other = run(**row | amd, model="zai-org/GLM-5", engine="sglang", gpu="H200", precision_weights="bf16")
+    assert (other["budget"], other["static_fraction"]) == ("8192", "0.85")  # that command is of another machine
 
 
 def test_a_checkpoint_runs_in_its_own_scheme_and_as_its_model() -> None:

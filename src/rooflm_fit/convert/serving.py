@@ -15,6 +15,15 @@ from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origi
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import earlier_prompts, sent_before
+from rooflm_fit.convert.servers import (
+    attention_said,
+    deployment_of,
+    experts_said,
+    note_number,
+    server_flags,
+    slow_text,
+    usual_limits,
+)
 
 CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
@@ -59,16 +68,6 @@ def is_serving(prefix: str, row: Row) -> bool:
     (True, False)
     """
     return prefix.lower() in PREFIXES or bool(_LOADED.search(text(row, "source") + " " + text(row, "note")))
-
-
-def note_number(note: str, name: str) -> int | None:
-    """The whole number after `name=` in a note, or None.
-
-    >>> note_number("moe_tp=2 moe_ep=4 attn_dp=;", "moe_ep"), note_number("attn_dp=", "attn_dp")
-    (4, None)
-    """
-    match = re.search(rf"\b{name}=(\d{{1,6}})", note)
-    return int(match[1]) if match else None
 
 
 def campaign_split(row: Row) -> tuple[dict[str, int], str]:
@@ -144,6 +143,8 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
         return {"gpus": gpus} | ({"dp": attn_dp, "ep": moe_ep} if attn_dp > 1 else {})
     if attn_dp > 1 and gpus and inner * attn_dp > gpus >= attn_dp:
         found["tp"] = max(1, int(gpus) // (found.get("pp", 1) * attn_dp))
+    if attn_dp > 1 and moe_ep == 1 < (note_number(note, "moe_tp") or 1):  # cut over all ranks: none has them whole
+        moe_ep = attn_dp
     return {**found, "dp": attn_dp, "ep": moe_ep}
 
 
@@ -297,66 +298,6 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     return found
 
 
-def deployment_of(note: str) -> dict[str, int]:
-    """Replicas of disaggregated runs, from a note.
-
-    A study of ratios on a machine of eight GPUs prints two a server for three ratios of four servers; one and one are
-    INFERRED to have four each: one of them decodes for 128 clients in 10.4 ms where three of two GPUs take 10.7.
-    """
-    pools = {name: note_number(note, f"{kind}_replicas") for name, kind in
-             (("prefill_replicas", "prefill"), ("replicas", "decode"))}  # fmt: skip
-    found = {k: v for k, v in pools.items() if v}
-    if "pd_ratio" in note and set(found.values()) == {1}:
-        found["tp"] = 4
-    return found
-
-
-def command_flags(note: str) -> dict[str, str]:
-    """Options of the server's command line with their values, where a note prints it."""
-    command = re.search(r"\bserver: ([^;]*)", note)
-    return dict(re.findall(r"--([\w-]+)[ =]([\w.]+)", command[1])) if command else {}
-
-
-def server_flags(note: str) -> dict[str, Any]:
-    """Limits that the server's command line sets.
-
-    >>> server_flags("server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80; docs")
-    {'budget': 131072, 'static_fraction': 0.8}
-    """
-    flags = command_flags(note)
-    found: dict[str, Any] = {}
-    for flag, name, kind in (("chunked-prefill-size", "budget", int), ("mem-fraction-static", "static_fraction", float),
-                             ("max-running-requests", "max_sequences", int)):  # fmt: skip
-        if re.fullmatch(r"\d+(\.\d+)?", flags.get(flag, "")):
-            found[name] = kind(flags[flag])
-    return found
-
-
-LIBRARIES = ("triton",)
-"""What a server may be told to run its attention with, of which kernels were measured apart (`engine.attention`)."""
-
-
-def attention_said(note: str) -> dict[str, str]:
-    """The library of attention that a server's command line asks for, where its kernels were measured apart.
-
-    >>> attention_said("server: sglang serve --attention-backend triton --tp 1; docs"), attention_said("triton")
-    ({'engine.attention': 'triton'}, {})
-    """
-    flags = command_flags(note)
-    told = flags.get("decode-attention-backend", flags.get("attention-backend", ""))
-    return {"engine.attention": told} if told in LIBRARIES else {}
-
-
-def experts_said(note: str, model: str) -> dict[str, str]:
-    """The library that ran the products of experts, where a note names it (of gpt-oss it is another on each card).
-
-    >>> experts_said("MoE CUTLASS (Hopper gpt-oss: TRITON)", "qwen3-30b-a3b")
-    {'engine.experts': 'cutlass'}
-    """
-    told = re.search(r"\bMoE (CUTLASS|TRTLLM)\b", note)
-    return {"engine.experts": told[1].lower()} if told and not model.startswith("gpt-oss") else {}
-
-
 def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
     """What makes a row suspect."""
     note, model = text(row, "note"), text(row, "model")
@@ -374,6 +315,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         and values["metric"] in ("ttft", "output_tokens_per_s"),
         "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
         and values["metric"] in ("ttft", "output_tokens_per_s"),
+        "tokens leave as fast as Python turns them into text": slow_text(values, model),
         "prefix caching seems on": "prefix caching seems on in the runs with one client" in note
         and values.get("concurrency") == 1 and values["metric"] != "tpot",
         "diffusion: tokens are not made one by one": "--dllm" in note,
@@ -431,7 +373,8 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     if quant:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
-    values |= {"quant": quant or None} | options | deployment_of(note) | server_flags(note)
+    values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
+    values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note)
     values |= {"sets": sets} if sets else {}
     found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
