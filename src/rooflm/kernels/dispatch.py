@@ -312,7 +312,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
                        weight_bytes=op.widths[0])  # fmt: skip
         best = {
             parallel: reduce(smaller, [
-                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants, act_bytes=act)
+                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
                 for kernel in known
                 for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
             ])
