@@ -259,6 +259,17 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
     return found
 
 
+def split_by_config(values: dict[str, Any], split: str) -> dict[str, Any]:
+    """Cells of a split that the table has no column for: "experts" spread over the tensor group, or over "ranks" of
+    attention in data parallel, as many as tensors.
+
+    >>> split_by_config({"tp": 4, "ep": 1}, "experts"), split_by_config({"tp": 4, "ep": 4}, "ranks")
+    ({'ep': 4}, {'tp': 1, 'dp': 4, 'ep': 4})
+    """
+    tp = values.get("tp")
+    return {"experts": {"ep": tp}, "ranks": {"tp": 1, "dp": tp, "ep": tp}}.get(split, {})
+
+
 def clients_of(row: Row) -> float | None:
     """Clients of a run: the batch, but where a note says that it is that of each rank of attention.
 
@@ -403,7 +414,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
             and "Qwen3-32B" in text(row, "model")
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
+    values |= split_by_config(values, campaign_options(values, model, quant or "", facts).get("split", ""))
     options = campaign_options(values, model, quant or "", facts)
+    options.pop("split", None)
     cache, quant = options.pop("cache", None), options.pop("scheme", quant)
     sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
     release = options.pop("image", "")
