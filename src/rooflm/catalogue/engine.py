@@ -33,7 +33,7 @@ class ServerOptions:
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
     receive_interval: int = count(1, "decode steps between two looks at the queue")
     lookahead: int = count(0, "1 where a pass is made up while one runs: what arrives meanwhile waits for the next", 0)
-    wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget (TensorRT-LLM)", 0)
+    wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget, or for one a rank", 0)
     wait_share: float = share(0.0, "share of the budget that prompts wait for")
     prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
     cache_block: int = count(512, "tokens a hash")
