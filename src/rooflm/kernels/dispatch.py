@@ -54,8 +54,6 @@ from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
-GRAPH_LENGTH = 8192
-"""Tokens a sequence that vLLM's CUDA graphs are captured for (its max_seq_len_to_capture)."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
@@ -242,7 +240,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
         if not is_plain(k.kv_reread, 0):
-            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, GRAPH_LENGTH) / (r.l1_size * k.block_rate)
+            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, k.graph_length) / (r.l1_size * k.block_rate)
             a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
             time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
         integers = (op.widths[1] < 1) | ints
