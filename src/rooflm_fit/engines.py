@@ -1,6 +1,6 @@
 """Fit what only whole runs can give: an engine's host costs, its factors on kernels, and what a card reaches.
 
-    python -m rooflm_fit.engines --data inference.csv [--only JOB ...] [--write]
+    python -m rooflm_fit.engines --data inference.csv inference-2.csv [--only JOB ...] [--write]
 
 Log ratios of predicted over measured, robust (soft L1), each (model, GPU) group weighted by the root of its rows, with
 a prior on every constant. The groups fall into three parts by a hash of their names: the errors "out" of each part are
@@ -389,13 +389,13 @@ def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, sour
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit the jobs asked for; print errors and constants; with --write, put them where the package reads them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--only", nargs="*", default=list(JOBS))
     parser.add_argument("--quick", action="store_true", help="leave the errors out of sample out")
     parser.add_argument("--write", action="store_true", help="write engine rows and cards")
     parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
     args = parser.parse_args(argv)
-    requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
+    requests = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
     results = {}
     measured = {engine_of(r) for r in requests}
     for name in (name for name in args.only if measured & set(JOBS[name].engines)):

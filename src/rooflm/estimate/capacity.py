@@ -94,7 +94,6 @@ def token_values(model: Model, m: Mapping) -> Num:
 
 class Running(NamedTuple):
     """What runs at once of a batch, worked out once for a prediction.
-
     need: `needs(s)`; largest: the largest batch that fits, every rank alike. waves: rounds in which the batch runs.
     sequences: of the fullest data-parallel rank at the same time. passes: that their prompts take under the engine's
     token budget; fullest: tokens of the largest of them over those of the mean one. flight: micro-batches of a decode
@@ -133,7 +132,6 @@ def most_in_flight(s: Scenario) -> Num:
 def running(s: Scenario) -> Running:
     """What runs at once. Rounds of a batch that the engine queues (`waves`) are taken as equally full: a step's time is
     close to linear in its sequences, so only their number counts.
-
     Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over.
     """
     e, m = s.engine, s.mapping
@@ -152,7 +150,6 @@ def running(s: Scenario) -> Running:
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length.
-
     The capacity is what the engine may fill: its share of the device, less what it leaves free beside the KV cache.
     need: `needs(s)`, where it is known already.
     """
@@ -189,7 +186,6 @@ def sequence_bytes(s: Scenario) -> Num:
 def copy_bytes(s: Scenario) -> Num:
     """Bytes a sequence that an eager cache update holds twice: torch.cat makes a layer's keys and values anew while the
     old ones are still there. 0 where the cache is written in place.
-
     The cells of Shortened LLaMA's maps bear one layer out: 7B, batch 256, 512 tokens runs out of memory on 80 GB, while
     13B, batch 128, 512 tokens does not, which all layers twice would.
     """
