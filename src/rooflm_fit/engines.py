@@ -280,7 +280,7 @@ def fit_to(
     def model(theta: Mapping[str, float]) -> Array:
         return predict(kept, len(requests), theta)[use]
 
-    steps = 8 if start else 30
+    steps = 5 if start else 30
     return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
 
 
@@ -335,13 +335,13 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
 
 
 def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, float]:
-    """The product of what a card, its family and its generations have, by factor; less: one constant left out.
+    """The product of what a card, its family and its generations have, by factor; less: whose are left out.
 
-    >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1|bandwidth")
+    >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1")
     {'bandwidth': 0.8}
     """
-    kinds = dict.fromkeys(key.split("|")[1] for key, _ in parts)
-    return {k: float(np.prod([v for key, v in parts if key.split("|")[1] == k and key != less])) for k in kinds}
+    kept = [(*key.split("|"), value) for key, value in parts]
+    return {kind: float(np.prod([v for own, k, v in kept if k == kind and own != less])) for _, kind, _ in kept}
 
 
 GENERALLY = "for engines without runs on this card"
@@ -361,7 +361,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
         for place, (named, keys, count) in places(JOBS[name], found.constants, cards).items():
             parts = [(k, v) for k, v in found.constants.items() if k.split("|")[0] in keys]
             bound = JOBS[name].bound.get(place, "")
-            factors = factors_of(parts, f"{place}|bandwidth" if bound else "")
+            factors = factors_of(parts, place if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
                 note = f"fitted to runs of {name}: {sources}"

@@ -27,8 +27,7 @@ class Job:
     common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
     the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards; generation: of
     one generation of a family over the one before it; odd: which of its rows ran kernels that no other row did, so
-    that they are predicted and not fitted; bound: cards whose own share of the bandwidth holds in one engine row of it
-    alone."""
+    that they are predicted and not fitted; bound: cards whose own factors hold in one engine row of it alone."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
@@ -144,7 +143,7 @@ JOBS: dict[str, Job] = {
             | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal", "ollama-metal"), METAL),
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
         kin=Card(0.5, 0.3), generation=Card(0.3, 0.3),
-        bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s then, 46 in 2026 (normiebench)
+        bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s, 46 in 2026 (normiebench)
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(

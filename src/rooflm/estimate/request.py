@@ -127,8 +127,7 @@ def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
     products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]
     narrow = add_up(p.count * p.launches * pick(p.widths[0] < 2, 1.0, 0.0) for p in products)
     held = e.stages.queue * pp / (e.stages.commands * launches(timed) + narrow * (e.kernels.dequant > 0))
-    full = floor((passes - 1) / (floor(held) + 1)) * larger(pp - first - held, 0.0)
-    return (passes - 1) * (first - 1) + full
+    return (passes - 1) * (first - 1) + floor((passes - 1) / (floor(held) + 1)) * larger(pp - first - held, 0.0)
 
 
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
@@ -187,5 +186,4 @@ def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
 
 def scaled(one: Step, factor: Num) -> Step:
     """A pass that takes `factor` times as long in every part."""
-    seconds = one.device_time * factor
-    return replace(one, total=one.total * factor, device_time=seconds, slower=one.slower * factor)
+    return replace(one, total=one.total * factor, device_time=one.device_time * factor, slower=one.slower * factor)

@@ -105,5 +105,4 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 VECTOR_ROWS = 8.0
-"""Most rows of vector kernels (llama.cpp's MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan, ne11 in
-Metal: 8)."""
+"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan, 8 in Metal)."""
