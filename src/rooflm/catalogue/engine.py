@@ -159,7 +159,8 @@ class Stages:
     """How it runs pipeline stages when serving."""
 
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
-    pipeline_loss: Num = share(0.0, "share of a prefill's passes that run as if they did not")
+    queue: Num = count(INF, "commands a device's queue holds: beyond, the host waits, and with it the other stages")
+    commands: Num = number(1.0, "commands in it a kernel as counted here", above=True)
     stage_tokens: Num = count(INF, "most new tokens in one micro-batch of a pipeline")
     even_stages: bool = flag(False, "layers and head are shared out by bytes, not by count")
 
