@@ -380,6 +380,13 @@ def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: f
     return float(rule(batch, seq, layers, hidden, vocab))
 
 
+def in_int8(row: Row, source: str) -> bool:
+    """Whether a TPU recipe's products are of 8-bit integers (MaxText, quantization=int8): "fp8" on a card before TPU7x,
+    which have none, and GPT-3 on v5p (gpt3_175b_base.sh)."""
+    narrow = text(row, "precision") == "fp8" and "7x" not in text(row, "gpu")
+    return source == "tpurec" and (narrow or (text(row, "gpu"), text(row, "model")[:4]) == ("TPU v5p", "GPT3"))
+
+
 def refused(row: Row, source: str) -> str:
     """Why no prediction of one step can be held against a row; "" for the others."""
     note = text(row, "note")
@@ -392,11 +399,7 @@ def refused(row: Row, source: str) -> str:
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
-        "int8 products (MaxText, quantization=int8): not represented": source == "tpurec"
-        and (
-            (text(row, "precision") == "fp8" and "7x" not in text(row, "gpu"))  # no older TPU has fp8
-            or (text(row, "gpu") == "TPU v5p" and text(row, "model").startswith("GPT3"))
-        ),
+        "int8 products of a TPU: none were measured": in_int8(row, source),
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
     }
@@ -562,6 +565,7 @@ def tidy_training(row: Row) -> Cells:
     zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
     precision = text(row, "precision").lower()
     dtype = DTYPES.get(precision or about.dtype) or ("bf16" if precision.startswith("bnb.") else None)
+    dtype = "int8" if in_int8(row, source) else dtype
     if dtype is None and (precision or source in SOURCES):
         doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
     recompute = recompute_of(row, about)
