@@ -23,7 +23,7 @@ from rooflm_fit.convert.cells import (
     text,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
-from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, tuned
+from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
@@ -275,6 +275,7 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
     words = {
         "async_tp": "async tp" in note.lower() or "AsyncTP" in note,
         "compile": "compile" in note and "no compile" not in note,
+        "compiled_loss": source == "TT" and "compile" in note and month_of(row) > "202503",
         "token_drop": "tokendrop" in text(row, "model"),
         "dropless": "dropless" in text(row, "model"),
         "fine_tuning": "SFT" in note,
@@ -324,6 +325,16 @@ def tokens_of(row: Row) -> float | None:
     """
     found = re.search(r"(\d+(?:\.\d+)?)\s*([BT])\+? tokens", text(row, "note"))
     return float(found[1]) * (1e9 if found[2] == "B" else 1e12) if found else None
+
+
+def month_of(row: Row) -> str:
+    """The month that a row's source names, as "202506"; "" for none.
+
+    >>> month_of({"source": "torchtitan benchmarks/llama3_h100_2025-06_torchtitan.md"})
+    '202506'
+    """
+    found = re.search(r"_(20\d\d)-?([01]\d)_", text(row, "source"))
+    return found[1] + found[2] if found else ""
 
 
 def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -593,6 +604,10 @@ def tidy_training(row: Row) -> Cells:
         values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
     sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
     sets |= said.get("sets", {}) | tuned(row, source)
+    if source == "litgpt":
+        ran = litgpt(values)
+        sets |= ran.pop("sets")
+        values |= ran
     stand_in = [v["stand_in"] for v in (of_model, engine, recompute, said) if v.get("stand_in")]
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}
