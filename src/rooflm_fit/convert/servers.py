@@ -62,6 +62,17 @@ def usual_limits(values: dict[str, Any]) -> dict[str, Any]:
     return {"max_sequences": GUESSING_SEQUENCES} if guesses and not values.get("max_sequences") else {}
 
 
+def usual_overlap(values: dict[str, Any], note: str) -> dict[str, str]:
+    """Whether the host prepares a step while one runs: not in SGLang when it guesses ahead, unless SGLANG_ENABLE_SPEC_V2
+    is set (server_args.py; "overlap schedule is turned on" with it alone).
+
+    >>> usual_overlap({"engine": "sglang", "guesses": 3}, ""), usual_overlap({"engine": "sglang"}, "")
+    ({'engine.overlap': 'false'}, {})
+    """
+    alone = values.get("engine") == "sglang" and values.get("guesses") and "SPEC_V2=1" not in note
+    return {"engine.overlap": "false"} if alone else {}
+
+
 LIBRARIES = ("triton",)
 """What a server may be told to run its attention with, of which kernels were measured apart (`engine.attention`)."""
 

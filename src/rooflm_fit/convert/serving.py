@@ -24,6 +24,7 @@ from rooflm_fit.convert.servers import (
     slow_text,
     usual_experts,
     usual_limits,
+    usual_overlap,
 )
 
 CAMPAIGN = "aic"
@@ -376,7 +377,8 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     values |= usual_limits(values)
-    sets |= experts_said(note, model) | attention_said(note) | usual_experts(values, note)
+    sets |= experts_said(note, model) | attention_said(note)
+    sets |= usual_experts(values, note) | usual_overlap(values, note)
     values |= {"sets": sets} if sets else {}
     found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
     if source == "mlperf":
