@@ -387,7 +387,7 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
-OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme")
+OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme", "split")
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook",
         "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
@@ -406,6 +406,26 @@ def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
+
+
+def test_runs_older_than_the_columns_of_their_split_have_that_of_the_campaigns_configuration() -> None:
+    """InferenceX .github/configs/nvidia-master.yaml, dsr1-fp4-b200-trt: ep above 32 clients, dp-attn above 128."""
+    old = {"engine": "trtllm", "gpu": "B200-180GB", "tp": "4", "gpus": "4", "precision_weights": "nvfp4"}
+    old |= {"note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1"}
+    few, some, many = (run(**old, batch=n) for n in ("32", "128", "256"))
+    found = [(c["tp"], c["dp"], c["ep"]) for c in (few, some, many)]
+    assert found == [("4", "1", "1"), ("4", "1", "4"), ("1", "4", "4")]
+    assert "cutlass" in many["sets"] and "experts=trtllm" in some["sets"]
+    assert run(**old | {"engine": "trtllm 1.2.0rc6.post2"}, batch="128")["ep"] == "1"  # its columns say so
+
+
+def test_llama_in_four_bits_ran_as_in_eight() -> None:
+    """InferenceX 70b_fp4_b200_trt_slurm.sh, 70b_fp4_b200_docker.sh."""
+    llama = {"model": "nvidia/Llama-3.3-70B-Instruct-FP4", "gpu": "B200-180GB", "tp": "2", "gpus": "2"}
+    llama |= {"precision_weights": "nvfp4", "note": "trust=B; attn_dp=1"}
+    trt, vllm = (run(**llama, engine=name) for name in ("trtllm", "vllm"))
+    assert (trt["budget"], trt["wait_steps"], trt["quant"]) == ("16384", "20", "nvfp4kv8")
+    assert (vllm["max_sequences"], vllm["quant"]) == ("512", "nvfp4kv8")
 
 
 def test_offline_runs_have_their_requests_and_graphs_and_no_front_end() -> None:

@@ -33,7 +33,7 @@ class ServerOptions:
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
     receive_interval: int = count(1, "decode steps between two looks at the queue")
     lookahead: int = count(0, "1 where a pass is made up while one runs: what arrives meanwhile waits for the next", 0)
-    wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget (TensorRT-LLM)", 0)
+    wait_steps: int = count(0, "decode steps that prompts wait for wait_share of the budget, or for one a rank", 0)
     wait_share: float = share(0.0, "share of the budget that prompts wait for")
     prefix_caching: bool = flag(False, "blocks of earlier prompts are found again by hash")
     cache_block: int = count(512, "tokens a hash")
@@ -58,7 +58,7 @@ class Kernels:
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
     all_reduce: str = word("nccl", "nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom"))
-    vectorised: bool = flag(False, "its elementwise kernels load and store whole vectors, and stream as sums do")
+    vectorised: str = word("", "elementwise kernels of whole vectors, which stream as sums do", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
@@ -67,6 +67,7 @@ class Kernels:
     kv_shared: Num = number(1.0, "largest group of query heads that shares a read of the cache (no window)", low=1)
     unsplit: Num = count(INF, "decoding, query heads of all sequences above which a block reads a whole sequence", 0)
     block_rate: Num = number(1e9, "what such a block reads (it holds a score a token in L1)", "bytes/s", above=True)
+    graph_length: Num = count(INF, "longest sequence that its decoding graphs are captured for (a block's scores)", 1)
     kv_convert: Num = number(0.0, "vector operations of an 8-bit cached value where the device does not know fp8")
     int_convert: Num = number(0.0, "vector operations of a cached integer, for each query head that reads it")
     vocab_parallel: bool = flag(False, "the embedding table is split over the tensor group")
@@ -158,7 +159,8 @@ class Stages:
     """How it runs pipeline stages when serving."""
 
     pipelined: bool = flag(True, "pipeline stages work on different micro-batches at the same time")
-    pipeline_loss: Num = share(0.0, "share of a prefill's passes that run as if they did not")
+    queue: Num = count(INF, "commands a device's queue holds: beyond, the host waits, and with it the other stages")
+    commands: Num = number(1.0, "commands in it a kernel as counted here", above=True)
     stage_tokens: Num = count(INF, "most new tokens in one micro-batch of a pipeline")
     even_stages: bool = flag(False, "layers and head are shared out by bytes, not by count")
 

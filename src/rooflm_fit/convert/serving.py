@@ -211,7 +211,7 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
-    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), **facts}
+    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), "dp": values.get("dp"), **facts}
     for name, allowed in recipe["when"].items():
         if name == "sources":
             continue
@@ -260,6 +260,17 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
         if fits(recipe, values, model, scheme, facts):
             found |= {k: amount(v, values) for k, v in recipe["set"].items()}
     return found
+
+
+def split_by_config(values: dict[str, Any], split: str) -> dict[str, Any]:
+    """Cells of a split that the table has no column for: "experts" spread over the tensor group, or over "ranks" of
+    attention in data parallel, as many as tensors.
+
+    >>> split_by_config({"tp": 4, "ep": 1}, "experts"), split_by_config({"tp": 4, "ep": 4}, "ranks")
+    ({'ep': 4}, {'tp': 1, 'dp': 4, 'ep': 4})
+    """
+    tp = values.get("tp")
+    return {"experts": {"ep": tp}, "ranks": {"tp": 1, "dp": tp, "ep": tp}}.get(split, {})
 
 
 def clients_of(row: Row) -> float | None:
@@ -367,7 +378,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
             and "Qwen3-32B" in text(row, "model")
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
+    values |= split_by_config(values, campaign_options(values, model, quant or "", facts).get("split", ""))
     options = campaign_options(values, model, quant or "", facts)
+    options.pop("split", None)
     cache, quant = options.pop("cache", None), options.pop("scheme", quant)
     sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
     release = options.pop("image", "")
