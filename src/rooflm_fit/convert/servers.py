@@ -63,7 +63,7 @@ def usual_limits(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def usual_overlap(values: dict[str, Any], note: str) -> dict[str, str]:
-    """Whether the host prepares a step while one runs: not in SGLang when it guesses ahead, unless SGLANG_ENABLE_SPEC_V2
+    """Whether the host prepares a step while one runs: not in SGLang when it guesses, unless SGLANG_ENABLE_SPEC_V2
     is set (server_args.py; "overlap schedule is turned on" with it alone).
 
     >>> usual_overlap({"engine": "sglang", "guesses": 3}, ""), usual_overlap({"engine": "sglang"}, "")
