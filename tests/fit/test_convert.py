@@ -231,6 +231,19 @@ def test_an_int8_cache_converts_in_hardware_whatever_the_weights() -> None:
     assert "sets" not in infer_row(precision_weights="int8", precision_kv="fp8")
 
 
+def test_what_ran_on_one_card_of_a_source_is_its_own() -> None:
+    later = {"gpu": "Nvidia GH200", "engine": "TensorRT-LLM"}
+    windowed = {"gpu": "Nvidia H100", "engine": "vLLM", "model": "mistralai/Mistral-7B-v0.1"}
+    assert infer_row(**later)["sets"] == "engine.kv_shared=16"
+    assert infer_row(**windowed)["sets"] == "engine.unsplit=512;engine.block_rate=1843000000"
+    for other in (
+        later | {"gpu": "Nvidia H100"},
+        windowed | {"gpu": "Nvidia A100"},
+        windowed | {"model": "Qwen/Qwen2-7B"},
+    ):
+        assert "sets" not in infer_row(**other)
+
+
 def test_argonnes_a100_is_the_40_gb_card_and_others_are_not() -> None:
     assert infer_row(gpu="Nvidia A100")["gpu"] == "a100-sxm-40gb"
     assert infer_row(id="ft-1", gpu="A100-SXM-80GB", engine="FasterTransformer")["gpu"] == "a100-sxm-80gb"
