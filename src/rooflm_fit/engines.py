@@ -348,8 +348,8 @@ GENERALLY = "for engines without runs on this card"
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted jobs' cards into the file: a row a card and engine, then general ones where GENERAL says so, in
-    the order of JOBS (the first counts, so that engines that serve stand before llama.cpp)."""
+    """Put the fitted jobs' cards into the file: a row a card and engine, then a general one of a card where GENERAL says
+    so, of the first of JOBS that has it (engines that serve stand before llama.cpp)."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
     gone += [f'"as fitted to runs of {name};' for name in results]
@@ -373,7 +373,8 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 plain = {k: v for k, v in factors.items() if k not in ("few", "network")}
                 general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
-    path.write_text("\n\n[[card]]".join([head, *rows, *general]) + "\n", encoding="utf-8")
+    first = {block.strip().split("\n", 1)[0]: block for block in reversed(general)}
+    path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:

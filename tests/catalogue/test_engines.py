@@ -68,8 +68,11 @@ def test_many_heads_are_read_by_whole_blocks_as_many_as_l1_holds_scores() -> Non
     assert tpot(s, **old, unsplit=511) > 5 * tpot(s, **old)
     short = replace(s, model=replace(s.model, max_context=4096))
     longer = replace(s, model=replace(s.model, max_context=131072))
-    blocks = {k: tpot(m, **old, unsplit=511) - tpot(m, **old) for k, m in (("short", short), ("longer", longer))}
-    assert blocks["longer"] == pytest.approx(2 * blocks["short"], rel=0.05)  # graphs are captured for 8192
+    for length in (8192, 16384):  # graphs are captured for so many tokens
+        cut = {**old, "unsplit": 511, "graph_length": length}
+        blocks = {k: tpot(m, **cut) - tpot(m, **old) for k, m in (("short", short), ("longer", longer))}
+        assert blocks["longer"] == pytest.approx(length / 4096 * blocks["short"], rel=0.05)
+    assert load_engine("vllm-2024-rocm").kernels.graph_length == 8192  # vLLM's max_seq_len_to_capture
 
 
 def test_kernels_that_read_for_each_head_cut_any_cache() -> None:

@@ -94,6 +94,7 @@ def token_values(model: Model, m: Mapping) -> Num:
 
 class Running(NamedTuple):
     """What runs at once of a batch, worked out once for a prediction.
+
     need: `needs(s)`; largest: the largest batch that fits, every rank alike. waves: rounds in which the batch runs.
     sequences: of the fullest data-parallel rank at the same time. passes: that their prompts take under the engine's
     token budget; fullest: tokens of the largest of them over those of the mean one. flight: micro-batches of a decode
@@ -131,14 +132,18 @@ def most_in_flight(s: Scenario) -> Num:
 
 def running(s: Scenario) -> Running:
     """What runs at once. Rounds of a batch that the engine queues (`waves`) are taken as equally full: a step's time is
-    close to linear in its sequences, so only their number counts.
+    close to linear in its sequences, so only their number counts. It is whole where a round's sequences end together;
+    an engine that evicts for want of memory (vLLM) has them out of step, and the next start as soon as one ends.
+
     Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over.
     """
     e, m = s.engine, s.mapping
     need = needs(s)
     largest = max_batch(s, need)
     at_once = larger(smaller(largest, running_limit(s)), m.dp)
-    rounds: Num = ceil(s.workload.batch / at_once) if e.room.waves else 1
+    rounds: Num = larger(s.workload.batch / at_once, 1.0) if e.room.waves else 1
+    evicts = (e.server.scheduler != "no-evict") & (largest < running_limit(s))
+    rounds = pick(evicts, rounds, ceil(rounds))
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
@@ -150,6 +155,7 @@ def running(s: Scenario) -> Running:
 
 def memory_use(s: Scenario, batch: Num | None = None, need: Needs | None = None) -> Memory:
     """Memory of the fullest device when `batch` sequences (default: the workload's) are at their full length.
+
     The capacity is what the engine may fill: its share of the device, less what it leaves free beside the KV cache.
     need: `needs(s)`, where it is known already.
     """
@@ -186,6 +192,7 @@ def sequence_bytes(s: Scenario) -> Num:
 def copy_bytes(s: Scenario) -> Num:
     """Bytes a sequence that an eager cache update holds twice: torch.cat makes a layer's keys and values anew while the
     old ones are still there. 0 where the cache is written in place.
+
     The cells of Shortened LLaMA's maps bear one layer out: 7B, batch 256, 512 tokens runs out of memory on 80 GB, while
     13B, batch 128, 512 tokens does not, which all layers twice would.
     """
