@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from rooflm.cli.synonyms import ours
 from rooflm.errors import RooflmError
 
 INTERRUPTED = 130
@@ -50,7 +51,7 @@ def guarded(work: Callable[[], Any]) -> int:
         usage = getattr(error, "format_message", None)
         if usage is None:
             raise
-        told, names = " ".join(usage().split()), choices(error)
+        told, names = ours(error) or " ".join(usage().split()), choices(error)
         return _said(told.removesuffix(".") + names if names else told)
     if ended == INTERRUPTED:  # typer gives back the status of what was interrupted
         return _said("interrupted", INTERRUPTED)

@@ -6,6 +6,7 @@ the name of a model or of a listed checkpoint.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import lru_cache
 
@@ -31,6 +32,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
+    names: dict[str, list[str]]
     endings: dict[str, dict[str, str]]
     checkpoints: dict[str, Checkpoint]
 
@@ -49,10 +51,21 @@ def listed() -> dict[str, Checkpoint]:
     return {name: row for name, row in short.items() if name and name not in aliases("model")} | whole
 
 
+def stem(name: str) -> str:
+    """What tells a model from others in the last piece of an id: no word of its table, a family apart from its release.
+
+    >>> stem("meta-llama/Meta-Llama-3.1-8B-Instruct"), stem("llama3.1:8b"), stem("Llama-2-13B-chat")
+    ('llama-3.1-8b', 'llama-3.1-8b', 'llama-2-13b')
+    """
+    apart = re.sub(r"^([a-z]+)(?=\d)", r"\1-", normalise(name.rpartition("/")[2]).replace(":", "-"))
+    return "-".join(word for word in apart.split("-") if word not in _table().names["words"])
+
+
 @lru_cache
-def _last_pieces() -> dict[str, str]:
-    """Last piece of an alias, such as qwen3-8b of Qwen/Qwen3-8B -> the row."""
-    return {alias.rpartition("/")[2]: row for alias, row in aliases("model").items()}
+def _stems() -> dict[str, Checkpoint]:
+    """`stem` of every alias and listed checkpoint -> what it is; a row's own name goes before others' aliases."""
+    rows = sorted(aliases("model").items(), key=lambda pair: pair[0] == normalise(pair[1]))
+    return {stem(name): row for name, row in listed().items()} | {stem(name): Checkpoint(row) for name, row in rows}
 
 
 def find(name: str) -> Checkpoint | None:
@@ -66,19 +79,13 @@ def find(name: str) -> Checkpoint | None:
     (True, True)
     """
     low = normalise(name)
-    if low in listed():
-        return listed()[low]
-    publisher, _, rest = low.partition("/")
-    if not rest or low in aliases("model"):
-        return None
-    for end, quant in _table().endings.get(publisher, {}).items():
-        base = rest.removesuffix(end)
-        if base == rest and end:
-            continue
-        if base in listed():
-            return msgspec.structs.replace(listed()[base], quant=quant or listed()[base].quant, bytes=0, size_source="")
-        if base in _last_pieces():
-            return Checkpoint(_last_pieces()[base], quant)
+    if low in listed() or low in aliases("model"):
+        return listed().get(low)
+    publisher, _, rest = low.rpartition("/")
+    for end, quant in (_table().endings["any"] | _table().endings.get(publisher, {})).items():
+        base = _stems().get(stem(rest.removesuffix(end))) if rest.endswith(end) else None
+        if base is not None:
+            return msgspec.structs.replace(base, quant=quant or base.quant, bytes=0, size_source="") if end else base
     return None
 
 

@@ -32,6 +32,15 @@ RELEASED = [
     ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "awq", 131072),
     ("Qwen/Qwen3-32B-AWQ", "awq", 40960),
     ("unsloth/Qwen3-8B", "", 40960),
+    ("somebody/Meta-Llama-3.1-8B-Instruct-GGUF", "q4_k_m", 131072),
+    ("TheBloke/Llama-2-13B-chat-AWQ", "awq", 4096),
+    ("mlx-community/Qwen3-30B-A3B-4bit", "w4a16g32", 40960),
+    ("amd/Llama-3.3-70B-Instruct-FP8-KV", "fp8kv8", 131072),
+    ("unsloth/DeepSeek-R1", "fp8-block", 163840),
+    ("RedHatAI/DeepSeek-R1-Distill-Llama-70B-FP8-dynamic", "fp8", 131072),
+    ("nvidia/Kimi-K2.5-NVFP4", "nvfp4-ffn-kv8", 262144),
+    ("Mixtral-8x7b-instruct", "", 32768),
+    ("llama3.1:8b", "", 131072),
 ]  # fmt: skip
 
 
@@ -68,5 +77,13 @@ def test_every_entry_of_the_table_stands() -> None:
 
 
 def test_a_stranger_is_unknown_as_before() -> None:
-    with pytest.raises(UnknownNameError, match="unknown model 'somebody/else-AWQ'"):
-        load_model("somebody/else-AWQ")
+    for name in ("somebody/else-AWQ", "somebody/EAGLE-llama2-chat-7B", "Llama-3-3B"):
+        with pytest.raises(UnknownNameError, match=f"unknown model '{name}'"):
+            load_model(name)
+
+
+def test_no_two_models_are_told_apart_by_words_alone() -> None:
+    rows: dict[str, set[str]] = {}
+    for name, row in aliases("model").items():
+        rows.setdefault(released.stem(name), set()).add(row)
+    assert not {stem: found for stem, found in rows.items() if len(found) > 1}

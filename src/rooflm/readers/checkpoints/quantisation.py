@@ -292,14 +292,15 @@ def kept_wide(q: Fields) -> list[str]:
 
 def suffix(patterns: Iterable[str], targets: Iterable[str], layers: int, experts: bool) -> str:
     """Which parts stay wide, as the end of a scheme's name: "-experts" where only routed experts are narrow, "-ffn"
-    where attention stays wide, else nothing. A part counts as wide where its modules of most layers are named.
+    where attention stays wide, else nothing. A part counts as wide where its modules of most layers are named (norms
+    and indexers aside).
 
     >>> suffix(["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*"], ["Linear"], 60, True)
     '-experts'
-    >>> suffix(["lm_head"], ["Linear"], 60, True), suffix(["model.layers.*.self_attn*"], ["Linear"], 60, False)
+    >>> suffix(["layers.*.post_attention_layernorm"], [], 60, True), suffix(["layers.*.self_attn*"], [], 60, False)
     ('', '-ffn')
     """
-    listed = list(patterns)
+    listed = [p for p in patterns if "norm" not in p and "indexer" not in p]
 
     def wide(*marks: str) -> bool:
         named = [p for p in listed if any(m in p for m in marks)]

@@ -1,0 +1,19 @@
+"""Names of other tools: each leads to an option that a command has, and none hides one of ours."""
+
+from __future__ import annotations
+
+import typer.main
+
+from rooflm.cli.app import made
+from rooflm.cli.synonyms import OTHER_NAMES
+
+
+def test_every_name_leads_to_an_option_that_exists() -> None:
+    names = {}
+    for one in ("infer", "train", "serve"):
+        commands = typer.main.get_command(made([one])).commands  # type: ignore[attr-defined]
+        names[one] = {name for option in commands[one].params for name in option.opts}
+    for ours, theirs in OTHER_NAMES.items():
+        having = [one for one, has in names.items() if {f"--{ours}", ours} & has]
+        assert having, ours
+        assert any(f"--{name}" not in names[one] for one in having for name in theirs.split()), ours
