@@ -38,12 +38,9 @@ STEPS: dict[str, Step] = {
     ),
     "collectives": Step("collectives", "--data {data}/ops --out {package}/calibration/collective.toml", "collectives"),
     "engines": Step(
-        "engines", "--data {data}/published/inference.csv --write --rows {work}/rows.csv", "engines with fixed batches"
-    ),
-    "radeon": Step(
         "engines",
-        "--data {data}/published/inference-2.csv --only llama.cpp-radeon mlx --write",
-        "llama.cpp on Radeon and MLX (of the table kept for checking, their one source)",
+        "--data {data}/published/inference.csv {data}/published/inference-2.csv --write --rows {work}/rows.csv",
+        "engines with fixed batches",
     ),
     "serving": Step("serving", "{data}/published/inference.csv --most 8 --write", "engines under load"),
     "training": Step("training", "{data}/published/training.csv --write", "training steps"),

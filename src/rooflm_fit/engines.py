@@ -1,6 +1,6 @@
 """Fit what only whole runs can give: an engine's host costs, its factors on kernels, and what a card reaches.
 
-    python -m rooflm_fit.engines --data inference.csv [--only JOB ...] [--write]
+    python -m rooflm_fit.engines --data inference.csv inference-2.csv [--only JOB ...] [--write]
 
 Log ratios of predicted over measured, robust (soft L1), each (model, GPU) group weighted by the root of its rows, with
 a prior on every constant. The groups fall into three parts by a hash of their names: the errors "out" of each part are
@@ -280,7 +280,7 @@ def fit_to(
     def model(theta: Mapping[str, float]) -> Array:
         return predict(kept, len(requests), theta)[use]
 
-    steps = 8 if start else 30
+    steps = 5 if start else 30
     return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
 
 
@@ -335,21 +335,21 @@ def write_engines(results: Mapping[str, Fitted]) -> None:
 
 
 def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, float]:
-    """The product of what a card, its family and its generations have, by factor; less: one constant left out.
+    """The product of what a card, its family and its generations have, by factor; less: whose are left out.
 
-    >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1|bandwidth")
+    >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1")
     {'bandwidth': 0.8}
     """
-    kinds = dict.fromkeys(key.split("|")[1] for key, _ in parts)
-    return {k: float(np.prod([v for key, v in parts if key.split("|")[1] == k and key != less])) for k in kinds}
+    kept = [(*key.split("|"), value) for key, value in parts]
+    return {kind: float(np.prod([v for own, k, v in kept if k == kind and own != less])) for _, kind, _ in kept}
 
 
 GENERALLY = "for engines without runs on this card"
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted jobs' cards into the file: a row a card and engine, then general ones where GENERAL says so, in
-    the order of JOBS (the first counts, so that engines that serve stand before llama.cpp)."""
+    """Put the fitted jobs' cards into the file: a row a card and engine, then a general one of a card where GENERAL says
+    so, of the first of JOBS that has it (engines that serve stand before llama.cpp)."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
     gone += [f'"as fitted to runs of {name};' for name in results]
@@ -361,7 +361,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
         for place, (named, keys, count) in places(JOBS[name], found.constants, cards).items():
             parts = [(k, v) for k, v in found.constants.items() if k.split("|")[0] in keys]
             bound = JOBS[name].bound.get(place, "")
-            factors = factors_of(parts, f"{place}|bandwidth" if bound else "")
+            factors = factors_of(parts, place if bound else "")
             sources = ", ".join(sorted({r.source for r in found.requests}))
             for engine in (e for e in JOBS[name].engines if load_engine(e).runs == e):
                 note = f"fitted to runs of {name}: {sources}"
@@ -373,7 +373,8 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 plain = {k: v for k, v in factors.items() if k not in ("few", "network")}
                 general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
-    path.write_text("\n\n[[card]]".join([head, *rows, *general]) + "\n", encoding="utf-8")
+    first = {block.strip().split("\n", 1)[0]: block for block in reversed(general)}
+    path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
 
 
 def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, source: str) -> str:
@@ -389,13 +390,13 @@ def card_row(named: Sequence[str], factors: Mapping[str, float], rows: int, sour
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit the jobs asked for; print errors and constants; with --write, put them where the package reads them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--only", nargs="*", default=list(JOBS))
     parser.add_argument("--quick", action="store_true", help="leave the errors out of sample out")
     parser.add_argument("--write", action="store_true", help="write engine rows and cards")
     parser.add_argument("--rows", type=Path, help="write every row's prediction in and out of sample")
     args = parser.parse_args(argv)
-    requests = [r for r in read(args.data, DISTRUSTED) if r.task == "infer"]
+    requests = [r for path in args.data for r in read(path, DISTRUSTED) if r.task == "infer"]
     results = {}
     measured = {engine_of(r) for r in requests}
     for name in (name for name in args.only if measured & set(JOBS[name].engines)):

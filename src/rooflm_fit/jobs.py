@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.validation.request import Request
+from rooflm.validation.score import engine_of
 from rooflm_fit.common import Param
 
 
@@ -26,8 +27,7 @@ class Job:
     common; own: constants that each has for itself; cards: GPU -> which of its factors are free ("*": every GPU); kin:
     the same of a family of cards (`Device.product_family`), whose factors multiply those of its cards; generation: of
     one generation of a family over the one before it; odd: which of its rows ran kernels that no other row did, so
-    that they are predicted and not fitted; bound: cards whose own share of the bandwidth holds in one engine row of it
-    alone."""
+    that they are predicted and not fitted; bound: cards whose own factors hold in one engine row of it alone."""
 
     engines: tuple[str, ...]
     shared: tuple[Param, ...] = ()
@@ -77,16 +77,21 @@ ALIKE = Param("alike", 0.85, 0.0, 1.0, log=False, prior=0.2)
 """Both about where every engine's own rows put them: what is left out may hold all that tells them."""
 
 
-def one_token_on_matrices(r: Request) -> bool:
-    """Whether a decoding row ran bf16 experts on Vulkan's matrix kernels: its vector kernels with ids of experts are of
-    fp32, fp16 and quantised weights alone (ggml-vulkan.cpp, ggml_vk_use_mul_mat_vec_id)."""
+def wide_experts(r: Request) -> bool:
+    """Whether a row ran bf16 experts on kernels of their own: of prompts, one product an expert by a library, sorted by
+    the host (ggml-cuda.cu, ggml_cuda_mul_mat_id: mmq takes quantised weights alone); of a token on Vulkan, the matrix
+    kernels of prompts (ggml-vulkan.cpp, ggml_vk_use_mul_mat_vec_id: fp32, fp16 and quantised weights alone)."""
     model = load_model(r.group[0])
-    plain = "vulkan" in str(r.kwargs["engine"]) and r.kwargs.get("quant") == "bf16"
-    return plain and r.metric == "decode_tokens_per_s" and bool(model.active_parameters < model.parameters)
+    if r.kwargs.get("quant") != "bf16" or not bool(model.active_parameters < model.parameters):
+        return False
+    return ("vulkan" in engine_of(r)) == (r.metric == "decode_tokens_per_s")
 
 
 METAL = (Param("gap", 7e-6, 1e-7, 5e-5, prior=0.5),)
 """Time between kernels on Metal: 27 of Apple's rows agree on some 10 us, 1 us is CUDA's."""
+
+LAUNCH = Param("gap", 3e-6, 1e-7, 5e-5, prior=0.8)
+"""Time between kernels where no graph holds them: HIP's builds without GGML_HIP_GRAPHS, Vulkan's barriers."""
 
 JOBS: dict[str, Job] = {
     "vllm-2024": Job(  # the runs of 2023 are of a release before CUDA graphs, which its row only stands in for
@@ -132,22 +137,22 @@ JOBS: dict[str, Job] = {
         (Param("step", 0.2e-3, 1e-6, 5e-3, prior=0.8), Param("gap", 1e-6, 1e-8, 2e-5, prior=0.5),
          *kernel("attention_factor", "stream_factor", width=0.5),
          Param("collective_factor", 1.0, 0.1, 20.0, prior=0.6),
-         Param("pipeline_loss", 0.1, 0.0, 1.0, log=False, prior=0.3),
          reread(4.0)),
         own={"llama.cpp-2024-05": (*kernel("decode_factor", width=0.5),
                                    Param("dequant", 1.0, 0.01, 20.0, prior=1.0))}
             | dict.fromkeys(("llama.cpp-2024-05-metal", "llama.cpp-metal", "ollama-metal"), METAL),
         cards=dict.fromkeys(APPLE, Card(0.4, 0.2)) | {"*": Card(0.4, 0.15)},
         kin=Card(0.5, 0.3), generation=Card(0.3, 0.3),
-        bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s then, 46 in 2026 (normiebench)
+        bound={"apple-m1-max-32core-64gb": "llama.cpp-2024-05"},  # 8B: 36 tokens/s, 46 in 2026 (normiebench)
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(
         ("llama.cpp-rocm", "llama.cpp-vulkan", "ollama-rocm"),
-        own={"llama.cpp-rocm": kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+        own={"llama.cpp-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+                                LAUNCH),
              "llama.cpp-vulkan": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
-                                  Param("brain_share", 0.3, 0.02, 1.0, prior=0.5))},
-        kin=Card(0.5, 0.3), odd=one_token_on_matrices,
+                                  Param("brain_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
+        kin=Card(0.5, 0.3), odd=wide_experts,
     ),
     "mlx": Job(("mlx",), own={"mlx": (Param("gap", 2e-6, 1e-7, 5e-5, prior=0.8),
                                       *kernel("gemm_factor", "attention_factor", "decode_factor", width=0.7))}),
@@ -157,6 +162,11 @@ JOBS: dict[str, Job] = {
         own={"tinychat-2.0": kernel("gemm_factor", "attention_factor", width=0.5)},
         cards={"rtx-4090": Card(0.4, 0.3), "jetson-agx-orin-64gb": Card(0.3, 0.3), "a100-sxm-80gb": Card(0.1, 0.2)},
     ),
-    "mlc": Job(("mlc",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
+    "mlc": Job(  # on GeForce it sums in 16 bits, at up to twice the printed rate: the card's, not the products' share
+        ("mlc",),
+        (Param("gap", 1e-6, 1e-8, 1e-4, prior=0.8), COLLECTIVE._replace(prior=0.6),
+         Param("request", 5e-3, 1e-5, 1.0, prior=0.8)),
+        cards={"rtx-4090": Card(0.5, 0.1)},
+    ),
     "exllamav2": Job(("exllamav2",), (*kernel("gemm_factor", width=0.5), Param("request", 5e-3, 1e-5, 1.0, prior=0.8))),
 }  # fmt: skip

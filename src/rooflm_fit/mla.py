@@ -29,6 +29,9 @@ from rooflm_fit.common import GPUS, Array, Param, hot_share
 PROJECTING = ("vllm",)
 """Engines whose measured prefill call includes the up-projection of the latent."""
 
+LIBRARIES = {"triton"}
+"""Kernels that a server runs on any card if it is told to (`engine.attention`): they have rows under their own name."""
+
 WIDE_HEADS = 64
 """TensorRT-LLM has a kernel of its own for more heads with an 8-bit cache on RTX Blackwell, three times as fast: left
 out."""
@@ -121,6 +124,8 @@ def cells(rows: Any, kind: str) -> Iterator[tuple[dict[str, str], Any]]:
         if (engine, arch, kind, kv) == ("trtllm", "blackwell-rtx", "mla-decode", "fp8"):
             cell = cell[cell.heads <= WIDE_HEADS]
         yield names, cell
+        if kind == "mla-decode" and set(cell.kernel) <= LIBRARIES:  # and what runs where a server is told to use it
+            yield names | {"kernel": f"{kind}-{cell.kernel.iloc[0]}"}, cell
 
 
 def split(rows: Any) -> Any:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.moe import Hardware, MoEConstants, Routing, moe_time, routed
+from rooflm.readers.devices import load_device
 from rooflm.units import Num
 from rooflm.validation.folds import held_out
 from rooflm_fit.common import CATALOGUE_GPU, GPUS, L2_SAVES, Error, Param, error, fit, fit_row, hot_share, write_fits
@@ -91,7 +92,8 @@ kernel: "" is the engine's usual family on that GPU (its name is in the note); "
 expert parallelism only (which engines tune best: use it where ep = 1); other families are named ("plain": no gate).
 "untuned": measured several times slower than the same kernels elsewhere; the question falls back to another engine.
 `_out`: three fits, each without a third of the model shapes; the constants are those of all shapes.
-mxfp4: 4-bit weights, 16-bit activations; mxfp4_mxfp8: 4-bit weights, 8-bit activations."""
+mxfp4: 4-bit weights, 16-bit activations; mxfp4_mxfp8: 4-bit weights, 8-bit activations.
+l2: bandwidth of L2 over DRAM's of the cards of a set that stands in for others, whose c_sm goes by their own L2."""
 
 
 class Table(NamedTuple):
@@ -302,8 +304,19 @@ def _pooled(engine: str, kind: Kind, parts: Mapping[str, Table], kernel: str) ->
         labels = [np.full(parts[gpu].seconds.size, float(i)) for i, member in enumerate(members) for gpu in member]
         transfer = cross_validate(rows, kind, np.concatenate(labels)).mape if len(members) > 1 else 0.0
         names = {"gpu": ANY, "architecture": architecture, "engine": engine, "dtype": kind.name}
-        result.append(_row({**names, "kernel": kernel}, rows, kind, "fitted to " + ", ".join(flat), transfer))
+        row = _row({**names, "kernel": kernel}, rows, kind, "fitted to " + ", ".join(flat), transfer)
+        result.append(msgspec.structs.replace(row, constants=row.constants | {"l2": l2_share(flat)}))
     return result
+
+
+def l2_share(gpus: Sequence[str]) -> float:
+    """Bandwidth of L2 over DRAM's of these cards, as catalogued (geometric mean), to three digits.
+
+    >>> l2_share(["b200-sxm-180gb"])
+    2.47
+    """
+    cards = [load_device(gpu) for gpu in gpus]
+    return float(f"{np.exp(np.mean([np.log(d.l2.bandwidth / d.dram.bandwidth) for d in cards])):.3g}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

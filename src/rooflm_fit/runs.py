@@ -18,10 +18,10 @@ from rooflm.serving.workload import Requests
 from rooflm.validation.columns import SERVE
 from rooflm.validation.request import Outcome, Request
 from rooflm.validation.table import OLDER, parse
-from rooflm_fit.convert.distrust import FIRST_TOKEN, NO_OVERLAP
+from rooflm_fit.convert.distrust import FIRST_TOKEN
 from rooflm_fit.convert.tables import converted, text_of
 
-DISTRUSTED = (NO_OVERLAP, FIRST_TOKEN)
+DISTRUSTED = (FIRST_TOKEN,)
 """Doubts of rows that are predicted beside the others, and neither fitted nor counted."""
 
 

@@ -11,6 +11,8 @@ from rooflm import RooflmError, infer
 from rooflm.asked.build_inference import build_inference
 from rooflm.catalogue.hardware import Derating
 from rooflm.estimate.inference import infer_scenario
+from rooflm.estimate.request import stalls
+from rooflm.estimate.step import launches
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.derating import derating, few_rows_time
 from rooflm.readers import rows as catalogue
@@ -66,8 +68,11 @@ def test_many_heads_are_read_by_whole_blocks_as_many_as_l1_holds_scores() -> Non
     assert tpot(s, **old, unsplit=511) > 5 * tpot(s, **old)
     short = replace(s, model=replace(s.model, max_context=4096))
     longer = replace(s, model=replace(s.model, max_context=131072))
-    blocks = {k: tpot(m, **old, unsplit=511) - tpot(m, **old) for k, m in (("short", short), ("longer", longer))}
-    assert blocks["longer"] == pytest.approx(2 * blocks["short"], rel=0.05)  # graphs are captured for 8192
+    for length in (8192, 16384):  # graphs are captured for so many tokens
+        cut = {**old, "unsplit": 511, "graph_length": length}
+        blocks = {k: tpot(m, **cut) - tpot(m, **old) for k, m in (("short", short), ("longer", longer))}
+        assert blocks["longer"] == pytest.approx(length / 4096 * blocks["short"], rel=0.05)
+    assert load_engine("vllm-2024-rocm").kernels.graph_length == 8192  # vLLM's max_seq_len_to_capture
 
 
 def test_kernels_that_read_for_each_head_cut_any_cache() -> None:
@@ -180,11 +185,33 @@ def test_vector_kernels_stream_narrow_weights() -> None:
     assert ttft(s, dequant=4.0) > ttft(s, dequant=0.0)
 
 
-def test_pipelined_prompts_overlap_in_part() -> None:
+def test_prompts_overlap_in_a_pipeline_as_far_as_queues_hold_them() -> None:
     s = scenario(engine="llama.cpp-2024-05", gpu="rtx-4090", quant="q4_k_m", batch=1, prompt=4096, pp=4)
-    none, all_ = ttft(s, pipeline_loss=1.0), ttft(s, pipeline_loss=0.0)
-    assert none / all_ == pytest.approx(8 * 4 / (4 + 7), rel=0.02)  # 8 passes: 8 in turn, or (4 + 7) / 4 of one
-    assert all_ < ttft(s, pipeline_loss=0.3) < none
+    none, all_ = ttft(s, pipelined=False), ttft(s, queue=1e9)
+    ahead = 7 * (9 / 8 - 1)  # the first of four stages has 9 of the 32 layers: the head counts as the last one's
+    assert none / all_ == pytest.approx(8 * 4 / (4 + 7 + ahead), rel=0.02)  # 8 passes: in turn, or behind each other
+    assert all_ == ttft(s, queue=1e6) < ttft(s, queue=1000) < ttft(s, queue=300) < none
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+@pytest.mark.parametrize("held", [0.3, 0.84, 1.2, 2.4, 4.1])
+@pytest.mark.parametrize("passes", [1, 2, 8, 13])
+def test_full_queues_are_those_of_a_run_step_by_step(pp: int, held: float, passes: int) -> None:
+    """A host that issues stage after stage, pass after pass, against the formula: stages of one second each, of whose
+    passes a queue holds `held`."""
+    host, done = 0.0, np.zeros((passes + 1, pp))
+    for i in range(1, passes + 1):
+        for stage in range(pp):
+            begin = max(host, done[i - 1, stage], done[i, stage - 1] if stage else 0.0)
+            done[i, stage] = begin + 1
+            due = i - held  # passes of the stage that must have run until the last kernel of this one is in the queue
+            if due > 0:
+                whole = int(due)
+                host = max(host, done[whole + 1, stage] - 1 + due - whole)
+    s = scenario(engine="llama.cpp", gpu="rtx-4090", batch=1, pp=pp, sets={"engine.even_stages": False})
+    timed = infer_scenario(s).passes["prefill"].timed
+    s = replace(s, engine=s.engine.but(commands=1.0, queue=held * launches(timed) / pp))
+    assert done[-1, -1] == pytest.approx(pp + passes - 1 + stalls(s, timed, passes))
 
 
 def derated(s: Scenario, factors: Derating) -> Scenario:

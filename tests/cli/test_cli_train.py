@@ -188,7 +188,7 @@ def test_files_hold_the_band(train, tmp_path, suffix):
         (("--schedule", "zb-h9"), "did you mean 'zb-h1' or 'zb-h2'?"),
         (("--zero", "4"), "zero is 4, but it must be 0, 1, 2 or 3"),
         (("--zero", "fsdq"), "did you mean 'fsdp'?"),
-        (("--dtype", "int4"), "dtype is 'int4': it must be one of bf16"),
+        (("--dtype", "ternary"), "dtype is 'ternary': it must be one of bf16"),
         (("--optimizer", "adamm"), "did you mean 'adam' or 'adam8bit'?"),
         (("--set", "training.optimizer=adamm"), "training.optimizer is 'adamm': did you mean 'adam'"),
         (("--set", "mapping.schedule=1f2b"), "mapping.schedule is '1f2b': did you mean '1f1b'"),

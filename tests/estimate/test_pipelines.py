@@ -67,3 +67,16 @@ def test_a_token_more_than_a_micro_batch_holds_costs_a_token():
     assert full < more < 1.01 * full
     halves, whole = (float(rooflm.infer("llama-3.1-8b", gpu="h100", pp=4, prompt=p).ttft) for p in (12288, 16384))
     assert full < halves < whole < 2 * full
+
+
+def test_layers_of_a_last_stage_laid_out_by_hand_stand_beside_its_losses() -> None:
+    """Megatron-Core's pipeline_model_parallel_layout: each layer beside the losses slows that stage."""
+
+    def step(last: int, mtp: int) -> float:
+        sets = {"training.last_layers": last, "training.mtp": mtp}
+        return float(
+            rooflm.train("deepseek-v2-lite", gpu="h100", gpus=8, pp=4, batch=32, seq=4096, sets=sets).step_time
+        )
+
+    for mtp in (0, 1):
+        assert step(0, mtp) < step(9, mtp) < step(12, mtp)

@@ -40,3 +40,14 @@ def test_a_gate_of_its_own_kernel_is_kept_beside_its_input() -> None:
         for flag in (True, False)
     )
     assert float(apart - fused) == pytest.approx(32 * 2048 * 14336 * 2)
+
+
+def test_attention_that_nobody_measured_on_a_generation_is_cudnns() -> None:
+    """PyTorch prefers cuDNN on Blackwell: sharded training there does not beat Megatron's attention."""
+
+    def core(gpu: str, engine: str) -> float:
+        timed = step(gpu=gpu, engine=engine, seq=65536).timed.phase("backward")
+        return float(sum(t.total for t in timed if getattr(t.node, "kind", "") == "attention"))
+
+    assert core("b200", "fsdp") == pytest.approx(core("b200", "megatron"))
+    assert core("h100", "fsdp") > 1.5 * core("h100", "megatron")

@@ -387,7 +387,7 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 
 
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
-OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme")
+OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme", "split")
 """What recipes set that is no option of a server."""
 TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook",
         "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
@@ -406,6 +406,26 @@ def test_every_recipe_says_where_it_is_from_and_names_real_options() -> None:
         assert make_server(own).budget >= 1
         assert all(catalogue.resolve("gpu", g) == g for g in row["when"].get("gpu", []))
         assert all(catalogue.resolve("model", m) == m for m in row["when"].get("model", []))
+
+
+def test_runs_older_than_the_columns_of_their_split_have_that_of_the_campaigns_configuration() -> None:
+    """InferenceX .github/configs/nvidia-master.yaml, dsr1-fp4-b200-trt: ep above 32 clients, dp-attn above 128."""
+    old = {"engine": "trtllm", "gpu": "B200-180GB", "tp": "4", "gpus": "4", "precision_weights": "nvfp4"}
+    old |= {"note": "trust=B; moe_tp=4 moe_ep=1 attn_dp=1"}
+    few, some, many = (run(**old, batch=n) for n in ("32", "128", "256"))
+    found = [(c["tp"], c["dp"], c["ep"]) for c in (few, some, many)]
+    assert found == [("4", "1", "1"), ("4", "1", "4"), ("1", "4", "4")]
+    assert "cutlass" in many["sets"] and "experts=trtllm" in some["sets"]
+    assert run(**old | {"engine": "trtllm 1.2.0rc6.post2"}, batch="128")["ep"] == "1"  # its columns say so
+
+
+def test_llama_in_four_bits_ran_as_in_eight() -> None:
+    """InferenceX 70b_fp4_b200_trt_slurm.sh, 70b_fp4_b200_docker.sh."""
+    llama = {"model": "nvidia/Llama-3.3-70B-Instruct-FP4", "gpu": "B200-180GB", "tp": "2", "gpus": "2"}
+    llama |= {"precision_weights": "nvfp4", "note": "trust=B; attn_dp=1"}
+    trt, vllm = (run(**llama, engine=name) for name in ("trtllm", "vllm"))
+    assert (trt["budget"], trt["wait_steps"], trt["quant"]) == ("16384", "20", "nvfp4kv8")
+    assert (vllm["max_sequences"], vllm["quant"]) == ("512", "nvfp4kv8")
 
 
 def test_offline_runs_have_their_requests_and_graphs_and_no_front_end() -> None:
@@ -522,6 +542,37 @@ def test_pools_and_server_flags_are_read_off_a_row() -> None:
     assert run(id="sglcook-1", engine="sglang 0.5.9", note=flags)["budget"] == "131072"
 
 
+def test_a_server_runs_what_it_was_told_and_what_follows_from_it() -> None:
+    """SGLang, server_args.py: guessing limits what runs to 48, unless the command says otherwise."""
+    row = {"id": "sglcook-1", "engine": "sglang 0.5.7", "gpu": "B200", "tp": "1", "gpus": "1", "batch": "1"}
+    note = "trust=B; online serving; server: sglang serve --attention-backend {} --tp 1"
+    assert run(**row, note=note.format("triton"))["sets"] == "engine.attention=triton"
+    assert "sets" not in run(**row, note=note.format("fa3"))
+    row |= {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "tp": "8", "gpus": "8"}
+    row |= {"precision_weights": "fp8"}
+    assert run(**row, note="trust=B; online serving; SPECULATIVE")["max_sequences"] == "48"
+    told = "trust=B; online serving; SPECULATIVE; server: sglang serve --max-running-requests 200"
+    assert run(**row, note=told)["max_sequences"] == "200"
+    assert "max_sequences" not in run(**row | {"engine": "sglang 0.5.9"}, note="trust=B; online serving")
+
+
+def test_experts_under_data_parallel_attention_are_never_whole_on_a_rank() -> None:
+    row = {"id": "sglcook-1", "engine": "sglang 0.5.7", "gpu": "MI300X", "model": "deepseek-ai/DeepSeek-V3", "tp": "1"}
+    note = "trust=B; online serving; moe_tp={} moe_ep=1 attn_dp=8"
+    assert [run(**row, gpus="8", note=note.format(n))["ep"] for n in (8, 1)] == ["8", "1"]
+
+
+def test_runs_that_waited_for_their_text_are_set_apart() -> None:
+    """SGLang pull request 25309: Kimi's tokens became text 330 times as fast; the page's peak is 4.3 times its mean."""
+    row = {"id": "sglcook-1", "gpu": "H200", "precision_weights": "int4", "note": "trust=B; online serving"}
+    kimi, linear = "moonshotai/Kimi-K2.5", "moonshotai/Kimi-Linear-48B-A3B-Instruct"
+    doubts = [
+        run(**row, model=m, engine=e).get("doubt", "")
+        for m, e in ((kimi, "sglang 0.5.9"), (kimi, "sglang 0.5.12"), (kimi, "vllm 0.16.0"), (linear, "sglang 0.5.9"))
+    ]
+    assert ["turns them into text" in d for d in doubts] == [True, False, False, False]
+
+
 PAGE = (
     "trust=B; online serving, sglang bench_serving; closed loop; {n} requests; dataset random, lengths drawn uniformly "
     "up to {lengths} (random-range-ratio 0, the default), columns hold the means; prefix cache left on, and a page's "
@@ -583,6 +634,9 @@ def test_a_page_that_prints_its_accepted_guesses_is_no_more_in_doubt() -> None:
     assert "speculative" in run(**row, **deepseek | {"gpu": "H200"}, precision_weights="fp8")["doubt"]
     glm = run(**row, model="zai-org/GLM-5", engine="sglang", gpu="H200", precision_weights="bf16")
     assert (glm["quant"], glm["accepted"]) == ("fp8-block", "3.48")
+    amd = {"note": row["note"] + "; server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80"}
+    other = run(**row | amd, model="zai-org/GLM-5", engine="sglang", gpu="H200", precision_weights="bf16")
+    assert (other["budget"], other["static_fraction"]) == ("8192", "0.85")  # that command is of another machine
 
 
 def test_a_checkpoint_runs_in_its_own_scheme_and_as_its_model() -> None:

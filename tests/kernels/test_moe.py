@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import load_constants
 
+from rooflm import infer
 from rooflm.graph.ops import distinct_experts, distinct_ranks, popularity
-from rooflm.kernels.constants import typed
+from rooflm.kernels.constants import ANY, _entries, _parse, typed
 from rooflm.kernels.moe import (
     Hardware,
     MoEConstants,
@@ -211,7 +212,7 @@ def test_every_gpu_and_dtype_has_constants(gpu: str, architecture: str, dtype: s
 def test_shipped_fits_are_described() -> None:
     rows = load_constants("moe")
     assert len(rows) > 100
-    assert all(set(row.constants) == set(MoEConstants._fields) for row in rows)
+    assert all(set(row.constants) >= set(MoEConstants._fields) - {"l2"} for row in rows)
     assert all(row.source and row.rows_in > 0 for row in rows)
 
 
@@ -231,3 +232,15 @@ def test_the_busiest_rank_touches_as_many_experts_as_of_drawn_routers(ep: int, t
     taken = np.isinf(logits).any(axis=1).reshape(200, ep, -1)
     found = routed(tokens, 8, 256, ep, popularity(256, 8, 0.5))
     assert float(found.experts) == pytest.approx(taken.sum(axis=-1).max(axis=-1).mean(), rel=0.05)
+
+
+def test_a_card_that_others_stand_in_for_feeds_its_experts_from_its_own_l2() -> None:
+    """Jetson Thor (273 GB/s of LPDDR5X, L2 5.9 times as fast; B200's is 2.5 times): 2,042 tokens of Qwen3-30B-A3B in
+    16 bits take some 0.27 s, little more than the 0.22 s of its weights (vLLM; first tokens of 8 clients: 1.64 s)."""
+    own = [r for r in _entries("moe") if r.gpu != ANY]
+    sets = [typed(MoEConstants, _parse("moe", r.text)) for r in _entries("moe") if r.gpu == ANY]
+    assert all(c.l2 > 1.9 for c in sets)
+    assert all(typed(MoEConstants, _parse("moe", r.text)).l2 == 0 for r in own[:20])
+    found = infer("qwen3-30b-a3b", gpu="jetson-thor-128gb", engine="vllm", batch=1, prompt=2042, output=2)
+    weights = 48 * 128 * 3 * 2048 * 768 * 2 / 273e9
+    assert 1.0 < found.prefill_parts["moe"] / weights < 1.8

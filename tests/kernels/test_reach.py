@@ -63,6 +63,7 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
     elif family == "mla":
         yield lookup(*ask, "bf16", "mla-prefill")
         yield from (lookup(*ask, dtype, "mla-decode") for dtype in ("bf16", "fp8"))
+        yield lookup(*ask, "bf16", "mla-decode-triton")  # engine.attention
     elif family == "elementwise":
         yield from (lookup(*ask, "fp16", kind) for kind in set(MEASURED_KERNEL.values()))
     elif family == "moe":

@@ -61,6 +61,8 @@ TRAINED = [
     ("mixtral-8x7b", {"tp": 2, "dp": 2, "ep": 8}, "ep does not divide tp x cp x dp", "try 2 or 4"),
     ("llama-7b", {"lora_rank": 8, "sets": {"engine.adapters": False}}, "the engine trains no adapters",
      "trains no adapters"),
+    ("llama-7b", {"dtype": "nvfp4"}, "the device does not multiply in such a type", "try fp8 or bf16"),
+    ("llama-7b", {"dtype": "int8"}, "the engine does not run the scheme", "dtype is int8, but engine megatron"),
 ]  # fmt: skip
 
 

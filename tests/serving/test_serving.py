@@ -383,6 +383,28 @@ def test_prompts_wait_for_company_and_not_longer_than_told() -> None:
     assert records.first[1] == records.first[2] and (records.first[1] - 0.5) / step < 12
 
 
+def test_ranks_of_attention_begin_prompts_together_or_at_every_so_many_steps() -> None:
+    """TensorRT-LLM, attention_dp_config enable_balance: the steps are counted whether prompts wait or not, and a pass
+    takes what each rank's own budget does. Two ranks decode; prompts that follow go to that which holds the fewest."""
+    split = replace(SCENARIO.mapping, dp=2, tp=1)
+    table = StepTable(components(replace(SCENARIO, mapping=split), TableSize(2048, 64, 4096)), balanced=True)
+    options = {"scheduler": "no-evict", "wait_steps": 20, "budget": 600}
+
+    def first(*arrival: float) -> Any:
+        n = len(arrival)
+        load = Requests(np.full(2 + n, 512), np.array([900, 900] + [9] * n), np.array([0.0, 0.0, *arrival]))
+        server = Server(max_sequences=512, **options)
+        return simulate(load, (Pool(table, server, KV, 1),), "round-robin").records.first[2:]
+
+    step = table.decode_time(2, 700.0)
+    lone = np.array([(first(0.5 + i * step)[0] - 0.5) / step - i for i in range(40)])
+    assert lone.min() < 4 and 18 < lone.max() - lone.min() < 21  # at the next of fixed steps
+    both = first(0.5, 0.5)
+    assert both[0] == both[1] and (both[0] - 0.5) / step < 4  # every rank has one
+    third = first(0.5, 0.5, 0.5)
+    assert third[2] - third[0] > 18 * step  # its rank's pass was full
+
+
 def test_a_serial_front_end_queues() -> None:
     assert visible(np.array([0.0, 0.0, 0.0, 9.0]), np.full(4, 0.5)).tolist() == [0.5, 1.0, 1.5, 9.5]
     run = run_of(closed_loop(32, 32, 64, 4), front=0.1)

@@ -23,7 +23,6 @@ from rooflm.asked.build_inference import (
 from rooflm.asked.checks import whole
 from rooflm.asked.refused import refuse
 from rooflm.catalogue.engine import Engine
-from rooflm.catalogue.hardware import Cluster
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError, one_of
@@ -38,7 +37,7 @@ from rooflm.units import is_array
 DTYPES: dict[str, Quant] = {
     **{name: PRESETS[name] for name in ("bf16", "fp16", "fp32", "fp8")},
     "fp8-rowwise": replace(PRESETS["fp8"], name="fp8-rowwise", rowwise=True),
-    **{name: PRESETS[name] for name in ("fp8-block", "mxfp8", "nvfp4")},
+    **{name: PRESETS[name] for name in ("fp8-block", "mxfp8", "nvfp4", "int8")},
 }
 """Data types of matrix products in training; master weights, gradients and states keep their own widths."""
 
@@ -56,16 +55,6 @@ def zero_stage(value: Any) -> Any:
     if np.any(np.asarray(stage) > 3):
         raise RooflmError(f"zero is {shown(np.max(stage))}, but it must be 0, 1, 2 or 3")
     return stage
-
-
-def training_quant(dtype: str, cluster: Cluster, warnings: list[str]) -> Quant:
-    """The scheme of a training data type, with a warning where the device has no such rate."""
-    quant = DTYPES[one_of("dtype", dtype, DTYPES)]
-    bits = np.asarray(quant.act_bits)
-    missing = {8: "fp8", 4: "fp4"}.get(int(bits), "")
-    if missing and missing not in cluster.device.peak:
-        warnings.append(f"{cluster.device.name} has no {missing} rate: products run at the next wider type")
-    return quant
 
 
 def group_order(text: str | None) -> tuple[str, ...]:
@@ -178,7 +167,7 @@ def build_training(
     if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
         many = shown(np.max(mapping.vp))
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
-    quant = training_quant(given["dtype"], machine, warnings)
+    quant = DTYPES[one_of("dtype", given["dtype"], DTYPES)]
     if options is None:
         assumed += adapter_of(found, given)
     chosen = training_options(given, runner, options)

@@ -12,7 +12,7 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
 from rooflm.readers.engines import engines_of_adapters
-from rooflm.readers.schemes import nearest_schemes
+from rooflm.readers.schemes import PRESETS, nearest_schemes
 from rooflm.scenario.rules import Rule, divisors, expert_ways, experts_of, heads_of, mixers, mixtures, tensor_ways
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.shown.numbers import shown
@@ -118,6 +118,13 @@ def _rounds(s: Scenario) -> dict[str, Any]:
     return {"each": micro_batches(s) / flushes, "multiple": m.dp * m.micro_batch * m.pp * flushes}
 
 
+def _near_types(s: Scenario) -> list[str]:
+    """The two narrowest types of products that a device has and an engine trains in."""
+    runs, peaks = s.engine.abilities.runs, s.cluster.device.peak
+    ladder = ["fp8", "int8", "bf16", "fp16", "fp32"]
+    return [name for name in ladder if name in peaks and runs(PRESETS[name])][:2]
+
+
 def _no_group(name: str, what: str) -> Sentence:
     """The sentence on a degree that an engine lacks."""
     return Sentence(f"{name} is {{m.{name}}}, but engine {{s.engine.name}} has no {what}: leave it out")
@@ -131,8 +138,9 @@ def _spread_over(*names: str) -> Sentence:
 
 SENTENCES = {
     "the engine does not run the scheme": Sentence(
-        "quant is {s.quant.name}, but engine {s.engine.name} does not run such a scheme: try {near}",
-        lambda s: {"near": " or ".join(nearest_schemes(s.engine.abilities, s.quant))}),
+        "{said} is {s.quant.name}, but engine {s.engine.name} does not run such a scheme: try {near}",
+        lambda s: {"said": "dtype" if s.engine.phase == "training" else "quant",
+                   "near": " or ".join(nearest_schemes(s.engine.abilities, s.quant))}),
     "the engine runs on one device": Sentence(
         "gpus is {m.devices}, but engine {s.engine.name} runs on one: leave tp and pp at 1"),
     "the engine has no tensor groups": _no_group("tp", "tensor parallelism"),
@@ -185,6 +193,9 @@ SENTENCES = {
         "{s.model.name} has no head: it embeds texts, and only models that predict tokens train here"),
     "the engine trains no adapters": Sentence(
         "lora_rank is {s.training.lora_rank}, but engine {s.engine.name} trains no adapters"),
+    "the device does not multiply in such a type": Sentence(
+        "dtype is {s.quant.name}, but {s.cluster.device.name} has no rate of its own for it, and engine "
+        "{s.engine.name} does not run it there: try {near}", lambda s: {"near": " or ".join(_near_types(s))}),
     "pp x vp exceeds the layers": Sentence(
         "pp x vp is {stages}, but {s.model.name} has only {s.model.layers} layers: try vp {most}",
         lambda s: {"stages": s.mapping.pp * s.mapping.vp,

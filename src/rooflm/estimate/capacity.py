@@ -132,7 +132,8 @@ def most_in_flight(s: Scenario) -> Num:
 
 def running(s: Scenario) -> Running:
     """What runs at once. Rounds of a batch that the engine queues (`waves`) are taken as equally full: a step's time is
-    close to linear in its sequences, so only their number counts.
+    close to linear in its sequences, so only their number counts. It is whole where a round's sequences end together;
+    an engine that evicts for want of memory (vLLM) has them out of step, and the next start as soon as one ends.
 
     Where a pipeline cuts prompts into micro-batches of `stage_tokens`, the last one is what is left over.
     """
@@ -140,7 +141,9 @@ def running(s: Scenario) -> Running:
     need = needs(s)
     largest = max_batch(s, need)
     at_once = larger(smaller(largest, running_limit(s)), m.dp)
-    rounds: Num = ceil(s.workload.batch / at_once) if e.room.waves else 1
+    rounds: Num = larger(s.workload.batch / at_once, 1.0) if e.room.waves else 1
+    evicts = (e.server.scheduler != "no-evict") & (largest < running_limit(s))
+    rounds = pick(evicts, rounds, ceil(rounds))
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))

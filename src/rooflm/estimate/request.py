@@ -14,7 +14,7 @@ from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.memory import weight_bytes
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import Step, add_up, prompt_issue, step, unfitted
+from rooflm.estimate.step import Step, add_up, launches, prompt_issue, step, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import own_factor
@@ -22,7 +22,7 @@ from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import Timed, time_nodes
 from rooflm.scenario.mapping import Mapping as Split
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, larger
+from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
 
 OUTPUT_SHARES = np.array([0.0, 0.5, 1.0])
 """Shares of the output after which the decode step is evaluated: its first, middle and last step."""
@@ -46,17 +46,14 @@ def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
     """The decode pass of the largest micro-batch, at the first, middle and last context: a leading axis of 3. rows: of
     each sequence."""
     w = s.workload
-    first = w.prompt + 1
-    last = w.prompt + larger(w.output - 1, 1)
-    contexts = first + (last - first) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
+    contexts = w.prompt + 1 + larger(w.output - 2, 0) * OUTPUT_SHARES.reshape((3,) + (1,) * s.axes)
     work = Pass(None, Decode(run.micro * rows, contexts, rows), run.micro * rows)
     return Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels, adapters=s.adapters)
 
 
 def mean_step(x: Num, axes: int) -> Num:
-    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule).
-
-    Exact for step times cubic in the context.
+    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule: exact
+    for step times cubic in the context).
 
     >>> float(mean_step(np.array([1.0, 2.0, 3.0]), 0))
     2.0
@@ -121,6 +118,18 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     )
 
 
+def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
+    """Times of a mean stage that passes of prompts wait in a pipeline: behind the first stage, which has a layer more
+    where the head counts as one, and where one host, which issues pass after pass to stage after stage, waits at a full
+    queue: one that holds h passes of its stage lets floor(h) + 1 start in turn, the next pp - first - h later."""
+    e, pp, layers = s.engine, s.mapping.pp, s.model.scaled().layers
+    first = smaller(ceil((layers + 1) / pp), layers) * pp / layers if e.stages.even_stages else 1.0
+    products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]
+    narrow = add_up(p.count * p.launches * pick(p.widths[0] < 2, 1.0, 0.0) for p in products)
+    held = e.stages.queue * pp / (e.stages.commands * launches(timed) + narrow * (e.kernels.dequant > 0))
+    return (passes - 1) * (first - 1) + floor((passes - 1) / (floor(held) + 1)) * larger(pp - first - held, 0.0)
+
+
 def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
@@ -128,8 +137,9 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     issue = prompt_issue(e, sequences * s.workload.new)
     one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
-    overlapped = (run.passes + (m.pp - 1) * run.fullest) / m.pp if e.stages.pipelined else run.passes
-    repeat = overlapped + e.stages.pipeline_loss * (run.passes - overlapped)
+    busy = run.passes + (m.pp - 1) * run.fullest
+    busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)
+    repeat = busy / m.pp if e.stages.pipelined else run.passes
     before: dict[str, Num] = {"request": e.host.request + e.host.front + e.host.tokenise * s.workload.prompt}
     beside: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
@@ -176,5 +186,4 @@ def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
 
 def scaled(one: Step, factor: Num) -> Step:
     """A pass that takes `factor` times as long in every part."""
-    seconds = one.device_time * factor
-    return replace(one, total=one.total * factor, device_time=seconds, slower=one.slower * factor)
+    return replace(one, total=one.total * factor, device_time=one.device_time * factor, slower=one.slower * factor)

@@ -102,7 +102,6 @@ def by_part(timed: Sequence[Timed]) -> dict[str, Num]:
 
 def dynamic_energy(timed: Sequence[Timed], device: Device, r: Rates) -> Num:
     """Joules that the work itself draws beyond idle power.
-
     E = (TDP - idle) sum over ops of max(FLOPs / peak, 0.6 bytes / bandwidth): an op at full compute rate draws TDP, one
     that streams memory at full rate 60 % of the way to it.
     """
@@ -121,9 +120,7 @@ def unfitted(engine: Engine) -> Engine:
     >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    gap = engine.host.gap
-    overlaps = np.any(gap < 0) if isinstance(gap, np.ndarray) else gap < 0
-    if not overlaps and is_plain(engine.factors.prompt, 1.0):
+    if not np.any(np.asarray(engine.host.gap) < 0) and is_plain(engine.factors.prompt, 1.0):
         return engine
     return engine.but(gap=larger(engine.host.gap, 0.0), prompt=1.0)
 
@@ -163,7 +160,6 @@ def step(
     timed: Sequence[Timed], engine: Engine, device: Device, r: Rates, issue: Num, sequences: Num, slower: Num = 1.0
 ) -> Step:
     """The time of one pass: kernels and collectives one after the other, the gaps between them, and the host.
-
     The host issues every kernel; a pass takes max(device, issue) and the engine's fixed costs a step, a sequence and a
     message, which hide behind the device where the engine prepares the next step meanwhile. What the host adds is the
     part "host"; the parts sum to the total. A gap below 0 (launches overlap in a graph, which a kernel measured alone

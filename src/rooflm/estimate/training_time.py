@@ -132,20 +132,20 @@ def experts_host(s: Scenario) -> Num:
     return (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
 
 
-def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num) -> Num:
-    """Seconds of the slowest stage where the last one, which computes the losses too (`loss` s), is given as few
-    layers (of `layer` s) as makes that stage fastest.
+def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
+    """Seconds of the slowest stage where the last one, which computes the losses too (`loss` s), has `given` layers (of
+    `layer` s), or as few as makes that stage fastest.
 
     Runs that predict further ahead lay their stages out by hand (Megatron-Core, pipeline_model_parallel_layout;
     DeepSeek-V3 over 16 stages: 4 layers each, 2 beside the losses).
 
-    >>> float(balanced_last_stage(62, 16, 1.0, 1.5)), float(balanced_last_stage(62, 16, 1.0, 0.0))
-    (4.0, 4.0)
+    >>> [float(balanced_last_stage(62, 16, 1.0, loss, last)) for loss, last in ((1.5, 0), (0.0, 0), (1.5, 4))]
+    [4.0, 4.0, 5.5]
     """
     others = larger(np.asarray(pp) - 1, 1)
     best: Num = np.inf
     for fewer in range(MOST_FEWER + 1):
-        last = larger(ceil(layers / pp) - fewer, 0)
+        last = pick(given > 0, given, larger(ceil(layers / pp) - fewer, 0))
         best = smaller(best, larger(ceil((layers - last) / others) * layer, last * layer + loss))
     return best
 
@@ -184,7 +184,9 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     one = seconds["layers"] / layers
     side = larger(seconds["embedding"], seconds["head"])
     whole = sum(seconds.values())
-    fullest = balanced_last_stage(layers, pp, one, side) if multi_token(s) else larger(between * one, ends * one + side)
+    fullest, last = larger(between * one, ends * one + side), s.training.last_layers
+    if multi_token(s) or not is_plain(last, 0):
+        fullest = balanced_last_stage(layers, pp, one, side, last)
     slowest = pick(pp > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(

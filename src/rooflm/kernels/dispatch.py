@@ -54,8 +54,6 @@ from rooflm.units import Num, each, highest, is_plain, larger, pick, smaller
 
 UNFUSED = 0.7
 """Share of either roof that plain batched products reach (the rest is the engine's bmm_factor)."""
-GRAPH_LENGTH = 8192
-"""Tokens a sequence that vLLM's CUDA graphs are captured for (its max_seq_len_to_capture)."""
 ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
@@ -242,7 +240,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
         if not is_plain(k.kv_reread, 0):
-            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, GRAPH_LENGTH) / (r.l1_size * k.block_rate)
+            whole = op.widths[1] * 4.0 * smaller(s.model.max_context, k.graph_length) / (r.l1_size * k.block_rate)
             a_value = pick(rows * heads > k.unsplit, whole, own * k.kv_reread * 2.0 / r.l1)
             time = np.hypot(time, rows * keys * heads * (qk + v) * a_value)
         integers = (op.widths[1] < 1) | ints
@@ -269,9 +267,11 @@ def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, 
     kernel in a graph, so there the other engines' stand in.
     """
     times: list[Num] = []
+    told = s.engine.kernels.attention
     for op in ops:
         rows, keys, heads, latent, rope = op.shape
-        known = captured("mla", MlaDecodeConstants, w, _cache_width(op, w, s), "mla-decode")
+        width = w.half if told else _cache_width(op, w, s)  # Triton's widens a narrow cache
+        known = captured("mla", MlaDecodeConstants, w, width, f"mla-decode-{told}" if told else "mla-decode")
         call = partial(mla_decode_time, rows, keys, heads, latent=latent, rope=rope, kv_bytes=op.widths[1],
                        peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
         times.append(reduce(smaller, [call(c=c._replace(floor_s=0.0)) for c in known]))
@@ -303,14 +303,14 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         routing = routed(tokens, top_k, experts, ep, spread)
         alike = s.engine.kernels.alike
         if not is_plain(alike, 0.0):
-            touched = distinct_experts(experts, top_k, tokens, alike, spread) / ep
+            touched = distinct_experts(experts, top_k, tokens, alike, spread) * routing.rows / (tokens * top_k)
             fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
             routing = routing._replace(experts=fewer)
         call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
                        weight_bytes=op.widths[0])  # fmt: skip
         best = {
             parallel: reduce(smaller, [
-                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants, act_bytes=act)
+                call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
                 for kernel in known
                 for at, act in [(rate, op.widths[1]) if kernel.dtype == w.quant else ("half", op.widths[2])]
             ])
@@ -343,13 +343,13 @@ def _streams(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
 
 
 @lru_cache(maxsize=4096)
-def _stream_constants(kind: str, w: Where, vectorised: bool) -> ElementwiseConstants:
+def _stream_constants(kind: str, w: Where, vectorised: str) -> ElementwiseConstants:
     """Constants of a kind of streaming kernel."""
     measured = MEASURED_KERNEL.get(kind, "add")
     c: ElementwiseConstants = constants("elementwise", ElementwiseConstants, w, "fp16", measured)
-    if vectorised:
-        everywhere = w._replace(gpu=ANY, generation=ANY)
-        c = constants("elementwise", ElementwiseConstants, everywhere, "fp16", "add")._replace(t0=c.t0)
+    if vectorised in (measured, "all"):
+        add = constants("elementwise", ElementwiseConstants, w._replace(gpu=ANY, generation=ANY), "fp16", "add")
+        c = add._replace(t0=larger(c.t0, add.t0))  # (norms on A100 were fitted with hardly any floor)
     return c._replace(t0=larger(c.t0, ADAPTER)) if kind == "adapter" else c
 
 

@@ -26,13 +26,14 @@ JOINED = 3.0
 
 
 class MoEConstants(NamedTuple):
-    """What a kernel reaches on one GPU and dtype: nine numbers, each a number or an array. Times in s.
+    """What a kernel reaches on one GPU and dtype: numbers or arrays. Times in s.
 
     start: fixed time of the launches, sort and routing; expert: time for each expert that the rank holds (s);
     eff_c, eff_m: share of peak compute and of DRAM bandwidth; c_sm: bandwidth that one SM can draw, as a multiple of
     its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
     eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
-    stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop).
+    stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
+    l2: bandwidth of L2 over DRAM's on the cards of a set that stands in for others (0: fitted to this very card).
     """
 
     start: Num
@@ -44,6 +45,16 @@ class MoEConstants(NamedTuple):
     wave: Num
     eff_pass: Num
     stray: Num
+    l2: Num = 0.0
+
+    def on(self, l2: Num) -> MoEConstants:
+        """The constants on a card with another L2 (bandwidth over DRAM's), from which its SMs draw their operands.
+
+        >>> fed = MoEConstants(0, 0, 1, 1, 2.0, 0, 0, 1, 0, l2=2.5)
+        >>> fed.on(5.0).c_sm, fed._replace(l2=0.0).on(5.0).c_sm
+        (4.0, 2.0)
+        """
+        return self._replace(c_sm=self.c_sm * l2 / self.l2) if self.l2 else self
 
 
 class Hardware(NamedTuple):
@@ -125,16 +136,9 @@ def tiles_per_expert(rows: Num, tile: Num, spread: Num) -> Num:
 
 
 def grouped_gemm_time(
-    routing: Routing,
-    n: Num,
-    k: Num,
-    *,
-    weight_bytes: Num,
-    act_bytes: Num,
-    device: Hardware,
-    c: MoEConstants,
-    fetched: Num = 1.0,
-) -> NDArray[Any]:
+    routing: Routing, n: Num, k: Num,
+    *, weight_bytes: Num, act_bytes: Num, device: Hardware, c: MoEConstants, fetched: Num = 1.0,
+) -> NDArray[Any]:  # fmt: skip
     """Seconds of grouped GEMMs, [rows, k] x [experts, k, n], each with the best tile of the candidates.
 
         tiles = experts · tiles(m, bm) · ceil(n/bn),  m = rows / experts
@@ -171,23 +175,10 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
 
 
 def moe_time(
-    tokens: Num,
-    hidden: Num,
-    width: Num,
-    routing: Routing,
-    *,
-    top_k: Num,
-    experts: Num,
-    device: Hardware,
-    c: MoEConstants,
-    ep: Num = 1,
-    tp: Num = 1,
-    gated: Num = 1.0,
-    weight_bytes: Num = 2.0,
-    act_bytes: Num = 2.0,
-    gathered: Num = 1.0,
-    fetched: Num = 1.0,
-) -> Num:
+    tokens: Num, hidden: Num, width: Num, routing: Routing,
+    *, top_k: Num, experts: Num, device: Hardware, c: MoEConstants, ep: Num = 1, tp: Num = 1, gated: Num = 1.0,
+    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, gathered: Num = 1.0, fetched: Num = 1.0,
+) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
     tokens: of all ranks of the group; width: an expert's, before tp; gated: 1 for gate and up projections, 0 for one;

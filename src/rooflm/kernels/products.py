@@ -16,7 +16,7 @@ from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
-from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
+from rooflm.units import Num, is_plain, larger, pick, smaller
 
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
@@ -33,7 +33,8 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
         time = larger(time, brain_time(2.0 * m * n * k, s, r))
-        time = smaller(time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r), streamed)
+        time = time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
+        time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
     reached = derating(s.cluster.device, w.engine)
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, 2.0 * m * n * k, m, reached.few)
@@ -51,9 +52,9 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
 
 
 def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r: Rates) -> Num:
-    """Seconds of a product of few rows by vector kernels: weights stream once for every VECTOR_ROWS rows, at the same
-    share of the bandwidth as in a product, and the vector units do the arithmetic."""
-    stream = ceil(m / VECTOR_ROWS) * n * k * weight_bytes / (c.eff_m * r.dram)
+    """Seconds of a product of few rows by vector kernels: weights stream at the same share of the bandwidth as in a
+    product, and the vector units do the arithmetic."""
+    stream = n * k * weight_bytes / (c.eff_m * r.dram)
     ramp = smaller(c.ramp, VECTOR_RAMP)
     t: Num = c.t0 + larger(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
     return t
@@ -104,4 +105,4 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
 VECTOR_ROWS = 8.0
-"""Rows that a vector kernel takes at once (llama.cpp's mul_mat_vec: up to 8)."""
+"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan, 8 in Metal)."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import MLA, Attention, Model, MoE
+from rooflm.catalogue.quant import compute_dtype
 from rooflm.scenario.scenario import Scenario, micro_batches
 from rooflm.units import Num, any_of
 
@@ -181,6 +182,8 @@ TRAINING = (
     *expert_rules("tp", "cp", "dp"),
     *ENGINE,
     Rule("the engine trains no adapters", lambda s: s.training.adapters and not s.engine.abilities.adapters),
+    Rule("the device does not multiply in such a type",
+         lambda s: not compute_dtype(np.max(s.quant.act_bits), s.quant.kind, s.cluster.device.peak)[1]),
     Rule("pp x vp exceeds the layers", lambda s: s.mapping.pp * s.mapping.vp > s.model.layers + 2),
     Rule("dp x micro_batch does not divide the batch",
          lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0),

@@ -26,13 +26,9 @@ class Training:
         "of that copy only the 16 bits that the bf16 weight lacks are kept (store_param_remainders of apex and of "
         "Megatron-Core's precision-aware optimizer)",
     )
-    grad_bytes: Num = number(
-        0, "bytes a gradient (0: the engine's habit, 4 with fp32 accumulation, 2 without)", "bytes"
-    )
+    grad_bytes: Num = number(0, "bytes a gradient (0: the engine's habit: 4 with fp32 accumulation, else 2)", "bytes")
     clip: bool = flag(True, "gradients are clipped by their global norm")
-    loss_scaling: bool = flag(
-        False, "fp16 losses are scaled, so that gradients are unscaled and checked (set with dtype fp16)"
-    )
+    loss_scaling: bool = flag(False, "fp16 losses are scaled: gradients are unscaled and checked (set with dtype fp16)")
     dropout: bool = flag(False, "masks on attention scores and both outputs of a layer")
     imbalance: Num = number(
         1.0,
@@ -46,6 +42,7 @@ class Training:
         1, "times that a step fills and drains its pipeline (where gradients are accumulated over whole pipelines)"
     )
     mtp: Num = count(0, "layers that predict tokens further ahead, each with a loss of its own (DeepSeek-V3: 1)", low=0)
+    last_layers: Num = count(0, "layers of a last stage laid out by hand, with those that predict ahead (0: even)", 0)
     trainable_layers: Num = share(
         1.0,
         "share of the layers that are trained (the last ones; the first are frozen, need no backward pass, and their "

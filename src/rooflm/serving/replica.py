@@ -16,7 +16,7 @@ from rooflm.serving.capacity import Capacity
 from rooflm.serving.decoding import Decoding
 from rooflm.serving.kv import Kv, Prefix, PrefixCache, whole_blocks
 from rooflm.serving.meter import Meter
-from rooflm.serving.schedulers import Chunk, Continuous, queue
+from rooflm.serving.schedulers import Chunk, Continuous, Ranks, queue
 from rooflm.serving.server import Server
 from rooflm.serving.steps import StepTable
 
@@ -64,7 +64,7 @@ class Replica:
         self.number, self.records, self.table, self.server, self.role = number, records, table, server, role
         self.scheduler, self.growth = select, server.tokens_a_step
         self.budget, self.most = server.budget * table.slots, server.max_sequences * table.ranks
-        self.chunk = server.budget
+        self.chunk, self.ranks = server.budget, Ranks(table.ranks)
         caches = server.prefix_caching and records.hashes is not None
         cache = PrefixCache(server.cache_block) if caches else None
         self.kv = Kv(capacity, cache, lambda request: records.prefix(request, server.cache_block))
@@ -159,6 +159,7 @@ class Replica:
             if records.first[request] != records.first[request]:
                 records.first[request] = self.clock
             records.status[request] = FINISHED
+        self.ranks.leave(request)
         self.done.append(request)
 
     def preempt(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from rooflm.errors import RooflmError, near_matches
@@ -68,11 +68,40 @@ class PriorityQueue:
         heapq.heappush(self._heap, (self._key(request), -self._count, request))
 
 
+class Ranks:
+    """Ranks of attention in data parallel: a request goes to that which holds the fewest.
+
+    >>> ranks = Ranks(2)
+    >>> [ranks.of(n) for n in (5, 6, 7, 5)], ranks.leave(6), ranks.of(8)
+    ([0, 1, 0, 0], None, 1)
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self._of, self._held = count, dict[int, int](), [0] * count
+
+    def of(self, request: int) -> int:
+        """The rank of a request, which has it until it ends."""
+        if request not in self._of:
+            self._of[request] = own = self._held.index(min(self._held))
+            self._held[own] += 1
+        return self._of[request]
+
+    def leave(self, request: int) -> None:
+        """A request has ended."""
+        own = self._of.pop(request, None)
+        if own is not None:
+            self._held[own] -= 1
+
+    def all_have(self, requests: Iterable[int]) -> bool:
+        """Whether every rank has some of these requests."""
+        return len({self.of(request) for request in requests}) == self.count
+
+
 class Instance(Protocol):
     """What a scheduler asks of an engine instance (`replica.Replica` is one): memory in tokens, requests by number.
 
     budget: new tokens of a pass over all attention ranks and micro-batches of a pipeline; chunk: of one prompt, which
-    is on one rank.
+    is on one rank; ranks: of attention in data parallel.
     """
 
     server: Server
@@ -83,6 +112,7 @@ class Instance(Protocol):
     chunk: int
     most: int
     hold: int
+    ranks: Ranks
     waiting: Queue | PriorityQueue
     prefilling: list[list[Any]]
 
@@ -177,8 +207,10 @@ class InFlight(Continuous):
             return super().select(r)
         chunks: list[Chunk] = []
         if r.server.wait_steps:
-            if r.decoding.heap and self.waits(r):
+            if r.decoding.heap and (self.waits_for_ranks(r) if r.ranks.count > 1 else self.waits(r)):
                 return chunks, True
+            if r.ranks.count > 1:
+                return self.of_ranks(r), True
             r.hold = -1
         budget = r.budget - len(r.decoding.heap)
         waiting = r.waiting
@@ -206,6 +238,45 @@ class InFlight(Continuous):
         if r.hold < 0:
             r.hold = r.decoding.steps + r.server.wait_steps
         return r.hold > r.decoding.steps
+
+    def waits_for_ranks(self, r: Instance) -> bool:
+        """True while some rank of attention has no prompt: they begin together, or at every wait_steps-th step.
+
+        The steps are counted whether prompts wait or not, from the last time that they began; a rank that decodes
+        nothing lets all begin. Source: TensorRT-LLM, py_executor.py, _balance_adp_requests (attention_dp_config:
+        enable_balance, timeout_iters).
+        """
+        steps, every = r.decoding.steps, r.server.wait_steps
+        if r.hold < steps:
+            r.hold += -(-(steps - r.hold) // every) * every
+        return r.hold > steps and len(r.decoding.heap) >= r.ranks.count and not r.ranks.all_have(r.waiting)
+
+    def of_ranks(self, r: Instance) -> list[Chunk]:
+        """Whole prompts of each rank of attention, as many as its own budget takes; the others stay in the queue."""
+        chunks: list[Chunk] = []
+        running, waiting, skipped = len(r.decoding.heap), r.waiting, list[int]()
+        left = [r.chunk - running // r.ranks.count] * r.ranks.count
+        begun: set[int] = set()
+        r.hold = r.decoding.steps + r.server.wait_steps
+        while waiting and any(left) and len(r.decoding.heap) + len(r.prefilling) < r.most:
+            request = waiting.first()
+            own, whole = r.ranks.of(request), r.length(request)
+            if whole > left[own] and (own in begun or running) and whole <= r.chunk:
+                left[own] = 0
+                skipped.append(waiting.take())
+                continue
+            if not self.room(r, request):
+                break
+            waiting.take()
+            entry = r.admit(request)
+            if entry is not None:
+                begun.add(own)
+                new = min(entry[2], max(left[own], 1), r.chunk)
+                chunks.append((entry, new))
+                left[own] = max(left[own] - new, 0)
+        for request in reversed(skipped):
+            waiting.back(request)
+        return chunks
 
 
 def all_fits(r: Instance, request: int) -> bool:

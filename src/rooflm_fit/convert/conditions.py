@@ -20,6 +20,9 @@ does. geerlingguy/ai-benchmarks, README: `llama-bench -n 128`, or obench.sh for 
 ASKED = {"prompt": 32, "output": 400}
 """obench.sh asks "Why is the blue sky blue?" behind the model's template; the answer's length is not printed."""
 
+HELD = 2048
+"""kyuz0/amd-strix-halo-toolboxes, benchmark/run_benchmarks.sh: prompts over a held context take -ub 2048 on ROCm (-ub
+512 on Vulkan, both llama.cpp's 512 without one)."""
 
 OF_2023 = {"llama.cpp": "llama.cpp-2023", "vllm": "vllm-2023"}
 """What mlc-ai/llm-perf-bench ran ("Setup Details"): llama.cpp 9476b01 and vLLM acbed3e, both of October 2023."""
@@ -48,6 +51,8 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
     4
     >>> told({"engine": "ollama"}, "geerling", {"metric": "decode_tokens_per_s"})["output"]
     400
+    >>> told({}, "strix", {"engine": "llama.cpp", "cached": 32768})
+    {'sets': {'engine.token_budget': 2048}}
     """
     cells = dict(TOLD.get(source, {}))
     if source == "geerling" and text(row, "engine").startswith("ollama"):
@@ -56,5 +61,7 @@ def told(row: Row, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
         longest = re.search(r"\bmax_gen_len=(\d{1,5})\b", text(row, "note"))
         cells |= {"output": int(longest[1])} if longest else {}
         cells |= {"tp": 1, "pp": int(values.get("gpus") or 1), "dp": 1, "ep": 1}
+    if source == "strix" and values.get("cached") and values.get("engine") == "llama.cpp":
+        cells["sets"] = {"engine.token_budget": HELD}
     found = {k: v for k, v in cells.items() if values.get(k) in (None, "")}
     return found | (of_2023(values) if source == "mlc" else {})

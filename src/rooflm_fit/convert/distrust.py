@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-NO_OVERLAP = "70B in 4 bits over four cards reads prompts as slowly as over two, where its other rows overlap stages"
 FIRST_TOKEN = "time to first token contradicts the latency of whole requests of the same runs"
 HALF_SUMS = "prompts faster than the card's printed rate: sums in 16 bits, which go at twice that on GeForce"
 
@@ -13,14 +12,11 @@ HALF_SUMS = "prompts faster than the card's printed rate: sums in 16 bits, which
 def distrusted(source: str, values: Mapping[str, Any], model: str, gpu: str) -> str:
     """Why a row is not to be trusted; "" for all others.
 
-    llama.cpp (XiongjieDai): the prompts of Llama-3-70B Q4_K_M over four cards. Argonne: times to first token on
-    MI300X. TinyChat 2.0: prompts on GeForce, up to 1.5 times the rate that its maker prints for sums in 32 bits.
+    Argonne: times to first token on MI300X. TinyChat 2.0: prompts on GeForce, up to 1.5 times the rate that its maker
+    prints for sums in 32 bits.
     """
     if source == "tinychat" and str(values.get("release")) == "2.0" and values["metric"] == "ttft":
         return HALF_SUMS
-    four = source == "llamacpp-multi" and values["metric"] == "prefill_tokens_per_s" and values.get("pp") == 4
-    if four and "70b" in model and str(values.get("quant")).startswith("q4"):
-        return NO_OVERLAP
     if source == "argonne-amd" and gpu == "mi300x" and values["metric"] == "ttft":
         return FIRST_TOKEN
     return ""

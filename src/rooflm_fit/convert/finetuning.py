@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
 from rooflm_fit.convert.cells import Row, text
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -49,8 +51,31 @@ def tuned(row: Row, source: str) -> dict[str, Any]:
     if "packed SQuAD" in note or (source == "MBR" and re.search(r"\b(SFT|LoRA) Performance", note)):
         # Megatron-Bridge, scripts/performance, llama3_llm_finetune.py: packed_sequence_specs of the same examples
         sets |= {"training.packed_mean": SQUAD, "training.packed_square": SPREAD * SQUAD**2}
-    if source == "litgpt":  # finetune/lora.py: eager PyTorch, no compiler; torch.cuda.max_memory_allocated
-        sets |= {"engine.fused": False, "engine.context": 0}
     if text(row, "precision").lower() == "bnb.nf4":
         sets["training.base_bits"] = NF4
     return sets
+
+
+def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
+    """Cells of a fine-tuning run of litgpt (finetune/lora.py): eager PyTorch, the memory that its allocator handed out.
+
+    On several GPUs every block is recomputed, and FSDP holds frozen and trained weights of a block in one flat tensor,
+    whose gradient is whole (PyTorch, FullyShardedDataParallel, use_orig_params) and unsharded while steps accumulate
+    (no_backward_sync). On one, a base of 4 bits keeps 4.5 widths a token and layer more than ours: what its products
+    read (bitsandbytes, MatMul4Bit) is counted, but neither queries and keys under the view that values are, nor the
+    dropped copy of the adapters' input with its mask, nor attention's reshaped output (lit_gpt/model.py, lora.py).
+
+    >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"]
+    'full'
+    """
+    several = cells.get("gpus", 1) > 1
+    try:
+        model = load_model(cells["model"])
+    except RooflmError:  # a model that no catalogue holds: its sizes are not known here
+        held = 0.0
+    else:
+        rows = (cells.get("micro_batch") or 1) * (cells.get("seq") or 0)
+        kept = 4.5 * float(model.hidden * model.layers) * rows * 2.0 if cells.get("base_bits") else 0.0
+        held = 2.0 * float(model.parameters) if several else kept
+    room = {"fused": False, "context": 0, "fragmentation": 1, "workspace": held}
+    return {"sets": {f"engine.{k}": v for k, v in room.items()}} | ({"recompute": "full"} if several else {})

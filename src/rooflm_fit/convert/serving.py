@@ -15,6 +15,15 @@ from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origi
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
 from rooflm_fit.convert.repeats import earlier_prompts, sent_before
+from rooflm_fit.convert.servers import (
+    attention_said,
+    deployment_of,
+    experts_said,
+    note_number,
+    server_flags,
+    slow_text,
+    usual_limits,
+)
 
 CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
@@ -59,16 +68,6 @@ def is_serving(prefix: str, row: Row) -> bool:
     (True, False)
     """
     return prefix.lower() in PREFIXES or bool(_LOADED.search(text(row, "source") + " " + text(row, "note")))
-
-
-def note_number(note: str, name: str) -> int | None:
-    """The whole number after `name=` in a note, or None.
-
-    >>> note_number("moe_tp=2 moe_ep=4 attn_dp=;", "moe_ep"), note_number("attn_dp=", "attn_dp")
-    (4, None)
-    """
-    match = re.search(rf"\b{name}=(\d{{1,6}})", note)
-    return int(match[1]) if match else None
 
 
 def campaign_split(row: Row) -> tuple[dict[str, int], str]:
@@ -144,6 +143,8 @@ def plain_split(row: Row, devices: int = 1) -> dict[str, Any]:
         return {"gpus": gpus} | ({"dp": attn_dp, "ep": moe_ep} if attn_dp > 1 else {})
     if attn_dp > 1 and gpus and inner * attn_dp > gpus >= attn_dp:
         found["tp"] = max(1, int(gpus) // (found.get("pp", 1) * attn_dp))
+    if attn_dp > 1 and moe_ep == 1 < (note_number(note, "moe_tp") or 1):  # cut over all ranks: none has them whole
+        moe_ep = attn_dp
     return {**found, "dp": attn_dp, "ep": moe_ep}
 
 
@@ -208,7 +209,7 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
-    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), **facts}
+    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), "dp": values.get("dp"), **facts}
     for name, allowed in recipe["when"].items():
         if name == "sources":
             continue
@@ -259,6 +260,17 @@ def campaign_options(values: dict[str, Any], model: str, scheme: str, facts: dic
     return found
 
 
+def split_by_config(values: dict[str, Any], split: str) -> dict[str, Any]:
+    """Cells of a split that the table has no column for: "experts" spread over the tensor group, or over "ranks" of
+    attention in data parallel, as many as tensors.
+
+    >>> split_by_config({"tp": 4, "ep": 1}, "experts"), split_by_config({"tp": 4, "ep": 4}, "ranks")
+    ({'ep': 4}, {'tp': 1, 'dp': 4, 'ep': 4})
+    """
+    tp = values.get("tp")
+    return {"experts": {"ep": tp}, "ranks": {"tp": 1, "dp": tp, "ep": tp}}.get(split, {})
+
+
 def clients_of(row: Row) -> float | None:
     """Clients of a run: the batch, but where a note says that it is that of each rank of attention.
 
@@ -297,46 +309,6 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     return found
 
 
-def deployment_of(note: str) -> dict[str, int]:
-    """Replicas of disaggregated runs, from a note.
-
-    A study of ratios on a machine of eight GPUs prints two a server for three ratios of four servers; one and one are
-    INFERRED to have four each: one of them decodes for 128 clients in 10.4 ms where three of two GPUs take 10.7.
-    """
-    pools = {name: note_number(note, f"{kind}_replicas") for name, kind in
-             (("prefill_replicas", "prefill"), ("replicas", "decode"))}  # fmt: skip
-    found = {k: v for k, v in pools.items() if v}
-    if "pd_ratio" in note and set(found.values()) == {1}:
-        found["tp"] = 4
-    return found
-
-
-def server_flags(note: str) -> dict[str, Any]:
-    """Options of the server's command line, where a note prints it.
-
-    >>> server_flags("server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80; docs")
-    {'budget': 131072, 'static_fraction': 0.8}
-    """
-    command = re.search(r"\bserver: ([^;]*)", note)
-    flags = dict(re.findall(r"--([\w-]+)[ =]([\w.]+)", command[1])) if command else {}
-    found: dict[str, Any] = {}
-    for flag, name, kind in (("chunked-prefill-size", "budget", int), ("mem-fraction-static", "static_fraction", float),
-                             ("max-running-requests", "max_sequences", int)):  # fmt: skip
-        if re.fullmatch(r"\d+(\.\d+)?", flags.get(flag, "")):
-            found[name] = kind(flags[flag])
-    return found
-
-
-def experts_said(note: str, model: str) -> dict[str, str]:
-    """The library that ran the products of experts, where a note names it (of gpt-oss it is another on each card).
-
-    >>> experts_said("MoE CUTLASS (Hopper gpt-oss: TRITON)", "qwen3-30b-a3b")
-    {'engine.experts': 'cutlass'}
-    """
-    told = re.search(r"\bMoE (CUTLASS|TRTLLM)\b", note)
-    return {"engine.experts": told[1].lower()} if told and not model.startswith("gpt-oss") else {}
-
-
 def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
     """What makes a row suspect."""
     note, model = text(row, "note"), text(row, "model")
@@ -354,6 +326,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         and values["metric"] in ("ttft", "output_tokens_per_s"),
         "earlier prompts of the run are in the prefix cache": "prefix cache left on" in note
         and values["metric"] in ("ttft", "output_tokens_per_s"),
+        "tokens leave as fast as Python turns them into text": slow_text(values, model),
         "prefix caching seems on": "prefix caching seems on in the runs with one client" in note
         and values.get("concurrency") == 1 and values["metric"] != "tpot",
         "diffusion: tokens are not made one by one": "--dllm" in note,
@@ -403,7 +376,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
             and "Qwen3-32B" in text(row, "model")
         )  # fmt: skip
         values |= {} if fixed else {"spread": (0.8, 1)}
+    values |= split_by_config(values, campaign_options(values, model, quant or "", facts).get("split", ""))
     options = campaign_options(values, model, quant or "", facts)
+    options.pop("split", None)
     cache, quant = options.pop("cache", None), options.pop("scheme", quant)
     sets = {f"engine.{name}": options.pop(name) for name in SET if name in options}
     release = options.pop("image", "")
@@ -411,8 +386,9 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     if quant:
         quant = quant if "kv" in quant else quant + cache if cache is not None else usual_cache(quant, values["engine"])
     values |= bench.limits(values, quant) if source in bench.SOURCES and quant else {}
-    values |= {"quant": quant or None} | options | deployment_of(note) | server_flags(note)
-    sets |= experts_said(note, model)
+    values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
+    values |= usual_limits(values)
+    sets |= experts_said(note, model) | attention_said(note)
     values |= {"sets": sets} if sets else {}
     found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
     if source == "mlperf":

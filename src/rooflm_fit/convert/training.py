@@ -23,7 +23,7 @@ from rooflm_fit.convert.cells import (
     text,
 )
 from rooflm_fit.convert.conventions import megatron_hardware_flops, megatron_model_flops
-from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, tuned
+from rooflm_fit.convert.finetuning import ADAPTERS, adapters_of, litgpt, tuned
 from rooflm_fit.convert.golden import PROXIES, golden, told_sizes
 from rooflm_fit.convert.training_facts import Run, inputs, run_facts, schedule_of
 
@@ -275,6 +275,7 @@ def facts_of(row: Row, source: str, about: Source) -> dict[str, Any]:
     words = {
         "async_tp": "async tp" in note.lower() or "AsyncTP" in note,
         "compile": "compile" in note and "no compile" not in note,
+        "compiled_loss": source == "TT" and "compile" in note and month_of(row) > "202503",
         "token_drop": "tokendrop" in text(row, "model"),
         "dropless": "dropless" in text(row, "model"),
         "fine_tuning": "SFT" in note,
@@ -324,6 +325,16 @@ def tokens_of(row: Row) -> float | None:
     """
     found = re.search(r"(\d+(?:\.\d+)?)\s*([BT])\+? tokens", text(row, "note"))
     return float(found[1]) * (1e9 if found[2] == "B" else 1e12) if found else None
+
+
+def month_of(row: Row) -> str:
+    """The month that a row's source names, as "202506"; "" for none.
+
+    >>> month_of({"source": "torchtitan benchmarks/llama3_h100_2025-06_torchtitan.md"})
+    '202506'
+    """
+    found = re.search(r"_(20\d\d)-?([01]\d)_", text(row, "source"))
+    return found[1] + found[2] if found else ""
 
 
 def measured_of(row: Row, source: str, about: Source, values: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -380,6 +391,13 @@ def _convention_flops(row: Row, about: Source, metric: str, batch: float, seq: f
     return float(rule(batch, seq, layers, hidden, vocab))
 
 
+def in_int8(row: Row, source: str) -> bool:
+    """Whether a TPU recipe's products are of 8-bit integers (MaxText, quantization=int8): "fp8" on a card before TPU7x,
+    which have none, and GPT-3 on v5p (gpt3_175b_base.sh)."""
+    narrow = text(row, "precision") == "fp8" and "7x" not in text(row, "gpu")
+    return source == "tpurec" and (narrow or (text(row, "gpu"), text(row, "model")[:4]) == ("TPU v5p", "GPT3"))
+
+
 def refused(row: Row, source: str) -> str:
     """Why no prediction of one step can be held against a row; "" for the others."""
     note = text(row, "note")
@@ -392,11 +410,7 @@ def refused(row: Row, source: str) -> str:
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
-        "int8 products (MaxText, quantization=int8): not represented": source == "tpurec"
-        and (
-            (text(row, "precision") == "fp8" and "7x" not in text(row, "gpu"))  # no older TPU has fp8
-            or (text(row, "gpu") == "TPU v5p" and text(row, "model").startswith("GPT3"))
-        ),
+        "int8 products of a TPU: none were measured": in_int8(row, source),
         "distrusted: bound by the host or computed from logs": source == "PYT"
         or (source == "PAX" and "126M" in text(row, "model")),
     }
@@ -562,6 +576,7 @@ def tidy_training(row: Row) -> Cells:
     zero, shard = sharding(row, about) if about is not UNKNOWN or text(row, "zero_fsdp") else (None, {})
     precision = text(row, "precision").lower()
     dtype = DTYPES.get(precision or about.dtype) or ("bf16" if precision.startswith("bnb.") else None)
+    dtype = "int8" if in_int8(row, source) else dtype
     if dtype is None and (precision or source in SOURCES):
         doubts.append(f"precision not clear: {precision}" if precision else "precision not stated")
     recompute = recompute_of(row, about)
@@ -589,6 +604,10 @@ def tidy_training(row: Row) -> Cells:
         values |= {"recompute": "block", "recompute_layers": facts["recompute_layers"]}
     sets = of_model.get("sets", {}) | recompute.get("sets", {}) | beyond(row, source) | inputs(run)
     sets |= said.get("sets", {}) | tuned(row, source)
+    if source == "litgpt":
+        ran = litgpt(values)
+        sets |= ran.pop("sets")
+        values |= ran
     stand_in = [v["stand_in"] for v in (of_model, engine, recompute, said) if v.get("stand_in")]
     measured, unclear = measured_of(row, source, about, values)
     values |= measured | {"sets": sets, "stand_in": "; ".join(stand_in)}

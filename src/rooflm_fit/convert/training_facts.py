@@ -39,6 +39,9 @@ and preprocessing, about half of a layer's kernels by Megatron-LM's discussion o
 router: the same without attention, whose kernels are most of these: a third, inferred."""
 OVERLAPPED = 0.7
 """Share of an exchange that may hide where it runs beside another micro-batch's compute: as ASYNC_TP."""
+COMPILED_LOSS = 4.0
+"""Bytes a logit where the loss is compiled: logits and their gradients at 16 bits, no copy in fp32 is ever whole.
+Source: pytorch/torchtitan, PR 1033 (2025-04): the loss is compiled where training.compile is set."""
 FP8_ATTENTION = 740 / 1200
 """Time of fp8 attention over 16 bits: FlashAttention-3 (arXiv 2407.08608) reaches 740 TFLOP/s and close to 1200."""
 
@@ -170,4 +173,6 @@ def inputs(run: Run) -> dict[str, Any]:
         sets["engine.tp_overlap"] = ASYNC_TP
     if run.source == "TT" and not facts.get("compile") and run.dtype == "bf16":
         sets["engine.fused"] = False  # 8-bit training in torchtitan needs the compiler
+    if facts.get("compiled_loss"):
+        sets["engine.logit_bytes"] = COMPILED_LOSS
     return sets | said_inputs(run_facts(run) | facts)

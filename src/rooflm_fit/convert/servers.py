@@ -1,0 +1,106 @@
+"""What a note says of a server: its command line, its pools, and what it sets itself by what it was told."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def note_number(note: str, name: str) -> int | None:
+    """The whole number after `name=` in a note, or None.
+
+    >>> note_number("moe_tp=2 moe_ep=4 attn_dp=;", "moe_ep"), note_number("attn_dp=", "attn_dp")
+    (4, None)
+    """
+    match = re.search(rf"\b{name}=(\d{{1,6}})", note)
+    return int(match[1]) if match else None
+
+
+def command_flags(note: str) -> dict[str, str]:
+    """Options of the server's command line with their values, where a note prints it."""
+    command = re.search(r"\bserver: ([^;]*)", note)
+    return dict(re.findall(r"--([\w-]+)[ =]([\w.]+)", command[1])) if command else {}
+
+
+def server_flags(note: str) -> dict[str, Any]:
+    """Limits that the server's command line sets.
+
+    >>> server_flags("server: sglang serve --chunked-prefill-size 131072 --mem-fraction-static 0.80; docs")
+    {'budget': 131072, 'static_fraction': 0.8}
+    """
+    flags = command_flags(note)
+    found: dict[str, Any] = {}
+    for flag, name, kind in (("chunked-prefill-size", "budget", int), ("mem-fraction-static", "static_fraction", float),
+                             ("max-running-requests", "max_sequences", int)):  # fmt: skip
+        if re.fullmatch(r"\d+(\.\d+)?", flags.get(flag, "")):
+            found[name] = kind(flags[flag])
+    return found
+
+
+def deployment_of(note: str) -> dict[str, int]:
+    """Replicas of disaggregated runs, from a note.
+
+    A study of ratios on a machine of eight GPUs prints two a server for three ratios of four servers; one and one are
+    INFERRED to have four each: one of them decodes for 128 clients in 10.4 ms where three of two GPUs take 10.7.
+    """
+    pools = {name: note_number(note, f"{kind}_replicas") for name, kind in
+             (("prefill_replicas", "prefill"), ("replicas", "decode"))}  # fmt: skip
+    found = {k: v for k, v in pools.items() if v}
+    if "pd_ratio" in note and set(found.values()) == {1}:
+        found["tp"] = 4
+    return found
+
+
+GUESSING_SEQUENCES = 48
+"""Most requests that SGLang runs when it guesses ahead and no limit was given (server_args.py: "Max running requests is
+reset to 48 for speculative decoding")."""
+
+
+def usual_limits(values: dict[str, Any]) -> dict[str, Any]:
+    """Limits that a server sets itself by what else it was told, where its command line gave none."""
+    guesses = values.get("engine") == "sglang" and values.get("guesses")
+    return {"max_sequences": GUESSING_SEQUENCES} if guesses and not values.get("max_sequences") else {}
+
+
+LIBRARIES = ("triton",)
+"""What a server may be told to run its attention with, of which kernels were measured apart (`engine.attention`)."""
+
+
+def attention_said(note: str) -> dict[str, str]:
+    """The library of attention that a server's command line asks for, where its kernels were measured apart.
+
+    >>> attention_said("server: sglang serve --attention-backend triton --tp 1; docs"), attention_said("triton")
+    ({'engine.attention': 'triton'}, {})
+    """
+    flags = command_flags(note)
+    told = flags.get("decode-attention-backend", flags.get("attention-backend", ""))
+    return {"engine.attention": told} if told in LIBRARIES else {}
+
+
+def experts_said(note: str, model: str) -> dict[str, str]:
+    """The library that ran the products of experts, where a note names it (of gpt-oss it is another on each card).
+
+    >>> experts_said("MoE CUTLASS (Hopper gpt-oss: TRITON)", "qwen3-30b-a3b")
+    {'engine.experts': 'cutlass'}
+    """
+    told = re.search(r"\bMoE (CUTLASS|TRTLLM)\b", note)
+    return {"engine.experts": told[1].lower()} if told and not model.startswith("gpt-oss") else {}
+
+
+SLOW_TEXT = (0, 5, 12)
+"""Release of SGLang from which the tokeniser of Kimi-K2 and its successors, which has no fast class, decodes without
+the library's Python path (pull request 25309, May 2026: 727 ms for 80,000 tokens before, 2 ms after)."""
+
+
+def slow_text(values: dict[str, Any], model: str) -> bool:
+    """True where one process of the server makes text of tokens more slowly than the GPUs make tokens.
+
+    SGLang's cookbook, Kimi-K2.5 on eight H200: 16 and 100 clients get 258 and 254 tokens/s, at most 1,103 and 1,199 in
+    a second. INFERRED: no page says what the server waited for.
+
+    >>> run = {"engine": "sglang", "release": "0.5.9"}
+    >>> slow_text(run, "moonshotai/Kimi-K2.5"), slow_text(run | {"release": "0.5.12"}, "moonshotai/Kimi-K2.5")
+    (True, False)
+    """
+    release = tuple(int(n) for n in re.findall(r"\d+", values.get("release") or "")[:3])
+    return values.get("engine") == "sglang" and "Kimi-K2" in model and () < release < SLOW_TEXT
