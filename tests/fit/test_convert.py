@@ -561,9 +561,14 @@ def test_a_server_runs_what_it_was_told_and_what_follows_from_it() -> None:
     note = "trust=B; online serving; server: sglang serve --attention-backend {} --tp 1"
     assert run(**row, note=note.format("triton"))["sets"] == "engine.attention=triton"
     assert "sets" not in run(**row, note=note.format("fa3"))
+    glm = row | {"model": "zai-org/GLM-4.7-Flash", "precision_weights": "bf16"}  # no family that auto names
+    assert run(**glm, note=note.format("fa3"))["sets"] == "engine.experts=triton"
+    assert "sets" not in run(**glm, note=note.format("fa3") + " --moe-runner-backend flashinfer_trtllm")
+    assert "sets" not in run(**glm | {"model": "Qwen/Qwen3-30B-A3B"}, note=note.format("fa3"))
     row |= {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "tp": "8", "gpus": "8"}
     row |= {"precision_weights": "fp8"}
     assert run(**row, note="trust=B; online serving; SPECULATIVE")["max_sequences"] == "48"
+    assert run(**row, note="trust=B; online serving; SPECULATIVE")["sets"] == "engine.overlap=false"
     told = "trust=B; online serving; SPECULATIVE; server: sglang serve --max-running-requests 200"
     assert run(**row, note=told)["max_sequences"] == "200"
     assert "max_sequences" not in run(**row | {"engine": "sglang 0.5.9"}, note="trust=B; online serving")
