@@ -280,7 +280,7 @@ def fit_to(
     def model(theta: Mapping[str, float]) -> Array:
         return predict(kept, len(requests), theta)[use]
 
-    steps = 5 if start else 30
+    steps = 4 if start else 30
     return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
 
 
@@ -348,7 +348,7 @@ GENERALLY = "for engines without runs on this card"
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted jobs' cards into the file: a row a card and engine, then a general one of a card where GENERAL says
+    """Put the fitted jobs' cards into the file: a row a card and engine, then a general one a card where GENERAL says
     so, of the first of JOBS that has it (engines that serve stand before llama.cpp)."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]
