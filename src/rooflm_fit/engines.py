@@ -199,11 +199,8 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     out = np.empty(rows)
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
-        free = {
-            k: v
-            for k, v in {**shared, **own_of(theta, f.engine)}.items()
-            if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
-        }
+        told = f.requests[0].kwargs.get("sets") or {}  # what the rows themselves say of their engine
+        free = {k: v for k, v in {**shared, **own_of(theta, f.engine)}.items() if f"engine.{k}" not in told}
         engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out

@@ -234,7 +234,7 @@ def test_an_int8_cache_converts_in_hardware_whatever_the_weights() -> None:
 def test_what_ran_on_one_card_of_a_source_is_its_own() -> None:
     later = {"gpu": "Nvidia GH200", "engine": "TensorRT-LLM"}
     windowed = {"gpu": "Nvidia H100", "engine": "vLLM", "model": "mistralai/Mistral-7B-v0.1"}
-    assert infer_row(**later)["sets"] == "engine.kv_shared=16"
+    assert infer_row(**later)["sets"] == "engine.kv_reread=0"
     assert infer_row(**windowed)["sets"] == "engine.unsplit=512;engine.block_rate=1843000000"
     for other in (
         later | {"gpu": "Nvidia H100"},
