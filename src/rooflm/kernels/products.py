@@ -108,4 +108,4 @@ VECTOR_RAMP = 2e-6
 DOTS = 0.34
 """Share of the int8 peak that integer products reach without matrix units: a dp4a in three instructions (mmq, P40)."""
 VECTOR_ROWS = 8.0
-"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan, 8 in Metal)."""
+"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan)."""
