@@ -2,7 +2,8 @@
 
 DIR holds attention_prefill.parquet and attention_decode.parquet (measured kernel times). Left out: prefill with 8-bit
 queries, which no prediction asks for.
-One row of constants for each (GPU, engine, dtype, kernel), sets for each architecture generation and for all GPUs.
+One row of constants for each (generation, engine, dtype, kernel), sets for all GPUs, and a card's own where its
+generation has none.
 30 % of the (heads, KV heads, head size) groups are kept aside by a hash; the constants shipped never saw them.
 """
 
@@ -31,7 +32,19 @@ from rooflm.kernels.attention import (
 )
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, Array, Error, Param, error, fit, fit_row, hot_share, write_fits
+from rooflm_fit.common import (
+    CATALOGUE_GPU,
+    GPUS,
+    Array,
+    Error,
+    Param,
+    error,
+    fit,
+    fit_row,
+    hot_share,
+    of_generations,
+    write_fits,
+)
 
 Columns = dict[str, Array]
 SOURCE = "ai-dynamo/aiconfigurator@095f58a (Apache-2.0), measured kernel times"
@@ -371,7 +384,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         fitted, table = fit_cells(recipe, cells(rows, recipe.kind))
         print(summary(table, recipe.kind), flush=True)
         done += fitted + fit_families(recipe, table, fitted)
-        write(args.out, done, HEADER)
+        write(args.out, of_generations(done, all_cards=True), HEADER)
 
 
 def write(path: Path, rows: Iterable[FitRow], header: str) -> None:

@@ -199,11 +199,8 @@ def predict(members: Sequence[Family], rows: int, theta: Mapping[str, float]) ->
     out = np.empty(rows)
     shared = {k: v for k, v in theta.items() if ":" not in k and "|" not in k}
     for f in members:
-        free = {
-            k: v
-            for k, v in {**shared, **own_of(theta, f.engine)}.items()
-            if k != "kv_convert" or f.scenario.engine.kernels.kv_convert != 0
-        }
+        told = f.requests[0].kwargs.get("sets") or {}  # what the rows themselves say of their engine
+        free = {k: v for k, v in {**shared, **own_of(theta, f.engine)}.items() if f"engine.{k}" not in told}
         engine = f.scenario.engine.but(**free)
         out[f.index] = f.predict(engine, reach_of(f, theta))
     return out
@@ -280,7 +277,7 @@ def fit_to(
     def model(theta: Mapping[str, float]) -> Array:
         return predict(kept, len(requests), theta)[use]
 
-    steps = 5 if start else 30
+    steps = 4 if start else 30
     return fit(model, measured, listed, weights=weights, scale=SCALE, starts=(start or {},), max_nfev=steps)
 
 
@@ -348,7 +345,7 @@ GENERALLY = "for engines without runs on this card"
 
 
 def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
-    """Put the fitted jobs' cards into the file: a row a card and engine, then a general one of a card where GENERAL says
+    """Put the fitted jobs' cards into the file: a row a card and engine, then a general one a card where GENERAL says
     so, of the first of JOBS that has it (engines that serve stand before llama.cpp)."""
     head, *blocks = (b.rstrip() for b in path.read_text(encoding="utf-8").split("[[card]]"))
     gone = [f'engine = "{e}"' for name in results for e in JOBS[name].engines]

@@ -24,7 +24,19 @@ from rooflm.kernels.moe import Hardware, MoEConstants, Routing, moe_time, routed
 from rooflm.readers.devices import load_device
 from rooflm.units import Num
 from rooflm.validation.folds import held_out
-from rooflm_fit.common import CATALOGUE_GPU, GPUS, L2_SAVES, Error, Param, error, fit, fit_row, hot_share, write_fits
+from rooflm_fit.common import (
+    CATALOGUE_GPU,
+    GPUS,
+    L2_SAVES,
+    Error,
+    Param,
+    error,
+    fit,
+    fit_row,
+    hot_share,
+    of_generations,
+    write_fits,
+)
 
 Array = NDArray[np.float64]
 
@@ -325,7 +337,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of moe.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     options = parser.parse_args(argv)
-    write_fits(options.out, fit_all(read(options.data)), HEADER)
+    write_fits(options.out, of_generations(fit_all(read(options.data))), HEADER)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,22 @@ def test_kernels_that_read_for_each_head_cut_any_cache() -> None:
     assert tpot(mha, kv_reread=2.0) < 0.95 * tpot(mha, kv_reread=0.0)  # the later kernel cuts groups alone
 
 
+def test_kernels_of_whole_vectors_are_those_that_the_engine_names() -> None:
+    s = scenario("llama-2-70b", "a100-sxm-80gb", "vllm-2024", tp=4, batch=1)
+    named = {v: replace(s, engine=s.engine.but(vectorised=v)) for v in ("", "norm", "all")}
+    kinds = {v: infer_scenario(one).decode_parts for v, one in named.items()}
+    assert kinds["norm"]["norm"] < 0.5 * kinds[""]["norm"]
+    assert kinds["norm"]["mlp"] == kinds[""]["mlp"]  # its activation
+    assert kinds["all"]["mlp"] < kinds["norm"]["mlp"]
+
+
+def test_of_alike_prompts_the_busiest_rank_holds_whole_experts_too() -> None:
+    spread, cut = (scenario("mixtral-8x7b", "a100-sxm-40gb", "trtllm-2024", tp=4, ep=e, batch=1) for e in (4, 1))
+    assert float(spread.engine.kernels.alike) > 0.5
+    # two experts of eight over four ranks: 8/7 of one on the busiest, cut by tensor 1/2; 13 GB more at 1.555 TB/s
+    assert tpot(spread) - tpot(cut) == pytest.approx((8 / 7 - 0.5) * 32 * 3 * 4096 * 14336 * 2 / 1.555e12, rel=0.35)
+
+
 def test_an_fp8_cache_is_converted_where_the_device_does_not_know_it() -> None:
     a100, h100 = (scenario(gpu=g, quant="w16a16kv8", engine="vllm-2024") for g in ("a100-sxm-80gb", "h100-sxm-80gb"))
     assert tpot(a100) > tpot(a100, kv_convert=0.0)

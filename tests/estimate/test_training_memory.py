@@ -290,3 +290,17 @@ def test_sharded_parameters_stay_gathered_under_a_pipeline() -> None:
         "llama-3.1-405b", gpu="h100-sxm-96gb", engine="fsdp", dtype="fp8", seq=8192, recompute="full", **split
     )
     assert float(r.memory.total) == pytest.approx(78.1e9, rel=0.1)
+
+
+def test_offloaded_activations_leave_the_layer_at_work() -> None:
+    """With recomputation it is as large as with none offloaded but for the kept inputs of the other layers."""
+
+    def activations(away: float, recompute: str) -> float:
+        sets = {"training.offload_activations": away}
+        made = rooflm.train("llama-3.1-8b", gpu="h100", batch=1, seq=8192, recompute=recompute, sets=sets)
+        return float(made.memory.parts["activations"])
+
+    for policy, share in (("full", 0.3), ("none", 0.02)):
+        here, away = activations(0.0, policy), activations(1.0, policy)
+        assert share * here < away < here
+    assert activations(0.0, "full") - activations(1.0, "full") == pytest.approx(31 * 8192 * 4096 * 2)

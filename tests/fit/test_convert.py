@@ -231,6 +231,19 @@ def test_an_int8_cache_converts_in_hardware_whatever_the_weights() -> None:
     assert "sets" not in infer_row(precision_weights="int8", precision_kv="fp8")
 
 
+def test_what_ran_on_one_card_of_a_source_is_its_own() -> None:
+    later = {"gpu": "Nvidia GH200", "engine": "TensorRT-LLM"}
+    windowed = {"gpu": "Nvidia H100", "engine": "vLLM", "model": "mistralai/Mistral-7B-v0.1"}
+    assert infer_row(**later)["sets"] == "engine.kv_reread=0"
+    assert infer_row(**windowed)["sets"] == "engine.unsplit=512;engine.block_rate=1843000000"
+    for other in (
+        later | {"gpu": "Nvidia H100"},
+        windowed | {"gpu": "Nvidia A100"},
+        windowed | {"model": "Qwen/Qwen2-7B"},
+    ):
+        assert "sets" not in infer_row(**other)
+
+
 def test_argonnes_a100_is_the_40_gb_card_and_others_are_not() -> None:
     assert infer_row(gpu="Nvidia A100")["gpu"] == "a100-sxm-40gb"
     assert infer_row(id="ft-1", gpu="A100-SXM-80GB", engine="FasterTransformer")["gpu"] == "a100-sxm-80gb"
@@ -549,9 +562,14 @@ def test_a_server_runs_what_it_was_told_and_what_follows_from_it() -> None:
     note = "trust=B; online serving; server: sglang serve --attention-backend {} --tp 1"
     assert run(**row, note=note.format("triton"))["sets"] == "engine.attention=triton"
     assert "sets" not in run(**row, note=note.format("fa3"))
+    glm = row | {"model": "zai-org/GLM-4.7-Flash", "precision_weights": "bf16"}  # no family that auto names
+    assert run(**glm, note=note.format("fa3"))["sets"] == "engine.experts=triton"
+    assert "sets" not in run(**glm, note=note.format("fa3") + " --moe-runner-backend flashinfer_trtllm")
+    assert "sets" not in run(**glm | {"model": "Qwen/Qwen3-30B-A3B"}, note=note.format("fa3"))
     row |= {"model": "deepseek-ai/DeepSeek-V3.2-Exp", "engine": "sglang 0.5.6", "tp": "8", "gpus": "8"}
     row |= {"precision_weights": "fp8"}
     assert run(**row, note="trust=B; online serving; SPECULATIVE")["max_sequences"] == "48"
+    assert run(**row, note="trust=B; online serving; SPECULATIVE")["sets"] == "engine.overlap=false"
     told = "trust=B; online serving; SPECULATIVE; server: sglang serve --max-running-requests 200"
     assert run(**row, note=told)["max_sequences"] == "200"
     assert "max_sequences" not in run(**row | {"engine": "sglang 0.5.9"}, note="trust=B; online serving")

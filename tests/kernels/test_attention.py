@@ -204,7 +204,7 @@ def test_measured_points(point: tuple[str, str, str, int, int, int, int, int, fl
 def test_rows_are_complete() -> None:
     """Every row makes its formula's constants; no set has more than 12 that are not zero; errors are stated."""
     rows = load_constants("attention")
-    assert {r.gpu for r in rows} > set(DEVICES)
+    assert {r.architecture for r in rows} >= {"ampere", "ada", "hopper", "blackwell", "blackwell-rtx"}
     for row in rows:
         c = typed(DecodeConstants if row.kernel.startswith("decode") else PrefillConstants, row)
         assert sum(value != 0 for value in row.constants.values()) <= 12

@@ -132,7 +132,7 @@ def test_measured_points(point: tuple[str, str, str, str, int, int, int, float])
 
 def test_rows_are_complete() -> None:
     rows = load_constants("mla")
-    assert {r.gpu for r in rows} > set(DEVICES)
+    assert {r.architecture for r in rows} >= {"ampere", "ada", "hopper", "blackwell", "blackwell-rtx"}
     for row in rows:
         typed(MlaDecodeConstants if row.kernel.startswith("mla-decode") else MlaPrefillConstants, row)
         assert len(row.constants) <= 13

@@ -104,6 +104,12 @@ WRITTEN = {  # as people write them
     "L40S 48GB": "l40s",
     "ironwood": "tpu-v7x",
     "trn2": "trainium2",
+    "Habana Gaudi2": "gaudi2-96gb",
+    "M1 Max 24-Core GPU 32GB": "apple-m1-max-24core-32gb",
+    "RX 6800 XT 16GB": "rx-6800-xt",
+    "Radeon Instinct MI60": "mi60",
+    "Intel(R) Data Center GPU Max 1550": "max-1550-128gb",
+    "Raspberry Pi 5": "raspberry-pi-5-8gb",
 }
 
 
@@ -273,7 +279,8 @@ def test_matrix_peak_is_a_power_of_two_a_clock_and_unit(name: str) -> None:
             assert a_clock == pytest.approx(2.0 ** round(math.log2(a_clock)), rel=0.02), dtype
 
 
-FP32 = {"turing": 128, "ada": 256, "xe-hpg": 256, "xe2": 256, "rdna3": 256, "rdna3.5": 256, "rdna4": 256}
+FP32 = {"turing": 128, "ada": 256, "xe-hpg": 256, "xe2": 256, "rdna3": 256, "rdna3.5": 256, "rdna4": 256, "rdna2": 128,
+        "gcn5.1": 128, "gcn4": 128, "xe-hpc": 256}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [n for n in DEVICES if load_device(n).architecture in FP32])
@@ -292,7 +299,8 @@ def test_every_device_answers() -> None:
         for name in DEVICES:
             found = infer("llama-3.1-8b", gpu=name, quant="int4")
             device = load_device(name)
-            assert 0 < float(found.tpot) < 1 and 0 < float(found.ttft) < 10, name
+            slowest = 8 * READ / device.dram.bandwidth, 2 * 512 * 4 * READ / max(device.peak.values())  # of one board
+            assert 0 < float(found.tpot) < max(1, slowest[0]) and 0 < float(found.ttft) < max(10, 4 * slowest[1]), name
             assert float(found.tpot) * device.dram.bandwidth > READ, name
             assert found.scenario.cluster.device.name == name
 

@@ -97,8 +97,8 @@ def test_bad_clusters(tmp_path: Path) -> None:
         load_cluster(_write(tmp_path, text.replace("nvlink", "rope")))
     with pytest.raises(RooflmError, match=r"tiers\[0\].latency is '1 B', but its unit must be s"):
         load_cluster(_write(tmp_path, text.replace("1 us", "1 B")))
-    with pytest.raises(UnknownNameError, match="unknown GPU 'a1000'"):
-        load_cluster(_write(tmp_path, text.replace(f", {link}", "").replace("a100", "a1000")))
+    with pytest.raises(UnknownNameError, match="unknown GPU 'a1003'"):
+        load_cluster(_write(tmp_path, text.replace(f", {link}", "").replace("a100", "a1003")))
 
 
 def test_missing_or_unknown_sources_are_refused(tmp_path: Path) -> None:

@@ -287,3 +287,9 @@ def test_ranks_with_none_among_them_are_each_as_alone() -> None:
     fastest = min(each, key=lambda c: c.outputs["step_time_s"])
     assert both.best.outputs == pytest.approx(fastest.outputs) and both.best.inputs["lora_rank"] == 16
     assert both.best.inputs["engine"] == fastest.inputs["engine"]
+
+
+def test_a_type_that_the_device_lacks_is_told_as_for_one_point():
+    found = rooflm.search_train("llama-7b", gpu="a100", gpus=2, batch=8, dtype="fp8", recompute="none", zero=1, cp=1)
+    assert found.best is None and found.nearest is None
+    assert "has no rate of its own" in found.alone[0] and "try bf16 or fp16" in found.alone[0]

@@ -78,6 +78,16 @@ def test_a_batch_beyond_the_cache_runs_in_rounds() -> None:
     assert "rounds" in why(large)
 
 
+def test_rounds_overlap_where_sequences_are_evicted_and_are_whole_where_they_end_together() -> None:
+    def waves(engine: str, batch: int, **more: int) -> float:
+        kw = {"model": "llama-2-7b", "gpu": "a100-sxm-40gb", "prompt": 2048, "output": 2048} | more
+        return float(infer_scenario(build_inference(engine=engine, batch=batch, **kw).scenario).waves)
+
+    assert waves("trtllm-2024", 16) == 2  # no sequence is evicted: two rounds of eight
+    assert waves("vllm-2024", 16) == pytest.approx(1.6)  # ten at once
+    assert waves("vllm-2024", 300, prompt=16, output=16) == 2  # its limit of 256, not memory
+
+
 def test_rounds_change_nothing_where_all_fits() -> None:
     made = build_inference(model="llama-2-7b", gpu="a100", batch=8, engine="vllm-2024").scenario
     off = replace(made, engine=made.engine.but(waves=False))

@@ -52,8 +52,7 @@ def decode_context(s: Scenario, run: Running, rows: Num = 1) -> Context:
 
 
 def mean_step(x: Num, axes: int) -> Num:
-    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule: exact
-    for step times cubic in the context).
+    """Average over the output of a per-step number that may carry the leading context axis (Simpson's rule).
 
     >>> float(mean_step(np.array([1.0, 2.0, 3.0]), 0))
     2.0
@@ -85,9 +84,8 @@ def timed_passes(s: Scenario, run: Running) -> Passes:
 
 def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
     """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
-    if s.efficiency.mode != "calibrated":
-        return time_nodes(nodes, s)
-    return time_nodes(nodes, s, partial(own_factor, f=s.engine.factors))
+    own = partial(own_factor, f=s.engine.factors)
+    return time_nodes(nodes, s, own) if s.efficiency.mode == "calibrated" else time_nodes(nodes, s)
 
 
 class Speed(NamedTuple):
@@ -113,15 +111,14 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
     tick = step(timed, e, s.cluster.device, r, e.host.issue_decode, run.micro)
-    return (
-        tick if e.residuals is None else scaled(tick, e.residuals.factor("decode", place(s, "decode", run.sequences)))
-    )
+    own = 1.0 if e.residuals is None else e.residuals.factor("decode", place(s, "decode", run.sequences))
+    return tick if is_plain(own, 1.0) else scaled(tick, own)
 
 
 def stalls(s: Scenario, timed: Sequence[Timed], passes: Num) -> Num:
-    """Times of a mean stage that passes of prompts wait in a pipeline: behind the first stage, which has a layer more
-    where the head counts as one, and where one host, which issues pass after pass to stage after stage, waits at a full
-    queue: one that holds h passes of its stage lets floor(h) + 1 start in turn, the next pp - first - h later."""
+    """Times of a mean stage that a prompt's passes wait in a pipeline: behind its first stage, which has a layer more
+    where the head counts as one, and at a full queue of the one host that issues them, stage after stage: where a queue
+    holds h passes of its stage, floor(h) + 1 start in turn, the next pp - first - h later."""
     e, pp, layers = s.engine, s.mapping.pp, s.model.scaled().layers
     first = smaller(ceil((layers + 1) / pp), layers) * pp / layers if e.stages.even_stages else 1.0
     products = [t.node for t in timed if isinstance(t.node, Op) and t.node.kind == "gemm"]

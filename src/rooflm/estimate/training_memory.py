@@ -277,8 +277,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     working = 0.0 if m.recompute in ("none", "selective", "ops") else larger(layer.whole - layer.kept, 0.0)
     masks = first * flight * rows * model.hidden * c.options.dropout
     inputs = last * 2 * rows * model.hidden * b
-    held = flight * layers * layer.kept + working + masks + inputs
-    parts["activations"] = held * (1 - c.options.offload_activations)
+    away = c.options.offload_activations  # a layer at work has its own at hand
+    parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * tokens * columns * c.logit_bytes
     return Stage(parts)

@@ -21,7 +21,7 @@ import numpy as np
 
 from rooflm.graph.ops import Comm
 from rooflm.kernels.blend import smooth_min
-from rooflm.kernels.constants import ANY, Match, lookup, measured_cards, typed
+from rooflm.kernels.constants import ANY, Match, lookup, typed
 from rooflm.kernels.derating import derating
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, log2, pick, smaller
@@ -325,24 +325,22 @@ def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Tier | Any], stri
     return tuple(sent)
 
 
-def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:
+def nearest(op: str, *, generation: str, library: str, kind: str) -> Match:
     """The row of an operation on a kind of link.
 
     library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
-    NCCL's). NVLink-class links take the GPU's row, else its generation's, else the common one; PCIe, InfiniBand and
-    Ethernet the common row of that link, unless the GPU was measured on it. Broadcast, which nobody measured, takes
-    all_gather's.
+    NCCL's). NVLink-class links take the generation's row, else the common one; PCIe, InfiniBand and Ethernet the row
+    of that link. Broadcast, which nobody measured, takes all_gather's.
     """
     link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
-    own = gpu if not link or gpu in measured_cards("collective", link) else ""
     kernel = "all_gather" if op == "broadcast" else op
-    return lookup("collective", own, link or generation, library, ANY, kernel)
+    return lookup("collective", "", link or generation, library, ANY, kernel)
 
 
 @cache
-def fitted(op: str, gpu: str, generation: str, library: str, kind: str) -> CollectiveConstants:
+def fitted(op: str, generation: str, library: str, kind: str) -> CollectiveConstants:
     """Constants of `nearest`."""
-    return typed(CollectiveConstants, nearest(op, gpu=gpu, generation=generation, library=library, kind=kind).row)
+    return typed(CollectiveConstants, nearest(op, generation=generation, library=library, kind=kind).row)
 
 
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
@@ -352,8 +350,7 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
         return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce" and s.engine.kernels.all_reduce == "custom":
         library = s.engine.kernels.whose
-    own = device.kernels_from, device.kernel_generation, library
-    return [fitted(comm.op, *own, tier.kind) for tier in s.cluster.tiers]
+    return [fitted(comm.op, device.kernel_generation, library, tier.kind) for tier in s.cluster.tiers]
 
 
 def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:

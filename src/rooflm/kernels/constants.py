@@ -167,13 +167,13 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
 
 
 @cache
-def measured_cards(family: str, architecture: str = "") -> frozenset[str]:
-    """Cards with rows of their own in a family, of `architecture` alone where it is given.
+def measured_cards(family: str) -> frozenset[str]:
+    """Cards with rows of their own in a family.
 
-    >>> "h100-sxm-80gb" in measured_cards("gemm"), "h100-sxm-80gb" in measured_cards("collective", "pcie")
-    (True, False)
+    >>> "h100-sxm-80gb" in measured_cards("gemm")
+    True
     """
-    return frozenset(r.gpu for r in _entries(family) if r.gpu != ANY and architecture in ("", r.architecture))
+    return frozenset(r.gpu for r in _entries(family) if r.gpu != ANY)
 
 
 def typed(kind: type[T], row: FitRow) -> T:

@@ -28,6 +28,9 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
         peak = stacked([r.peak[op.rate] for op in ops], shape)
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
+    if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
+        dots = DOTS * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
+        peak = pick(wide[0] < 2, larger(peak, dots), peak)
     time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.kernels.gemv:
@@ -95,15 +98,16 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     if is_plain(convert, 0):
         return 0.0
     c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
-    d = s.cluster.device
     t: Num = sum(
         elementwise_time(convert * m * side, bandwidth=r.dram, c=c, row_bytes=convert * side,
-                         sms=d.sms) for side in (k, n)
+                         sms=s.cluster.device.sms) for side in (k, n)
     )  # fmt: skip
     return t
 
 
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
+DOTS = 0.34
+"""Share of the int8 peak that integer products reach without matrix units: a dp4a in three instructions (mmq, P40)."""
 VECTOR_ROWS = 8.0
 """Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan, 8 in Metal)."""

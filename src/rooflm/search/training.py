@@ -116,6 +116,15 @@ def evaluate(axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments:
     return {**found, "memory_share": e.memory.total / e.memory.capacity, "legal": ~broken}
 
 
+def refused(plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """What rules a plain point out, in a sentence, where nothing that was searched is legal, or near it."""
+    try:
+        TRAIN.over(alone=True, **{k: listed(v)[0] if is_list(v) else v for k, v in plain.items()})
+    except RooflmError as error:
+        return (str(error),)
+    return ()
+
+
 MARGIN = 0.05
 """Share of memory that a training search keeps free unless named otherwise: predictions of memory are off by about as
 much, and an answer that fills the last bytes runs out of memory on the first longer step."""
@@ -237,7 +246,11 @@ def search_train(
     run = OF_RUN if tokens else ()
     outputs = tuple(dict.fromkeys((*SHOWN, *run, goal.key, *(k.key for k in limits if k.key != "memory_share"))))
     task = SearchTask(evaluate, tuple(grids), goal, tuple(limits), outputs, (), TWIN_OUTPUTS)
-    return replace(search(task, on, assumed=assumed), prices=searched_prices(listed(gpu), cluster, more))
+    answer = replace(search(task, on, assumed=assumed), prices=searched_prices(listed(gpu), cluster, more))
+    if answer.best or answer.nearest:
+        return answer
+    plain = {"model": model, "gpu": listed(gpu)[0], "gpus": counts[0], "batch": batch, "seq": seq, **more}
+    return replace(answer, alone=refused(plain))
 
 
 def usual_batch(seq: int, gpus: int) -> int:

@@ -368,7 +368,7 @@ def why(x: Scored) -> str:
     """What sets a row apart, in words: its doubt, rounds of its batch, what nobody measured, what had to stand in."""
     facts = [x.request.apart] if x.request.apart else []
     if x.waves > 1:
-        facts.append(f"the batch runs in {x.waves:.0f} rounds")
+        facts.append(f"the batch runs in {x.waves:.2g} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
     if load_device(gpu).kernels_from not in measured_cards("gemm"):
         facts.append(f"no kernels of {gpu} were measured")

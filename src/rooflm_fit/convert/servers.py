@@ -62,6 +62,17 @@ def usual_limits(values: dict[str, Any]) -> dict[str, Any]:
     return {"max_sequences": GUESSING_SEQUENCES} if guesses and not values.get("max_sequences") else {}
 
 
+def usual_overlap(values: dict[str, Any], note: str) -> dict[str, str]:
+    """Whether the host prepares a step while one runs: not in SGLang when it guesses, unless SGLANG_ENABLE_SPEC_V2
+    is set (server_args.py; "overlap schedule is turned on" with it alone).
+
+    >>> usual_overlap({"engine": "sglang", "guesses": 3}, ""), usual_overlap({"engine": "sglang"}, "")
+    ({'engine.overlap': 'false'}, {})
+    """
+    alone = values.get("engine") == "sglang" and values.get("guesses") and "SPEC_V2=1" not in note
+    return {"engine.overlap": "false"} if alone else {}
+
+
 LIBRARIES = ("triton",)
 """What a server may be told to run its attention with, of which kernels were measured apart (`engine.attention`)."""
 
@@ -77,6 +88,24 @@ def attention_said(note: str) -> dict[str, str]:
     return {"engine.attention": told} if told in LIBRARIES else {}
 
 
+NAMED = ("deepseek", "kimi", "qwen3", "nemotron", "gpt-oss", "minimax-m3")
+"""Families for which SGLang may take other kernels than Triton's for experts in 16 bits (server_args.py,
+moe_runner_backend auto: flashinfer_trtllm on Blackwell, flashinfer_cutlass of Nemotron-H elsewhere)."""
+
+
+def usual_experts(values: dict[str, Any], note: str) -> dict[str, str]:
+    """The library of experts in 16 bits that SGLang takes by itself, where its command line is printed and asks for
+    none.
+
+    >>> run = {"engine": "sglang", "quant": "bf16", "model": "glm-4.7-flash"}
+    >>> [usual_experts(run | {"quant": q}, "server: sglang serve --tp 1") for q in ("bf16", "fp8")]
+    [{'engine.experts': 'triton'}, {}]
+    """
+    told = "server: " not in note or "moe-runner-backend" in command_flags(note)
+    wide = str(values.get("quant")).startswith(("bf16", "fp16")) and not str(values.get("model")).startswith(NAMED)
+    return {"engine.experts": "triton"} if values.get("engine") == "sglang" and wide and not told else {}
+
+
 def experts_said(note: str, model: str) -> dict[str, str]:
     """The library that ran the products of experts, where a note names it (of gpt-oss it is another on each card).
 
@@ -85,6 +114,11 @@ def experts_said(note: str, model: str) -> dict[str, str]:
     """
     told = re.search(r"\bMoE (CUTLASS|TRTLLM)\b", note)
     return {"engine.experts": told[1].lower()} if told and not model.startswith("gpt-oss") else {}
+
+
+def release_of(values: dict[str, Any]) -> tuple[int, ...]:
+    """The release as numbers; none where it is not printed."""
+    return tuple(int(n) for n in re.findall(r"\d+", values.get("release") or "")[:3])
 
 
 SLOW_TEXT = (0, 5, 12)
@@ -102,5 +136,4 @@ def slow_text(values: dict[str, Any], model: str) -> bool:
     >>> slow_text(run, "moonshotai/Kimi-K2.5"), slow_text(run | {"release": "0.5.12"}, "moonshotai/Kimi-K2.5")
     (True, False)
     """
-    release = tuple(int(n) for n in re.findall(r"\d+", values.get("release") or "")[:3])
-    return values.get("engine") == "sglang" and "Kimi-K2" in model and () < release < SLOW_TEXT
+    return values.get("engine") == "sglang" and "Kimi-K2" in model and () < release_of(values) < SLOW_TEXT

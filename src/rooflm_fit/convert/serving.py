@@ -22,7 +22,9 @@ from rooflm_fit.convert.servers import (
     note_number,
     server_flags,
     slow_text,
+    usual_experts,
     usual_limits,
+    usual_overlap,
 )
 
 CAMPAIGN = "aic"
@@ -389,6 +391,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note)
+    sets |= usual_experts(values, note) | usual_overlap(values, note)
     values |= {"sets": sets} if sets else {}
     found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
     if source == "mlperf":

@@ -516,6 +516,30 @@ def batch_of(row: Row, source: str, split: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+PER_DEVICE = ("tokens_per_s_per_gpu", "tflops_per_gpu")
+"""Metrics of a MaxText log that count by JAX device."""
+
+
+def by_chip(row: Row, split: dict[str, Any]) -> tuple[Row, dict[str, Any]]:
+    """A recipe's row and its split, of chips where they count TensorCores as accelerator types do: "v5p-128" and
+    "tpu7x-128" are 64 chips (Google Cloud, TPU v4, v5p and TPU7x; AI-Hypercomputer/xpk, system characteristics). A log
+    counts by JAX device, two of a TPU7x chip, one of a v4's or v5p's.
+
+    >>> row = {"metric": "tokens_per_s_per_gpu", "value": "5", "note": "device type tpu7x-128 x 1 slices; "}
+    >>> by_chip(row, {"gpus": 128, "dp": 128})[1], by_chip(row, {"gpus": 128, "dp": 128})[0]["value"]
+    ({'gpus': 64, 'dp': 64}, '10.0')
+    >>> by_chip(row, {"gpus": 64, "dp": 64})[1]
+    {'gpus': 64, 'dp': 64}
+    """
+    named = re.search(r"device type (tpu7x|v5p|v4)-(\d+)(?: x (\d+) slices)?;", text(row, "note"))
+    if not named or int(named[2]) * int(named[3] or 1) != split.get("gpus"):
+        return row, split
+    apart = named[1] == "tpu7x" and text(row, "metric") in PER_DEVICE
+    doubled = {"value": str(2 * (number(row, "value") or 0.0))} if apart else {}
+    halved = {k: split[k] // 2 for k in ("gpus", "dp") if split.get(k) and split[k] % 2 == 0}
+    return {**row, **doubled}, split | halved
+
+
 IEVO_NETWORK = 4 * 100e9 / 8 / 8
 """B/s a GPU: InternEvo, doc/en/train_performance.md: 4 * 100Gb RoCE between machines of eight."""
 FMS_RECOMPUTED = {
@@ -570,6 +594,7 @@ def tidy_training(row: Row) -> Cells:
     model, of_model = model_of(row, source)
     gpu, of_gpu = gpu_cells(text(row, "gpu"), source)
     split, doubt = split_of(row, source)
+    row, split = by_chip(row, split) if source == "tpurec" else (row, split)
     doubts = [refused(row, source), unreleased, doubt]
     values = origin(row, source, about.trust) | {"task": "train"} | of_model | of_gpu | engine
     values |= split | batch_of(row, source, split) | adapters_of(row, source)

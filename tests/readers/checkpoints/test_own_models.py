@@ -245,7 +245,7 @@ def test_an_id_that_nobody_has_says_how_to_go_on(cache: Path) -> None:
     page = "https://huggingface.co/acme/Qwen3-8B-mine/resolve/main/config.json"
     assert f"give the path of its config.json, from {page}" in said and "\n" not in said
     with pytest.raises(UnknownNameError, match=r"\? Its Hugging Face id, config.json or .gguf will do too\.$"):
-        load_model("olmo-3-7b")
+        load_model("olmo-9-7b")
 
 
 class Hub(BaseHTTPRequestHandler):
