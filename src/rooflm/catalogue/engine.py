@@ -81,6 +81,7 @@ class Kernels:
     shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)
     gemv: bool = flag(False, "own kernels for few rows, which stream weights of any width without tiles")
     brain_share: Num = share(0.0, "share of the vector rate in products of bf16 weights (0: they use matrix units)")
+    brain_experts: Num = share(0.0, "the same of bf16 experts, one library product each (0: they share a kernel)")
     latent_prompts: bool = flag(False, "attention over a prompt reads latents (MLA) as decoding does, not expanded")
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")

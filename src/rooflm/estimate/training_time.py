@@ -186,7 +186,8 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     whole = sum(seconds.values())
     fullest, last = larger(between * one, ends * one + side), s.training.last_layers
     if multi_token(s) or not is_plain(last, 0):
-        fullest = balanced_last_stage(layers, pp, one, side, last)
+        by_hand = balanced_last_stage(layers, pp, one, side, last)
+        fullest = pick(larger(s.training.mtp, last) > 0, by_hand, fullest)
     slowest = pick(pp > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(

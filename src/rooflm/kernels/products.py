@@ -35,7 +35,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
-        time = larger(time, brain_time(2.0 * m * n * k, s, r))
+        time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
         time = time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
     reached = derating(s.cluster.device, w.engine)
@@ -64,9 +64,8 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
     return t
 
 
-def brain_time(flops: Num, s: Scenario, r: Rates) -> Num:
+def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
-    share = s.engine.kernels.brain_share
     if s.quant.half != "bf16" or is_plain(share, 0.0):
         return 0.0
     time: Num = flops / (share * r.peak["vector"])
