@@ -49,8 +49,9 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
     c = constants("gemm", GemmConstants, w, dtype)
-    if dtype == "fp8" and s.engine.kernels.ready_scales:  # the measured products find scales and quantise (10 us)
-        c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
+    if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
+        c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
+        c = c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" else c
     return c
 
 
