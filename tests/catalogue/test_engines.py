@@ -230,6 +230,14 @@ def test_full_queues_are_those_of_a_run_step_by_step(pp: int, held: float, passe
     assert done[-1, -1] == pytest.approx(pp + passes - 1 + stalls(s, timed, passes))
 
 
+def test_bf16_experts_without_a_kernel_of_their_own_slow_prompts_alone() -> None:
+    s = scenario("qwen3-30b-a3b", gpu="strix-halo-128gb", engine="llama.cpp", quant="bf16", batch=1)
+    assert ttft(s, brain_experts=0.1) > 1.3 * ttft(s, brain_experts=0.0)
+    assert tpot(s, brain_experts=0.1) == tpot(s, brain_experts=0.0)  # a token's run on vector kernels
+    narrow = scenario("qwen3-30b-a3b", gpu="strix-halo-128gb", engine="llama.cpp", quant="q8_0", batch=1)
+    assert ttft(narrow, brain_experts=0.1) == ttft(narrow, brain_experts=0.0)
+
+
 def derated(s: Scenario, factors: Derating) -> Scenario:
     """The scenario on a card that reaches these shares of its datasheet."""
     return replace(s, cluster=replace(s.cluster, device=replace(s.cluster.device, derating=factors)))

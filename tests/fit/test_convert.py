@@ -429,6 +429,7 @@ def test_runs_older_than_the_columns_of_their_split_have_that_of_the_campaigns_c
     found = [(c["tp"], c["dp"], c["ep"]) for c in (few, some, many)]
     assert found == [("4", "1", "1"), ("4", "1", "4"), ("1", "4", "4")]
     assert "cutlass" in many["sets"] and "experts=trtllm" in some["sets"]
+    assert many["quant"] == "nvfp4-ffn-kv8"  # the checkpoint that the configuration names
     assert run(**old | {"engine": "trtllm 1.2.0rc6.post2"}, batch="128")["ep"] == "1"  # its columns say so
 
 

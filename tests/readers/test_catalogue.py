@@ -211,10 +211,10 @@ PINNED_PEAKS = {
 PINNED = {
     "dram_gib": 18778.2,
     "dram_tb_s": 272.859,
-    "l2_tb_s": 1257.15,
+    "l2_tb_s": 1257.43,
     "sms": 16304.0,
     "tdp": 67126.0,
-    "price": 174.7,
+    "price": 174.63,
 }
 
 

@@ -398,9 +398,9 @@ def test_ranks_of_attention_begin_prompts_together_or_at_every_so_many_steps() -
 
     step = table.decode_time(2, 700.0)
     lone = np.array([(first(0.5 + i * step)[0] - 0.5) / step - i for i in range(40)])
-    assert lone.min() < 4 and 18 < lone.max() - lone.min() < 21  # at the next of fixed steps
+    assert lone.min() < 6 and 18 < lone.max() - lone.min() < 21  # at the next of fixed steps
     both = first(0.5, 0.5)
-    assert both[0] == both[1] and (both[0] - 0.5) / step < 4  # every rank has one
+    assert both[0] == both[1] and (both[0] - 0.5) / step < 6  # every rank has one
     third = first(0.5, 0.5, 0.5)
     assert third[2] - third[0] > 18 * step  # its rank's pass was full
 

@@ -319,7 +319,9 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
             alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
-            brain = brain_time(tokens * top_k * local / experts * 6.0 * hidden * width, s, r)
+            flops = tokens * top_k * local / experts * 6.0 * hidden * width
+            time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
+            brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
             vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)
             time = smaller(time, vectors) if is_plain(brain, 0.0) else larger(time, brain)  # none take bf16 experts
         times.append(time)

@@ -35,7 +35,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
-        time = larger(time, brain_time(2.0 * m * n * k, s, r))
+        time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
         time = time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
     reached = derating(s.cluster.device, w.engine)
@@ -49,8 +49,9 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
     c = constants("gemm", GemmConstants, w, dtype)
-    if dtype == "fp8" and s.engine.kernels.ready_scales:  # the measured products find scales and quantise (10 us)
-        c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0, q_pass=0.0, q_row=0.0)
+    if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
+        c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
+        c = c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" else c
     return c
 
 
@@ -63,9 +64,8 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
     return t
 
 
-def brain_time(flops: Num, s: Scenario, r: Rates) -> Num:
+def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
-    share = s.engine.kernels.brain_share
     if s.quant.half != "bf16" or is_plain(share, 0.0):
         return 0.0
     time: Num = flops / (share * r.peak["vector"])
@@ -109,4 +109,4 @@ VECTOR_RAMP = 2e-6
 DOTS = 0.34
 """Share of the int8 peak that integer products reach without matrix units: a dp4a in three instructions (mmq, P40)."""
 VECTOR_ROWS = 8.0
-"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan, 8 in Metal)."""
+"""Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan)."""
