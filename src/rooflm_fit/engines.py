@@ -10,6 +10,7 @@ of a fit to the other two. What is written is a fit on all groups (errors "in").
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property
@@ -370,7 +371,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
                 plain = {k: v for k, v in factors.items() if k not in ("few", "network")}
                 general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
-    first = {block.strip().split("\n", 1)[0]: block for block in reversed(general)}
+    first = {re.split(r"\n(?:compute|bandwidth) = ", block)[0]: block for block in reversed(general)}
     path.write_text("\n\n[[card]]".join([head, *rows, *reversed(first.values())]) + "\n", encoding="utf-8")
 
 
