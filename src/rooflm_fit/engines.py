@@ -338,8 +338,10 @@ def factors_of(parts: Sequence[tuple[str, float]], less: str = "") -> dict[str, 
     >>> factors_of([("m1|bandwidth", 0.5), ("~apple|bandwidth", 0.8)], "m1")
     {'bandwidth': 0.8}
     """
-    kept = [(*key.split("|"), value) for key, value in parts]
-    return {kind: float(np.prod([v for own, k, v in kept if k == kind and own != less])) for _, kind, _ in kept}
+    kept = [(key.partition("|"), value) for key, value in parts]
+    return {
+        name: float(np.prod([v for (own, _, k), v in kept if k == name and own != less])) for (_, _, name), _ in kept
+    }
 
 
 GENERALLY = "for engines without runs on this card"
