@@ -34,7 +34,6 @@ from rooflm_fit.common import (
     fit,
     fit_row,
     hot_share,
-    of_generations,
     write_fits,
 )
 
@@ -337,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of moe.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     options = parser.parse_args(argv)
-    write_fits(options.out, of_generations(fit_all(read(options.data))), HEADER)
+    write_fits(options.out, fit_all(read(options.data)), HEADER)
 
 
 if __name__ == "__main__":

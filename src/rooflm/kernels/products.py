@@ -21,6 +21,7 @@ from rooflm.units import Num, is_plain, larger, pick, smaller
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
     """All products together, those of several data types with constants and peaks of their own each."""
+    reached = derating(s.cluster.device, w.engine)
     chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
     c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
     if len({(r.dtype[name], own) for name, own in chosen.items()}) > 1:
@@ -29,7 +30,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         peak = stacked([r.peak[op.rate] for op in ops], shape)
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
-        dots = DOTS * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
+        dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
     time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
                      bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
@@ -38,7 +39,6 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
         time = time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
-    reached = derating(s.cluster.device, w.engine)
     if not is_plain(reached.few, 0.0):
         time = few_rows_time(time, 2.0 * m * n * k, m, reached.few)
     return np.asarray(time)
@@ -106,7 +106,7 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
 
 VECTOR_RAMP = 2e-6
 """s: most that filling and draining such a kernel costs (no tiles, no split of K)."""
-DOTS = 0.34
-"""Share of the int8 peak that integer products reach without matrix units: a dp4a in three instructions (mmq, P40)."""
+DOTS = 0.41
+"""Share of the reached int8 peak of integer products without matrix units: a dp4a in three instructions (mmq, P40)."""
 VECTOR_ROWS = 8.0
 """Most rows of vector kernels (llama.cpp: MMVQ_MAX_BATCH_SIZE in CUDA, mul_mat_vec_max_cols in Vulkan)."""

@@ -184,6 +184,8 @@ TRAINING = (
     Rule("the engine trains no adapters", lambda s: s.training.adapters and not s.engine.abilities.adapters),
     Rule("the device does not multiply in such a type",
          lambda s: not compute_dtype(np.max(s.quant.act_bits), s.quant.kind, s.cluster.device.peak)[1]),
+    Rule("the last stage leaves none to the others", lambda s: (s.training.last_layers > 0)
+         & (s.training.last_layers > s.model.layers + s.training.mtp + 1 - s.mapping.pp)),
     Rule("pp x vp exceeds the layers", lambda s: s.mapping.pp * s.mapping.vp > s.model.layers + 2),
     Rule("dp x micro_batch does not divide the batch",
          lambda s: s.workload.batch % (s.mapping.dp * s.mapping.micro_batch) != 0),

@@ -24,10 +24,12 @@ Point = dict[str, Any]
 CHOOSING = re.compile(
     r"quant\..*|.*\.(head_dim|value_dim|latent|shared_width|q_rank|index_topk)"
     r"|(training\.)?(lora_rank|base_bits)|training\.(mtp|packed_square)"
+    r"|engine\.(kernels\.)?(brain_share|brain_experts|dequant)"
 )
 """Inputs whose numbers choose something, so that they do not broadcast: data types (widths of a scheme), a fitted
 kernel (head sizes), or whether ops exist at all (0: no latent, no shared expert, no indexer, no adapters, no packing,
-no layers that predict ahead; 16: a base that is not narrow). Degrees of 1 are no such choice: their ops fall out."""
+no layers that predict ahead, no share or conversion of its own; 16: a base that is not narrow). Degrees of 1 are no
+such choice: their ops fall out."""
 
 
 class Axis(NamedTuple):
