@@ -8,9 +8,10 @@ dtype), fitted to all its tables at once; one a dtype over everything. The last 
 where engines differ in what they time (quantising) and in how their kernels split the work.
 
 Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
-host's launch shows), SGLang on B300 (a copy of another GPU's table), TensorRT-LLM's nvfp4 on Blackwell cards with HBM
-(without tuning: up to 128 rows 1.5 to 1.9 times what other engines' kernels of the same libraries take, from 1,024 rows
-on, and on cards with GDDR, the same), Intel B60 (not in this formula's reach).
+host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach).
+TensorRT-LLM's nvfp4 on Blackwell cards with HBM was measured without tuning (up to 128 rows 1.5 to 1.9 times what other
+engines' kernels of the same libraries take, from 1,024 rows on, and on cards with GDDR, the same): vLLM's stand for it,
+and it stands for frameworks of training, whose products have thousands of rows and which tune none (`untuned`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -149,10 +151,8 @@ def load_tables(data: Path) -> list[Table]:
     frame = pd.read_parquet(data / "gemm.parquet")
     for name in ("source", "gpu", "backend", "version", "dtype"):
         frame[name] = frame[name].astype(str)
-    bad = (
-        ((frame.backend == "vllm") & (frame.dtype == "fp8_block"))
-        | ((frame.backend == "sglang") & (frame.gpu == "b300_sxm"))
-        | ((frame.backend == "trtllm") & (frame.dtype == "nvfp4") & frame.gpu.isin(["b200_sxm", "b300_sxm", "gb200"]))
+    bad = ((frame.backend == "vllm") & (frame.dtype == "fp8_block")) | (
+        (frame.backend == "sglang") & (frame.gpu == "b300_sxm")
     )
     frame = frame[frame.gpu.isin(list(CATALOGUE_GPU)) & ~bad]
     tables = []
@@ -169,6 +169,22 @@ def load_tables(data: Path) -> list[Table]:
         aside = held_out(part.n.astype(int), part.k.astype(int))
         tables.append(Table(gpu, str(engine), dtype, source, m, n, k, time, footprint, footprint_act, copies, aside))
     return tables
+
+
+UNTUNED = "blackwell"
+"""Generation on which TensorRT-LLM's nvfp4 was measured without tuning."""
+
+
+def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, TensorRT-LLM's untuned ones as those of training frameworks ("torch") and vLLM's in their place."""
+    found = []
+    for row in rows:
+        here = row.dtype == "nvfp4" and row.architecture == UNTUNED
+        names = (
+            {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]}.get(row.engine, [row.engine]) if here else [row.engine]
+        )
+        found += [msgspec.structs.replace(row, engine=name) for name in names]
+    return found
 
 
 def predict(table: Table, constants: Mapping[str, float]) -> Array:
@@ -306,7 +322,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     arguments = parser.parse_args()
-    write_fits(arguments.out, fit_all(load_tables(arguments.data)), HEADER)
+    write_fits(arguments.out, untuned(fit_all(load_tables(arguments.data))), HEADER)
 
 
 if __name__ == "__main__":

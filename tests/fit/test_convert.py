@@ -235,7 +235,7 @@ def test_what_ran_on_one_card_of_a_source_is_its_own() -> None:
     later = {"gpu": "Nvidia GH200", "engine": "TensorRT-LLM"}
     windowed = {"gpu": "Nvidia H100", "engine": "vLLM", "model": "mistralai/Mistral-7B-v0.1"}
     assert infer_row(**later)["sets"] == "engine.kv_reread=0"
-    assert infer_row(**windowed)["sets"] == "engine.unsplit=512;engine.block_rate=1843000000"
+    assert infer_row(**windowed)["sets"] == "engine.unsplit=512;engine.block_rate=1836000000"
     for other in (
         later | {"gpu": "Nvidia H100"},
         windowed | {"gpu": "Nvidia A100"},

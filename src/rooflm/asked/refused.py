@@ -197,8 +197,8 @@ SENTENCES = {
         "dtype is {s.quant.name}, but {s.cluster.device.name} has no rate of its own for it, and engine "
         "{s.engine.name} does not run it there: try {near}", lambda s: {"near": " or ".join(_near_types(s))}),
     "the last stage leaves none to the others": Sentence(
-        "training.last_layers is {s.training.last_layers}, but {s.model.name} over {s.mapping.pp} stages has at most {most} "
-        "for the last one", lambda s: {"most": max(int(s.model.layers + s.training.mtp + 1 - s.mapping.pp), 0)}),
+        "training.last_layers is {s.training.last_layers}, but {s.model.name} over {s.mapping.pp} stages has at most "
+        "{most} for the last one", lambda s: {"most": max(int(s.model.layers + s.training.mtp + 1 - s.mapping.pp), 0)}),
     "pp x vp exceeds the layers": Sentence(
         "pp x vp is {stages}, but {s.model.name} has only {s.model.layers} layers: try vp {most}",
         lambda s: {"stages": s.mapping.pp * s.mapping.vp,
