@@ -15,12 +15,12 @@ OTHER_NAMES = {
     "batch": "batch-size bs bsz concurrency global-batch-size max-batch-size max-num-seqs total-batch-size "
     "train-batch-size",
     "micro-batch": "batch-size-per-gpu mbs micro-batch-size per-device-train-batch-size",
-    "prompt": "context-length input input-len input-length input-size input-tokens isl n-prompt prefill-len prompt-len "
+    "prompt": "input input-len input-length input-size input-tokens isl n-prompt prefill-len prompt-len "
     "prompt-tokens random-input-len seq-len",
     "output": "decode-len max-new-tokens max-tokens n-gen num-tokens-to-generate osl output-len output-length "
     "output-size output-tokens random-output-len",
     "seq": "block-size max-length max-seq-len max-seq-length seq-len seq-length sequence-length",
-    "concurrency": "batch batch-size clients max-concurrency num-clients parallel users",
+    "concurrency": "batch batch-size clients max-concurrency max-num-seqs num-clients parallel users",
     "rate": "arrival-rate qps request-rate rps",
     "requests": "num-prompts num-requests",
     "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size tp-size",
@@ -31,9 +31,10 @@ OTHER_NAMES = {
     "vp": "num-virtual-stages virtual-pipeline virtual-pipeline-model-parallel-size",
     "quant": "dtype precision quantization quantisation weight-dtype weights",
     "dtype": "bf16 fp8 precision quant",
+    "zero": "use-distributed-optimizer zero-stage",
     "recompute": "activation-checkpointing activation-recomputation gradient-checkpointing recompute-granularity",
     "cpu-experts": "cpu-moe n-cpu-moe",
-    "cpu-layers": "n-gpu-layers ngl offload-layers",
+    "cpu-layers": "n-gpu-layers offload-layers",
     "slo": "goodput itl-sla tpot ttft",
     "price": "cost cost-per-hour gpu-price",
     "out": "csv file output-file save",

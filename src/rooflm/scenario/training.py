@@ -42,7 +42,9 @@ class Training:
         1, "times that a step fills and drains its pipeline (where gradients are accumulated over whole pipelines)"
     )
     mtp: Num = count(0, "layers that predict tokens further ahead, each with a loss of its own (DeepSeek-V3: 1)", low=0)
-    last_layers: Num = count(0, "layers of a last stage laid out by hand, those that predict ahead among them (0: even; time only)", 0)
+    last_layers: Num = count(
+        0, "layers of a last stage laid out by hand, those that predict ahead among them (0: even; time only)", 0
+    )
     trainable_layers: Num = share(
         1.0,
         "share of the layers that are trained (the last ones; the first are frozen, need no backward pass, and their "
