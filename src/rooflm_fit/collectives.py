@@ -77,13 +77,16 @@ TWO_RANKS = ("step", "gain_short", "gain_long")
 """Constants that one group size cannot tell; zero then."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
 VIDUR = "microsoft/vidur 7d47513 (2024-11-19, MIT), measured tables"
-HEADER = """Fitted constants of collectives.time (see its docstring), by generation, library and operation (`kernel`).
+HEADER = """Fitted constants of collectives.time, by generation (PCIe: by GPU), library and operation (`kernel`).
 Written by: python -m rooflm_fit.collectives --data DIR --out FILE
 engine: nccl, or the engine whose all-reduce kernels they are; architecture: a generation (NVLink), "pcie" or a network.
 `_out`: three fits, each without every third message size; the constants are those of all sizes.
 Units: s and shares of the link's one-way rate.
-On PCIe no gain with the group's size is kept: a root port that cards share is the machine's, not the card's
-(docs/decisions/0017)."""
+On PCIe no gain with the group's size is kept but where every card was measured with a slot of its own: a root port
+that cards share is the machine's, not the card's (docs/decisions/0017)."""
+OWN_SLOTS = ("rtx-pro-6000-server-96gb",)
+"""GPUs that were measured on PCIe on a machine whose cards have slots of their own. The L40S' share a root port: the
+rate falls with the power -1.9 of the group, where a ring loads every slot alike."""
 
 
 class Table(NamedTuple):
@@ -214,21 +217,21 @@ def fit_all(rows: pd.DataFrame) -> list[FitRow]:
         parts = {str(gpu): table(part) for gpu, part in group.groupby("gpu")}
         common = "*" if tier == "nvlink" else str(tier)
         network = tier in ("infiniband", "ethernet")
-        sets: dict[str, list[str]] = {}
+        sets = {(gpu, "pcie"): [gpu] for gpu in parts} if tier == "pcie" else {}
         if tier == "nvlink":
             for gpu in parts:
-                sets.setdefault(GPUS[gpu].architecture, []).append(gpu)
-        sets[common] = list(parts)
-        for architecture, members in sets.items():
+                sets.setdefault((ANY, GPUS[gpu].architecture), []).append(gpu)
+        sets[(ANY, common)] = list(parts)
+        for (gpu, architecture), members in sets.items():
             chosen = [parts[name] for name in members]
             joint = _join(chosen)
             params = params_of(str(library), str(op), str(tier), np.unique(joint.ranks).size)
             constants, inside, outside = fit_group(str(op), joint, latency, params)
-            if tier == "pcie":
+            if tier == "pcie" and gpu not in OWN_SLOTS:
                 constants |= dict.fromkeys(GAINS, 0.0)
-            moved = transfer(str(op), chosen, latency, params) if not network else 0.0
-            names = {"gpu": ANY, "architecture": architecture, "engine": str(library), "dtype": ANY}
-            note = "fitted to " + ", ".join(members)
+            moved = transfer(str(op), chosen, latency, params) if gpu == ANY and not network else 0.0
+            names = {"gpu": gpu, "architecture": architecture, "engine": str(library), "dtype": ANY}
+            note = "fitted to " + ", ".join(members) if gpu == ANY else ""
             missing = [kernel for kernel in NETWORK_KIN if (library, kernel, tier) not in measured]
             for kernel in [str(op), *missing] if network and op == "p2p" else [str(op)]:
                 result.append(

@@ -163,7 +163,7 @@ def test_p2p_pays_the_slowest_tier_it_crosses() -> None:
 @pytest.mark.parametrize("architecture", ["hopper", "cdna"])
 def test_every_generation_has_constants(architecture: str, library: str) -> None:
     for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "p2p"):
-        c = fitted(op, generation=architecture, library=library, kind="nvswitch")
+        c = fitted(op, gpu="", generation=architecture, library=library, kind="nvswitch")
         seconds = time(op, np.logspace(2, 9, 30), 8, bandwidth=450e9, latency=0.5e-6, c=c)
         assert np.all(np.diff(np.asarray(seconds)) > 0)
 
@@ -171,9 +171,9 @@ def test_every_generation_has_constants(architecture: str, library: str) -> None
 def test_measured_all_reduce_of_h200() -> None:
     # aiconfigurator 095f58a, NCCL 2.29.2, H200 SXM, 8 ranks: 64 MiB in 345 us; SGLang's kernel, 512 B in 3.0 us
     link = {"bandwidth": 450e9, "latency": 0.5e-6}
-    c = fitted("all_reduce", generation="hopper", library="nccl", kind="nvswitch")
+    c = fitted("all_reduce", gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="nvswitch")
     assert float(time("all_reduce", 67108864, 8, **link, c=c)) == pytest.approx(345e-6, rel=0.15)
-    c = fitted("all_reduce", generation="hopper", library="sglang", kind="nvswitch")
+    c = fitted("all_reduce", gpu="h100-sxm-80gb", generation="hopper", library="sglang", kind="nvswitch")
     assert float(time("all_reduce", 512, 8, **link, c=c)) == pytest.approx(3.0e-6, rel=0.15)
 
 
@@ -185,8 +185,8 @@ def test_hops_grow_as_measured() -> None:
 
 def test_networks_are_slower_than_nvlink() -> None:
     for op in ("all_reduce", "p2p", "all_gather", "all_to_all"):
-        fast = fitted(op, generation="hopper", library="nccl", kind="nvswitch")
-        slow = fitted(op, generation="hopper", library="nccl", kind="infiniband")
+        fast = fitted(op, gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="nvswitch")
+        slow = fitted(op, gpu="h100-sxm-80gb", generation="hopper", library="nccl", kind="infiniband")
         within = time(op, 1e6, 2, bandwidth=450e9, latency=0.5e-6, c=fast)
         across = time(op, 1e6, 2, bandwidth=50e9, latency=2e-6, c=slow)
         assert float(across) > float(within)

@@ -72,7 +72,7 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
     else:
         for op, library, link in itertools.product(OPS, ("nccl", w.kernels), LINKS):
             try:
-                yield nearest(op, generation=w.generation, library=library, kind=link)
+                yield nearest(op, gpu=w.gpu, generation=w.generation, library=library, kind=link)
             except UnknownNameError:  # an engine has no kernels of its own but for all_reduce
                 continue
 

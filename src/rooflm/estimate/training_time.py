@@ -186,8 +186,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     whole = sum(seconds.values())
     fullest, last = larger(between * one, ends * one + side), s.training.last_layers
     if multi_token(s) or not is_plain(last, 0):
-        by_hand = balanced_last_stage(layers, pp, one, side, last)
-        fullest = pick(larger(s.training.mtp, last) > 0, by_hand, fullest)
+        fullest = pick(larger(s.training.mtp, last) > 0, balanced_last_stage(layers, pp, one, side, last), fullest)
     slowest = pick(pp > 1, fullest, whole)
     wgrad = sum(part.wgrad for part in sections.values()) / pp
     return Micro(

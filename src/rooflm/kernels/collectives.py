@@ -325,22 +325,22 @@ def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Tier | Any], stri
     return tuple(sent)
 
 
-def nearest(op: str, *, generation: str, library: str, kind: str) -> Match:
+def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:
     """The row of an operation on a kind of link.
 
     library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
-    NCCL's). NVLink-class links take the generation's row, else the common one; PCIe, InfiniBand and Ethernet the row
-    of that link. Broadcast, which nobody measured, takes all_gather's.
+    NCCL's). NVLink-class links take the generation's row, else the common one; PCIe the GPU's own, else the link's;
+    InfiniBand and Ethernet the link's. Broadcast, which nobody measured, takes all_gather's.
     """
     link = kind if kind in ("pcie", "infiniband", "ethernet") else ""
     kernel = "all_gather" if op == "broadcast" else op
-    return lookup("collective", "", link or generation, library, ANY, kernel)
+    return lookup("collective", gpu if link == "pcie" else "", link or generation, library, ANY, kernel)
 
 
 @cache
-def fitted(op: str, generation: str, library: str, kind: str) -> CollectiveConstants:
+def fitted(op: str, gpu: str, generation: str, library: str, kind: str) -> CollectiveConstants:
     """Constants of `nearest`."""
-    return typed(CollectiveConstants, nearest(op, generation=generation, library=library, kind=kind).row)
+    return typed(CollectiveConstants, nearest(op, gpu=gpu, generation=generation, library=library, kind=kind).row)
 
 
 def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | None]:
@@ -350,7 +350,7 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
         return [None] * len(s.cluster.tiers)
     if comm.op == "all_reduce" and s.engine.kernels.all_reduce == "custom":
         library = s.engine.kernels.whose
-    return [fitted(comm.op, device.kernel_generation, library, tier.kind) for tier in s.cluster.tiers]
+    return [fitted(comm.op, device.kernels_from, device.kernel_generation, library, t.kind) for t in s.cluster.tiers]
 
 
 def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:
