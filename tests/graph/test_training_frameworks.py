@@ -162,9 +162,8 @@ def test_details_of_torchtitan_rows() -> None:
     }  # fmt: skip
     s = training_scenario(only(row))
     assert (s.mapping.recompute, s.mapping.recompute_layers, s.engine.kernels.fused) == ("block", 16, False)
-    compiled = training_scenario(
-        only(row | {"recompute": "full", "note": "torch.compile", "precision": "float8 rowwise"})
-    )
+    hopper = {"precision": "float8 rowwise", "gpu": "H100-SXM-80GB"}
+    compiled = training_scenario(only(row | {"recompute": "full", "note": "torch.compile"} | hopper))
     assert (compiled.mapping.recompute, compiled.quant.name, compiled.engine.kernels.fused) == (
         "full",
         "fp8-rowwise",

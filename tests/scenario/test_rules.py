@@ -53,6 +53,7 @@ TRAINED = [
     ("gpt3-175b", {"tp": 5}, "tp does not divide the heads", "try 4 or 6"),
     ("gpt3-175b", {"gpus": 8, "pp": 3}, "the degrees do not divide the GPUs", "pp 3 must divide it"),
     ("gpt3-175b", {"pp": 8, "vp": 13}, "pp x vp exceeds the layers", "try vp 12"),
+    ("gpt3-175b", {"pp": 8, "sets": {"training.last_layers": 90}}, "the last stage leaves none to the others", "89"),
     ("gpt3-175b", {"dp": 3}, "dp x micro_batch does not divide the batch", "try 63"),
     ("gpt3-175b", {"cp": 3}, "cp does not divide seq", "try 2 or 4"),
     ("gpt3-175b", {"pp": 8, "vp": 2, "batch": 12}, "interleaving needs a multiple of pp micro-batches",

@@ -141,9 +141,9 @@ def running(s: Scenario) -> Running:
     need = needs(s)
     largest = max_batch(s, need)
     at_once = larger(smaller(largest, running_limit(s)), m.dp)
-    rounds: Num = larger(s.workload.batch / at_once, 1.0) if e.room.waves else 1
+    shares = larger(s.workload.batch / at_once, 1.0)
     evicts = (e.server.scheduler != "no-evict") & (largest < running_limit(s))
-    rounds = pick(evicts, rounds, ceil(rounds))
+    rounds: Num = pick(evicts, shares, ceil(shares)) if e.room.waves else 1
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
     budget = smaller(e.room.token_budget, pick(m.pp > 1, e.stages.stage_tokens, np.inf))
