@@ -139,10 +139,10 @@ def running(s: Scenario) -> Running:
     """
     e, m = s.engine, s.mapping
     need = needs(s)
-    largest = max_batch(s, need)
-    at_once = larger(smaller(largest, running_limit(s)), m.dp)
+    largest, limit = max_batch(s, need), running_limit(s)
+    at_once = larger(smaller(largest, limit), m.dp)
     shares = larger(s.workload.batch / at_once, 1.0)
-    evicts = (e.server.scheduler != "no-evict") & (largest < running_limit(s))
+    evicts = (e.server.scheduler != "no-evict") & (largest < limit)
     rounds: Num = pick(evicts, shares, ceil(shares)) if e.room.waves else 1
     sequences = rank_sequences(s) / rounds
     tokens = sequences * s.workload.new
