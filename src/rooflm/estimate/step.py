@@ -120,9 +120,10 @@ def unfitted(engine: Engine) -> Engine:
     >>> unfitted(Engine("").but(gap=-1e-6, prompt=1.2)) == Engine("")
     True
     """
-    if not np.any(np.asarray(engine.host.gap) < 0) and is_plain(engine.factors.prompt, 1.0):
+    gap = engine.host.gap
+    if not isinstance(gap, np.ndarray) and gap >= 0 and is_plain(engine.factors.prompt, 1.0):
         return engine
-    return engine.but(gap=larger(engine.host.gap, 0.0), prompt=1.0)
+    return engine.but(gap=larger(gap, 0.0), prompt=1.0)
 
 
 def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
