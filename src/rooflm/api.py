@@ -177,6 +177,16 @@ class Task:
             arrays = run(self.flat, axes, fixed, outputs, arguments.get("on") or "local", self.block)
         return Grid(axes, fixed, arrays, self.outputs, outputs or ())
 
+    def runs_somewhere(self, grid: Grid) -> None:
+        """RooflmError where every point of a grid breaks a rule: the sentence on the first of them."""
+        numbers = [v for k, v in grid.arrays.items() if v.dtype.kind == "f"]
+        if numbers and all(np.isnan(v).all() for v in numbers):
+            first = {m.name: m.values[0] for axis in grid.axes for m in axis.members}
+            try:
+                self.over(alone=True, **nest({**grid.fixed, **first}))
+            except RooflmError as refused:
+                raise RooflmError(f"no point of the grid can run; the first: {refused}") from None
+
     def stream(self, arguments: Point, path: str, progress: Blocks | None = None) -> Streamed:
         """A grid of any size into a parquet, nc or csv file, block by block; an interrupted run carries on."""
         from rooflm.sweep.stream import stream

@@ -110,6 +110,8 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         ),
         (("infer", "llama-2-7b", "--gpu", "a100", "--pp", "64"), "only 32 layers"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--cached", "512"), "must be below prompt"),
+        (("infer", "llama-2-7b", "--gpu", "a100", "--tp", "3,5"), "no point of the grid can run; the first: tp is 3"),
+        (("train", "llama-2-7b", "--gpu", "a100", "--gpus", "8", "--tp", "3,5"), "no point of the grid can run"),
         (("list", "gpu5"), "did you mean 'gpus'"),
         (("show", "gpu", "a10x"), "did you mean 'a10'"),
         (("infr",), "Did you mean"),
@@ -133,6 +135,7 @@ def test_files_appear_whole_or_not_at_all(capsys: pytest.CaptureFixture[str], tm
         assert many.stat().st_size > 100
     bad = tmp_path / "bad.csv"
     assert _run(capsys, "infer", "llama-2-7b", "--gpu", "a100", "--tp", "3", "--out", str(bad))[0] == 2
+    assert _run(capsys, "infer", "llama-2-7b", "--gpu", "a100", "--tp", "3,5", "--out", str(bad))[0] == 2
     assert not bad.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
         f"{n}.{s}" for n in ("one", "many") for s in ("csv", "json", "nc", "parquet")

@@ -49,6 +49,11 @@ def test_from_near_to_far() -> None:
     assert derating(replace(new, derating=Derating(compute=0.5)), "llama.cpp") == Derating(compute=0.5)
 
 
+def test_one_chip_is_one_family_whatever_it_is_sold_as() -> None:
+    cards = [load_device(name) for name in ("mi50-32gb", "mi60", "radeon-vii", "radeon-pro-vii")]
+    assert len({derating(card, "llama.cpp-rocm") for card in cards}) == 1
+
+
 def test_a_new_card_is_one_row(tmp_path: Path) -> None:
     """What decides its speed beside the datasheet stands in the row, whatever its name."""
     given: dict[str, Any] = {"model": "llama-2-7b", "engine": "llama.cpp", "quant": "q4_k_m", "batch": 1, "prompt": 512}

@@ -74,6 +74,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
             return
         with working("points worked out"):
             grid = task.grid(arguments)
+        task.runs_somewhere(grid)
         deliver_grid(grid, json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
         return
     estimate = task.point(arguments)

@@ -60,6 +60,16 @@ def _rows() -> tuple[_Row, ...]:
     return read(text_of("devices"), _File, "devices").card
 
 
+def own_row(device: Device) -> bool:
+    """Whether factors were fitted to runs on this very card, or on the one whose kernels it takes.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> own_row(load_device("rtx-4090")), own_row(load_device("rtx-4060"))
+    (True, False)
+    """
+    return any(row.gpu in (device.name, device.kernels_from) for row in _rows())
+
+
 def derating(device: Device, engine: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in this engine, else of the card,
     else both of the card whose kernels it takes, else of its product family (of its generation there, or of the one

@@ -18,7 +18,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
 from rooflm.kernels.constants import ANY, lookup, read, text_of
-from rooflm.kernels.derating import derating
+from rooflm.kernels.derating import derating, own_row
 from rooflm.kernels.lookup import where
 from rooflm.kernels.rates import rates_of
 from rooflm.readers.engines import family_of
@@ -178,10 +178,12 @@ def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Effi
     plain = isinstance(device.name, str) and efficiency.mode == "calibrated" and bool(engine.kernels.whose)
     if plain and not device.measured and device.inferred:
         return f"constants of {device.kernels_from}: none of {device.name} was measured"
-    if not plain or device.measured or derating(device, engine.runs) != Derating():
+    if not plain or device.measured or device.derating is not None or own_row(device):
         return ""
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
     level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
     kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
-    return "" if kin is None else f"constants of {kin}: none of {device.name} was measured"
+    if kin and derating(device, engine.runs) != Derating():
+        kin = f"other {device.product_family} cards"
+    return f"constants of {kin}: none of {device.name} was measured" if kin else ""
