@@ -111,7 +111,10 @@ def test_a_model_that_does_not_fit_says_what_would(capsys: pytest.CaptureFixture
         (("infer", "llama-2-7b", "--gpu", "a100", "--pp", "64"), "only 32 layers"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--cached", "512"), "must be below prompt"),
         (("infer", "llama-2-7b", "--gpu", "a100", "--tp", "3,5"), "no point of the grid can run; the first: tp is 3"),
-        (("train", "llama-2-7b", "--gpu", "a100", "--gpus", "8", "--tp", "3,5"), "no point of the grid can run"),
+        (
+            ("train", "llama-2-7b", "--gpu", "a100", "--batch", "8", "--gpus", "8", "--tp", "3,5"),
+            "no point of the grid can run",
+        ),
         (("list", "gpu5"), "did you mean 'gpus'"),
         (("show", "gpu", "a10x"), "did you mean 'a10'"),
         (("infr",), "Did you mean"),
