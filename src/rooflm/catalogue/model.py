@@ -166,6 +166,7 @@ class Block:
     ffn: FeedForward | None = field(default=None, metadata=part(FEED_FORWARDS))
     norms: Num = number(2, "norms of the hidden width a layer (1 in GPT-J, 4 with Gemma 2's sandwich)")
     parallel: bool = flag(False, "mixer and feed-forward read the same input: one all-reduce a layer (GPT-J, Falcon)")
+    layers: Num = number(1, "of the model's own layers, how many each is (0: beside others in theirs, as in Falcon-H1)")
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class Model:
     @property
     def layers(self) -> Num:
         """Number of layers, after any depth scaling."""
-        return sum(block.count for block in self.scaled().blocks)
+        return sum(block.count * block.layers for block in self.scaled().blocks)
 
     def scaled(self) -> Model:
         """The model with its width and depth scales and prunings applied (itself when there are none).

@@ -39,6 +39,7 @@ RELEASED = [
     ("unsloth/DeepSeek-R1", "fp8-block", 163840),
     ("RedHatAI/DeepSeek-R1-Distill-Llama-70B-FP8-dynamic", "fp8", 131072),
     ("nvidia/Kimi-K2.5-NVFP4", "nvfp4-ffn-kv8", 262144),
+    ("nvidia/DeepSeek-V4-Pro-NVFP4", "nvfp4-fp8", 1048576),
     ("Mixtral-8x7b-instruct", "", 32768),
     ("llama3.1:8b", "", 131072),
 ]  # fmt: skip

@@ -175,6 +175,14 @@ def test_attention_and_mamba_side_by_side(tmp_path: Path) -> None:
     model = read(config, tmp_path)
     assert [type(b.mixer) for b in model.blocks] == [LinearAttention, Attention]
     assert float(parameters(model)) == pytest.approx(7.59e9, rel=0.005)
+    assert model.layers == rooflm.load_model("falcon-h1-7b").layers == 44
+
+
+def test_two_attentions_and_experts_make_one_layer(tmp_path: Path) -> None:
+    read({k: v for k, v in PUBLISHED["longcat-flash"][0].items() if v is not None}, tmp_path)
+    assert rooflm.load_model(str(tmp_path)).layers == rooflm.load_model("longcat-flash").layers == 28
+    with pytest.raises(RooflmError, match="has only 28 layers"):
+        rooflm.infer("longcat-flash", gpu="h200", pp=32)
 
 
 def test_granite_4_with_and_without_experts(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def _falcon_h1(c: Config) -> Built:
     count, mixer = len(layers.kinds(c)), layers.mamba2(c)
     attention = layers.attention(c, 0, "full", count)
     inner = int(mixer.heads * mixer.head_dim)
-    blocks = (Block(count, mixer, None, 0), Block(count, attention, layers.dense(c), 2))
+    blocks = (Block(count, mixer, None, 0, layers=0), Block(count, attention, layers.dense(c), 2))
     return blocks, 0 if c.flag("mamba_rms_norm") else -count * inner
 
 
@@ -52,7 +52,7 @@ def _zamba2(c: Config) -> Built:
     attention = Attention(heads, c.number("kv_heads", heads), c.number("head_dim", 2 * hidden // heads),
                           rope=c.flag("use_mem_rope"))  # fmt: skip
     ffn = MLP(c.number("width", 4 * hidden), True, c.flag("add_bias_linear"))
-    blocks = (Block(len(kinds), mixer, None, 1), Block(used, attention, ffn, 2))
+    blocks = (Block(len(kinds), mixer, None, 1), Block(used, attention, ffn, 2, layers=0))
     shared = int(mixer_params(attention, hidden) + ffn_params(ffn, hidden) + 2 * hidden)
     wider = 3 * hidden * int(attention.heads * attention.head_dim) + hidden  # Q, K, V and their norm read 2 x hidden
     rank = c.number("adapter_rank", 128)
@@ -71,7 +71,7 @@ def _longcat(c: Config) -> Built:
     real, none = c.number("experts"), c.number("zero_expert_num", 0, 0)
     busy = max(round(c.number("top_k") * real / (real + none)), 1)
     moe = MoE(real, busy, c.number("expert_width"))
-    blocks = (Block(2 * count, attention, MLP(c.number("width")), 2), Block(count, None, moe, 0))
+    blocks = (Block(2 * count, attention, MLP(c.number("width")), 2, layers=0.5), Block(count, None, moe, 0, layers=0))
     return blocks, count * none * hidden
 
 
