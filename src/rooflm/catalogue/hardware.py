@@ -27,7 +27,6 @@ class Memory:
 
     size: Num = field(metadata=si("its size, all SMs together", "bytes"))
     bandwidth: Num = field(metadata=si("its bandwidth", "bytes/s"))
-    latency: Num = number(0.0, "time of one access", "s")
 
 
 OFF = ("prefill", "decode", "request", "step", "memory", "cases")

@@ -93,7 +93,7 @@ LADDERS: dict[str, dict[int, tuple[str, ...]]] = {
 """Kind of a scheme's values -> width in bits -> data types of that width, the first before the others."""
 
 
-def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16") -> tuple[str, bool]:
+def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num]) -> tuple[str, bool]:
     """The data type in which a device multiplies operands of which the wider has `bits` bits.
 
     The second value tells whether the device computes at that width; if not, the next wider type that it has is used
@@ -106,7 +106,7 @@ def compute_dtype(bits: Num, kind: str, peaks: dict[str, Num], half: str = "bf16
     for width, types in ladder.items():
         if bits > width and width < 32:
             continue
-        for dtype in (half, *types) if width == 16 else types:
+        for dtype in types:
             if dtype in peaks:
                 return dtype, exact
         exact = False

@@ -32,10 +32,8 @@ IDEAL = ElementwiseConstants()
 """No overheads: bytes / bandwidth."""
 
 MEASURED_KERNEL = {
-    "norm": "norm", "rope": "rope", "activation": "activation", "add": "add", "embedding": "embedding",
-    "kv_write": "add", "sample": "add", "softmax": "norm", "conv": "activation", "route": "add", "scan": "norm",
-    "optimizer": "add",
-    "adapter": "add",
+    "norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding", "softmax": "norm",
+    "conv": "activation", "scan": "norm",
 }  # fmt: skip
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 

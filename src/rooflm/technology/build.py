@@ -121,7 +121,7 @@ def build(t: Technology) -> Built:
         clock=p.cores.frequency,
         l1=p.l1,
         l2=p.l2,
-        dram=Memory(stacks * t.dram.size, np.maximum(dram_rate, TINY), t.dram.latency),
+        dram=Memory(stacks * t.dram.size, np.maximum(dram_rate, TINY)),
         tdp=b.power,
         idle=watts["other"],
         price=0.0,

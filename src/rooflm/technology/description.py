@@ -39,7 +39,6 @@ class Dram:
     bandwidth: Num
     size: Num
     energy: Num
-    latency: Num
     stack_area: Num
     phy_area: Num
     controller_area: Num

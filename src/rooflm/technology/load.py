@@ -45,7 +45,6 @@ class _DramRow(_Row, kw_only=True, rename={"origin": "from"}):
     pins: int
     capacity_gb: float
     energy_pj: float
-    latency_ns: float
     stack_mm2: float
     phy_mm2: float
     controller_mm2: float
@@ -121,7 +120,7 @@ def load_dram(name: str) -> Dram:
     r, canonical = _read("dram", name, _DramRow)
     n7 = load_node("n7")
     return Dram(
-        canonical, r.pin_gbps * GB * r.pins / 8, r.capacity_gb * GIB, r.energy_pj * PJ, r.latency_ns * 1e-9,
+        canonical, r.pin_gbps * GB * r.pins / 8, r.capacity_gb * GIB, r.energy_pj * PJ,
         r.stack_mm2 * MM2, r.phy_mm2 * MM2 / n7.analog_area, r.controller_mm2 * MM2 / n7.logic_area, r.edge_mm * MM,
         r.usd_gb * r.capacity_gb,
     )  # fmt: skip
