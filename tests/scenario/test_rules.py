@@ -44,8 +44,6 @@ SERVED = [
     ("llama-7b", {"engine": "llama.cpp", "adapters": 2}, "the engine serves no adapters", "several adapters at once"),
     ("llama-7b", {"engine": "llama.cpp", "cpu_layers": 32}, "the host holds more layers than there are",
      "holds at least one"),
-    ("llama-7b", {"engine": "vllm", "sets": {"engine.several": False}, "tp": 2}, "the engine runs on one device",
-     "leave tp and pp at 1"),
     ("bge-m3", {"output": 2}, "the model embeds texts: no output follows", "output is 2"),
 ]  # fmt: skip
 TRAINED = [
@@ -60,8 +58,6 @@ TRAINED = [
      "make batch a multiple of 8"),
     ("gpt3-175b", {"sets": {"training.flushes": 3}}, "flushes does not divide the micro-batches", "try 2 or 4"),
     ("mixtral-8x7b", {"tp": 2, "dp": 2, "ep": 8}, "ep does not divide tp x cp x dp", "try 2 or 4"),
-    ("llama-7b", {"lora_rank": 8, "sets": {"engine.adapters": False}}, "the engine trains no adapters",
-     "trains no adapters"),
     ("llama-7b", {"dtype": "nvfp4"}, "the device does not multiply in such a type", "try fp8 or bf16"),
     ("llama-7b", {"dtype": "int8"}, "the engine does not run the scheme", "dtype is int8, but engine megatron"),
 ]  # fmt: skip

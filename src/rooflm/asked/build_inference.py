@@ -167,9 +167,9 @@ def split_degrees(
     rest = gpus / math.prod(degrees.get(k, 1) for k in ("tp", "pp", "dp", "cp"))
     rest = int(rest) if not is_array(rest) and rest == int(rest) else rest
     if "tp" not in degrees and "pp" not in degrees:
-        split = able.tensor_groups and able.several and not able.layers_first
+        split = able.tensor_groups and not able.layers_first
         tp = tensor_degree(model, rest, node_size(cluster)) if split else 1
-        left = "pp" if (able.stage_groups and able.several) or "dp" in degrees else "dp"
+        left = "pp" if able.stage_groups or "dp" in degrees else "dp"
         degrees |= {"tp": tp, left: rest // tp if isinstance(rest, int) else rest / tp}
         if not is_array(rest):
             assumed.append(f"tp {degrees['tp']}, {left} {shown(degrees[left])}")

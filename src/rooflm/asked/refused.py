@@ -141,8 +141,6 @@ SENTENCES = {
         "{said} is {s.quant.name}, but engine {s.engine.name} does not run such a scheme: try {near}",
         lambda s: {"said": "dtype" if s.engine.phase == "training" else "quant",
                    "near": " or ".join(nearest_schemes(s.engine.abilities, s.quant))}),
-    "the engine runs on one device": Sentence(
-        "gpus is {m.devices}, but engine {s.engine.name} runs on one: leave tp and pp at 1"),
     "the engine has no tensor groups": _no_group("tp", "tensor parallelism"),
     "the engine has no pipeline stages": _no_group("pp", "pipeline stages"),
     "the engine has no context groups": _no_group("cp", "context parallelism"),
@@ -191,8 +189,6 @@ SENTENCES = {
         "cached is {w.cached}, but it must be below prompt ({w.prompt}): at least one token is new"),
     "the model has no head to train": Sentence(
         "{s.model.name} has no head: it embeds texts, and only models that predict tokens train here"),
-    "the engine trains no adapters": Sentence(
-        "lora_rank is {s.training.lora_rank}, but engine {s.engine.name} trains no adapters"),
     "the device does not multiply in such a type": Sentence(
         "dtype is {s.quant.name}, but {s.cluster.device.name} has no rate of its own for it, and engine "
         "{s.engine.name} does not run it there: try {near}", lambda s: {"near": " or ".join(_near_types(s))}),

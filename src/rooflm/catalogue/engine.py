@@ -182,7 +182,6 @@ class Habits:
         ("core", "ops"),
     )
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
-    regather: bool = flag(False, "FSDP gathers again at each micro-batch even with a pipeline")
     owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 
@@ -213,8 +212,7 @@ class Factors:
     decode_factor: Num = number(1.0, "the same of attention in decoding", above=True)
     stream_factor: Num = number(1.0, "the same of elementwise kernels", above=True)
     moe_factor: Num = number(1.0, "the same of products of experts", above=True)
-    speed: Num = number(1.0, "factor of all device times when serving", above=True)
-    prompt: Num = number(1.0, "further factor of what prompt tokens add to a pass", above=True)
+    prompt: Num = number(1.0, "factor of what prompt tokens add to a pass when serving", above=True)
 
 
 class Correction(Protocol):

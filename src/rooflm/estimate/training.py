@@ -216,7 +216,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     return tm.Setup(
         c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, e.habits.regather,
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra,
     )  # fmt: skip
 
 

@@ -232,7 +232,6 @@ class Setup(NamedTuple):
     adapters: Num = 0.0
     logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
-    regather: bool = True
 
 
 def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
@@ -250,8 +249,8 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     grad = c.grad_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
-    # under a pipeline that does not gather again, a stage keeps its weights whole, and its gradients until the end
-    kept = (m.zero >= 3) & (m.pp > 1) & (not c.regather)
+    # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end
+    kept = (m.zero >= 3) & (m.pp > 1)
     g, ge = pick(kept, grad, g), pick(kept, grad, ge)
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, own)[0] - w)  # quantised bases keep the embedding and the head in 16 bits

@@ -214,10 +214,10 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
 
     ZeRO 0 and 1 reduce once a step, behind the last micro-batch's backward; 2 and 3 at each micro-batch, and 3 gathers
-    parameters for both passes of each (once a step with a pipeline, unless the engine gathers again).
+    parameters for both passes of each (once a step with a pipeline).
     """
     e, pp, zero = s.engine, s.mapping.pp, np.asarray(s.mapping.zero)
-    each = m if e.habits.regather else pick(pp > 1, 1.0, m)
+    each = pick(pp > 1, 1.0, m)
     reductions = pick(zero >= 2, each, 1.0)
     forward_gathers = pick(zero >= 3, each, pick(zero >= 1, 1.0, 0.0))
     backward_gathers = pick(zero >= 3, each, 0.0)

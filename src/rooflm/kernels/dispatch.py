@@ -152,10 +152,10 @@ def own_factor(kind: str, f: Factors) -> Num:
     """Time of a kind of kernel in an engine over the time of the calibrated one; of a collective (""), whose own factor
     is in its time already.
 
-    >>> own_factor("gemm", Factors(gemm_factor=1.5, speed=2.0)), own_factor("norm", Factors())
-    (3.0, 1.0)
+    >>> own_factor("gemm", Factors(gemm_factor=1.5)), own_factor("norm", Factors()), own_factor("", Factors())
+    (1.5, 1.0, 1.0)
     """
-    factor: Num = f.speed * (getattr(f, FACTORS.get(kind, "stream_factor")) if kind else 1.0)
+    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor")) if kind else 1.0
     return factor
 
 

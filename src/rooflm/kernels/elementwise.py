@@ -33,7 +33,7 @@ IDEAL = ElementwiseConstants()
 
 MEASURED_KERNEL = {
     "norm": "norm", "rope": "rope", "activation": "activation", "embedding": "embedding", "softmax": "norm",
-    "conv": "activation", "scan": "norm",
+    "conv": "activation", "scan": "norm", "add": "add",
 }  # fmt: skip
 """Kind of a streaming op -> the measured kernel whose constants it takes (others: "add")."""
 

@@ -175,7 +175,7 @@ def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
         for name, value in own.items():
             if name not in ABOUT or ABOUT[name].kind != "number":
                 raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
-            bounded(f"{label}: {key}, {name}", value, ABOUT["speed"])
+            bounded(f"{label}: {key}, {name}", value, ABOUT["prompt"])
     return given
 
 

@@ -132,8 +132,6 @@ def expert_rules(*names: str) -> tuple[Rule, ...]:
 
 ENGINE = (
     Rule("the engine does not run the scheme", lambda s: not s.engine.abilities.runs(s.quant)),
-    Rule("the engine runs on one device",
-         lambda s: (not s.engine.abilities.several) & (s.mapping.tp * s.mapping.pp * s.mapping.cp > 1)),
     Rule("the engine has no tensor groups", lambda s: (not s.engine.abilities.tensor_groups) & (s.mapping.tp > 1)),
     Rule("the engine has no pipeline stages", lambda s: (not s.engine.abilities.stage_groups) & (s.mapping.pp > 1)),
     Rule("the engine has no context groups", lambda s: (not s.engine.abilities.context_groups) & (s.mapping.cp > 1)),
@@ -181,7 +179,6 @@ TRAINING = (
     *SPLIT,
     *expert_rules("tp", "cp", "dp"),
     *ENGINE,
-    Rule("the engine trains no adapters", lambda s: s.training.adapters and not s.engine.abilities.adapters),
     Rule("the device does not multiply in such a type",
          lambda s: not compute_dtype(np.max(s.quant.act_bits), s.quant.kind, s.cluster.device.peak)[1]),
     Rule("the last stage leaves none to the others", lambda s: (s.training.last_layers > 0)

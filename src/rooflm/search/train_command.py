@@ -187,7 +187,7 @@ def _torchtitan(model: Model, engine: Engine, n: Mapping[str, int], v: Mapping[s
     words.append(f"--parallelism.data_parallel_shard_degree {shard}")
     words += [f"--parallelism.data_parallel_replicate_degree {replicate}"] if replicate > 1 else []
     if zero and n["dp"] * n["cp"] > 1:
-        again = zero >= 3 and (pp == 1 or engine.habits.regather)
+        again = zero >= 3 and pp == 1
         words.append(f"--parallelism.fsdp_reshard_after_forward {'always' if again else 'never'}")
     words += [f"--parallelism.tensor_parallel_degree {n['tp']}"] if n["tp"] > 1 else []
     if n["tp"] > 1 and engine.overlaps.tp_overlap:

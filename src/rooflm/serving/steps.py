@@ -225,7 +225,6 @@ class StepTable:
         fitted = s.efficiency.mode == "calibrated"
         given = engine if engine is not None else s.engine
         e = given if fitted else unfitted(given)
-        speed, prompt = float(e.factors.speed) if fitted else 1.0, float(e.factors.prompt)
         self.components, self.engine = c, e
         self.ranks = int(s.mapping.dp)
         self.flight = int(np.max(most_in_flight(s)))
@@ -234,11 +233,11 @@ class StepTable:
         self.size = TableSize(int(c.tokens[-1]), int(c.sequences[-1]), int(c.contexts[-1]))
         self._budget = self.size.tokens - self.size.sequences
         self._cell = float(c.contexts[-1]) / (len(c.contexts) - 1)
-        scale = (1.0 + c.draft) * speed
+        scale = 1.0 + c.draft
         shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
         p = c.parts
-        dense = total(p.dense, e, s.engine, fitted, shape_p[:1]) * speed
-        attend = total(p.prefill, e, s.engine, fitted, shape_p) * speed
+        dense = total(p.dense, e, s.engine, fitted, shape_p[:1])
+        attend = total(p.prefill, e, s.engine, fitted, shape_p)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
@@ -251,7 +250,7 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._prompt, self._captured = prompt, float(e.host.captured)
+        self._prompt, self._captured = float(e.factors.prompt), float(e.host.captured)
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self._attention = attention
         self.stage = _fullest_stage(s)

@@ -61,7 +61,7 @@ class Unusable(Exception):  # noqa: N818 (a verdict on a row, not an error)
 
 
 RAN: dict[str, Any] = {
-    "engine.schemes": "", "engine.caches": "", "engine.expert_groups": "any", "engine.several": True,
+    "engine.schemes": "", "engine.caches": "", "engine.expert_groups": "any",
     **{f"engine.{groups}": True for groups in ("tensor_groups", "stage_groups", "context_groups", "mixed_groups")},
 }  # fmt: skip
 """Paths that let an engine run what it ran: a measurement stands, whatever the engine's documents say that it can."""
@@ -70,7 +70,7 @@ RAN: dict[str, Any] = {
 def as_run(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a measured run, which no rule of its engine refuses.
 
-    >>> as_run({"batch": 1, "sets": {"engine.step": 0.0}})["sets"]["engine.several"]
-    True
+    >>> as_run({"batch": 1, "sets": {"engine.step": 0.0}})["sets"]["engine.expert_groups"]
+    'any'
     """
     return {**kwargs, "sets": RAN | dict(kwargs.get("sets") or {})}
