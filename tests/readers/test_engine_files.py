@@ -44,7 +44,7 @@ def test_a_file_on_a_base_gives_the_bases_answer(tmp_path: Path, base: str, more
 def test_what_a_file_gives_itself_no_card_scales(tmp_path: Path) -> None:
     name = own(tmp_path, 'base = "vllm"\nprompt = 2\nsequence = "5 us"')
     mine, theirs = load_engine(name, "h100-sxm-80gb"), load_engine("vllm", "h100-sxm-80gb")
-    assert [mine.value(n) for n in ("prompt", "sequence", "speed")] == [2.0, 5e-6, theirs.factors.speed]
+    assert [mine.value(n) for n in ("prompt", "sequence", "gemm_factor")] == [2.0, 5e-6, theirs.factors.gemm_factor]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "trtllm", "sglang", "hf-eager", "llama.cpp"])
@@ -85,7 +85,7 @@ BAD = [
     ("step", math.inf, "0 or more"),
     ("all_reduce", "ring", "it must be one of nccl, custom"),
     ("overlap", 1, "it must be true or false"),
-    ("speed", 0, "above 0"),
+    ("gemm_factor", 0, "above 0"),
 ]
 
 
@@ -152,7 +152,7 @@ def test_a_neutral_number_is_neutral_whatever_object_it_is() -> None:
 def test_bad_rows_say_what_is_wrong(tmp_path: Path) -> None:
     for text, rule in (
         ('[x]\nstep = "fast"', "step"), ("[x.server]\nbugdet = 1", "did you mean 'budget'?"),
-        ("[x.cards.h100]\nkernels = 2", "no number of an engine"), ("[x.cards.h100]\nspeed = 0", "above 0"),
+        ("[x.cards.h100]\nkernels = 2", "no number of an engine"), ("[x.cards.h100]\ngemm_factor = 0", "above 0"),
         ("[x]\nstepp = 1", "stepp"), ("[x]\nbase = 3", "base"),
     ):  # fmt: skip
         path = tmp_path / "bad.toml"
@@ -195,11 +195,11 @@ def test_an_engine_is_one_row(tmp_path: Path) -> None:
     """Kernels, costs, server and command of a new engine: all from its row."""
     name = own(
         tmp_path,
-        'base = "sglang"\nstep = "2 ms"\n[server]\nscheduler = "static"\n[cards.h100-sxm-80gb]\nspeed = 2\n'
+        'base = "sglang"\nstep = "2 ms"\n[server]\nscheduler = "static"\n[cards.h100-sxm-80gb]\nmoe_factor = 2\n'
         '[command]\nstart = "serve {model}"\ntp = "--ranks {tp}"\nbatch = ""\nlength = ""\nmemory = ""\nbudget = ""',
     )
     e, theirs = load_engine(name, "h100-sxm-80gb"), load_engine("sglang")
-    assert (e.host.step, e.factors.speed, e.server.scheduler) == (2e-3, 2.0, "static")
+    assert (e.host.step, e.factors.moe_factor, e.server.scheduler) == (2e-3, 2 * theirs.factors.moe_factor, "static")
     assert e.kernels == theirs.kernels
     assert serve_command("m", e, parse_quant("bf16"), {"tp": 4, "batch": 9}, 99) == "serve m --ranks 4"
 
