@@ -65,9 +65,8 @@ def test_activations_of_a_layer_are_korthikanti_s(name: str, sp: bool, recompute
     layers, h, a, b, _ = GPT[name]
     m = Mapping(tp=8, sp=sp, micro_batch=b, recompute=recompute)
     model = gpt(layers, h, a)
-    got = layer_activations(
-        model, model.blocks[0], m, Kernels(flash=False), BF16, Training(dropout=True), 2048, 2048
-    ).kept
+    setup = Setup(model, m, Kernels(flash=False), BF16, Training(dropout=True), 2048, 2048, 1, 2.0)
+    got = layer_activations(setup, model.blocks[0]).kept
     assert got == pytest.approx(korthikanti(2048, b, h, a, 8, sp, recompute), rel=1e-12)
 
 
@@ -82,7 +81,8 @@ def test_korthikanti_by_hand() -> None:
 def test_flash_attention_drops_the_score_term() -> None:
     model = gpt(2, 1024, 16)
     m = Mapping(micro_batch=1)
-    flash = layer_activations(model, model.blocks[0], m, Kernels(), BF16, Training(dropout=True), 4096, 4096).kept
+    setup = Setup(model, m, Kernels(), BF16, Training(dropout=True), 4096, 4096, 1, 2.0)
+    flash = layer_activations(setup, model.blocks[0]).kept
     selective = korthikanti(4096, 1, 1024, 16, 1, recompute="selective")
     assert flash == pytest.approx(selective + 4096 * 16 * 4.0)  # one fp32 number a token and head
 
@@ -214,7 +214,8 @@ def test_optimizers_and_offload() -> None:
 def kept(model: Model, modules: tuple[str, ...] = (), **mapping: Any) -> float:
     """Bytes kept of one layer for a micro-batch of 1024 tokens."""
     m = Mapping(recompute_modules=modules, **mapping)
-    return float(layer_activations(model, model.blocks[0], m, Kernels(), BF16, Training(), 1024, 1024).kept)
+    setup = Setup(model, m, Kernels(), BF16, Training(), 1024, 1024, 1, 2.0)
+    return float(layer_activations(setup, model.blocks[0]).kept)
 
 
 def test_modules_that_run_again_are_not_kept() -> None:

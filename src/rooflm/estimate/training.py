@@ -21,17 +21,14 @@ from rooflm.estimate.step import by_part, dynamic_energy
 from rooflm.estimate.training_step import (
     PHASES,
     StepGraph,
-    adapter_params,
     context,
-    document,
     flops_seconds,
     forward_flops,
-    grad_bytes,
     recomputed_flops,
+    setup_of,
     trained_flops,
 )
 from rooflm.estimate.training_time import TrainingStep, time_step
-from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.rates import rates
 from rooflm.kernels.roofline import Timed, comm_volume
@@ -208,16 +205,6 @@ def train_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Trai
     """
     known = flags(s, TRAINING) if broken is None else broken
     return estimate(time_step(s, context(s)), known)
-
-
-def setup_of(s: Scenario, c: Context) -> tm.Setup:
-    """What the memory of a scenario's stages depends on."""
-    e = s.engine
-    grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
-    return tm.Setup(
-        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra,
-    )  # fmt: skip
 
 
 def used(s: Scenario, stages: Sequence[tm.Stage]) -> Num:

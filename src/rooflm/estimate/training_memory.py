@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping as Dict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from rooflm.catalogue.engine import Kernels
-from rooflm.catalogue.model import MLA, Attention, Block, LinearAttention, Model, MoE, norm_params
+from rooflm.catalogue.model import MLA, Attention, Block, FeedForward, LinearAttention, Mixer, Model, MoE, norm_params
 from rooflm.catalogue.quant import Quant
 from rooflm.estimate.memory import block_shard, extra_share, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
-from rooflm.scenario.mapping import MODULES, Mapping
+from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.training import Training
 from rooflm.units import Num, ceil, floor, larger, pick, smaller
 
@@ -67,92 +69,128 @@ class Layer:
     whole: Num
 
 
-def layer_activations(
-    model: Model, block: Block, m: Mapping, kernels: Kernels, quant: Quant, options: Training, seq: Num, span: Num
-) -> Layer:
-    """Activations of one layer for a micro-batch of m.micro_batch sequences of `seq` tokens; scores span `span` keys.
+class Setup(NamedTuple):
+    """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
+    keys that unfused attention scores for a query."""
+
+    model: Model
+    mapping: Mapping
+    kernels: Kernels
+    quant: Quant
+    options: Training
+    seq: Num
+    span: Num
+    micro_batches: Num
+    grad_bytes: Num
+    adapters: Num = 0.0
+    logit_bytes: Num = 6.0
+    grad_extra: Num = 0.0
+
+    @property
+    def tokens(self) -> Num:
+        """Of a micro-batch on one rank."""
+        return self.mapping.micro_batch * self.seq / self.mapping.cp
+
+    @property
+    def rows(self) -> Num:
+        """Those of them whose norms and residuals the rank holds: its share under sequence parallelism."""
+        return self.tokens / self.mapping.tp if self.mapping.sp else self.tokens
+
+    @property
+    def widths(self) -> tuple[Num, Num]:
+        """Bytes a value of what products read, and of all else."""
+        return smaller(self.quant.act_bytes, self.quant.half_bytes), self.quant.half_bytes
+
+
+class Inside(NamedTuple):
+    """Bytes that half a layer keeps beside its input, the scores of unfused attention apart; and by module (MODULES)
+    those of them that need not be kept where it runs again."""
+
+    held: Num = 0.0
+    scores: Num = 0.0
+    again: Dict[str, Num] = MappingProxyType({})
+
+
+def inside_mixer(c: Setup, mixer: Mixer | None) -> Inside:
+    """What a mixer keeps: inputs of its products, queries, keys and values, and its outputs; the softmax with its
+    dropout where attention is unfused, else one fp32 number a token and head."""
+    (_, b), drop, tokens = c.widths, 1.0 * c.options.dropout, c.tokens
+    if isinstance(mixer, Attention):
+        wide = (mixer.heads + mixer.kv_heads) * (mixer.head_dim + mixer.v_dim)
+        if c.kernels.flash:
+            return Inside(tokens * (wide * b + mixer.heads * 4.0))
+        return Inside(tokens * wide * b, tokens * mixer.heads * c.span * (b + drop * (b + 1)))
+    if isinstance(mixer, MLA):
+        qk, latent = mixer.nope_dim + mixer.rope_dim, mixer.q_rank + mixer.kv_rank + mixer.rope_dim
+        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
+        expanded = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
+        return Inside(tokens * (wide * b + mixer.heads * 4.0), again={"mla_up_proj": expanded})
+    if isinstance(mixer, LinearAttention):
+        return Inside(tokens * 4 * (mixer.heads * mixer.head_dim + mixer.key_heads * mixer.state) * b)
+    return Inside()
+
+
+def inside_ffn(c: Setup, ffn: FeedForward | None) -> Inside:
+    """What a feed-forward keeps: outputs of its first products and inputs of the last; of experts for every pair of a
+    token and one of them, and the router's scores."""
+    if ffn is None:
+        return Inside()
+    m, (narrow, b) = c.mapping, c.widths
+    dense, _, width = local_ffn(ffn, m)
+    # the gate's activation is a tensor of its own beside its input where each is one kernel
+    apart = ffn.gated and not c.kernels.fused and m.recompute != "ops"
+    value = (1.0 + ffn.gated + apart) * b + narrow
+    wide = c.tokens * dense * value
+    if not isinstance(ffn, MoE):
+        return Inside(wide, again={"mlp": wide})
+    pairs = c.tokens * ffn.top_k * m.expert_dp / m.ep * c.options.imbalance
+    routed = c.rows * ffn.experts * 8.0 + pairs * (ffn.inner(c.model.hidden) * (narrow + b) + width * value)
+    routed = routed + c.rows * ffn.latent * narrow  # what the projection out of the latent reads
+    return Inside(wide + routed, again={"moe_act": pairs * width * narrow, "moe": wide + routed})
+
+
+def layer_activations(c: Setup, block: Block) -> Layer:
+    """Activations of one layer for a micro-batch of c.mapping.micro_batch sequences of `seq` tokens.
 
     Kept are the inputs of products, norms and activations, masks of one byte, and the softmax with its dropout where
     attention is unfused. For a GPT layer with dropout these are exactly Korthikanti's formulas (see `korthikanti`).
     """
-    h, tokens = model.hidden, m.micro_batch * seq / m.cp
-    rows = tokens / m.tp if m.sp else tokens
-    inputs = tokens if kernels.keeps_gathered else rows
-    b, drop = quant.half_bytes, 1.0 * options.dropout
-    narrow = smaller(quant.act_bytes, b)
-    mixer = local_mixer(block.mixer, m.tp)
-    held: Num = block.norms * rows * h * b
-    scores: Num = 0.0
-    again = dict.fromkeys(MODULES, 0.0 * rows)  # bytes that modules need not keep
-    if isinstance(mixer, Attention):
-        wide = mixer.heads * (mixer.head_dim + mixer.v_dim) + mixer.kv_heads * (mixer.head_dim + mixer.v_dim)
-        held = held + (inputs * narrow + rows * drop) * h + tokens * wide * b
-        again["layernorm"] = again["layernorm"] + inputs * h * narrow
-        if kernels.flash:
-            held = held + tokens * mixer.heads * 4.0
-        else:
-            scores = tokens * mixer.heads * span * (b + drop * (b + 1))
-    elif isinstance(mixer, MLA):
-        qk = mixer.nope_dim + mixer.rope_dim
-        latent = mixer.q_rank + mixer.kv_rank + mixer.rope_dim
-        wide = 2 * latent + mixer.heads * (2 * qk + 2 * mixer.value_dim)
-        held = held + inputs * h * narrow + tokens * wide * b + tokens * mixer.heads * 4.0
-        again["layernorm"] = again["layernorm"] + inputs * h * narrow
-        again["mla_up_proj"] = tokens * mixer.heads * (2 * qk + mixer.value_dim) * b
-    elif isinstance(mixer, LinearAttention):
-        inner, keys = mixer.heads * mixer.head_dim, mixer.key_heads * mixer.state
-        held = held + inputs * h * narrow + tokens * (4 * inner + 4 * keys) * b
-        again["layernorm"] = again["layernorm"] + inputs * h * narrow
-    dense, _experts, width = local_ffn(block.ffn, m)
-    if block.ffn is not None:
-        mats = 3.0 if block.ffn.gated else 2.0
-        apart = 1.0 * (block.ffn.gated and not kernels.fused and m.recompute != "ops")
-        mats = mats + apart  # the gate's activation is a tensor of its own beside its input: one kernel each
-        wide = tokens * dense * ((mats - 1) * b + narrow)
-        held = held + (inputs * narrow + rows * drop) * h + wide
-        again["layernorm"] = again["layernorm"] + inputs * h * narrow
-        if isinstance(block.ffn, MoE):
-            pairs = tokens * block.ffn.top_k * m.expert_dp / m.ep * options.imbalance
-            inner = block.ffn.inner(h)
-            routed = rows * block.ffn.experts * 8.0 + pairs * (inner * (narrow + b) + width * ((mats - 1) * b + narrow))
-            routed = routed + rows * block.ffn.latent * narrow  # what the projection out of the latent reads
-            held = held + routed
-            again["moe_act"] = pairs * width * narrow
-            again["moe"] = routed + wide
-        else:
-            again["mlp"] = wide
-    whole = held + scores
-    checkpoint = rows * h * b
-    dropped = sum(again[module] for module in m.recompute_modules)
-    if "moe" in m.recompute_modules and "moe_act" in m.recompute_modules:
-        dropped = dropped - again["moe_act"]
-    if m.recompute == "selective":
-        return Layer(held - dropped, whole)
-    if m.recompute == "ops":
-        # inputs of the layer's norms, attention's output, half of the products' outputs
-        return Layer(block.norms * rows * h * b + 0.5 * (held - 2 * block.norms * rows * h * b), whole)
+    m, h, (narrow, b) = c.mapping, c.model.hidden, c.widths
+    mixer, ffn = inside_mixer(c, local_mixer(block.mixer, m.tp)), inside_ffn(c, block.ffn)
+    halves = (block.mixer is not None) + (block.ffn is not None)
+    normed = halves * (c.tokens if c.kernels.keeps_gathered else c.rows) * h * narrow
+    norms = block.norms * c.rows * h * b
+    held = norms + normed + halves * c.rows * h * c.options.dropout + mixer.held + ffn.held
+    whole = held + mixer.scores
+    modules = {*m.recompute_modules} - ({"moe_act"} if "moe" in m.recompute_modules else set())
+    again = {"layernorm": normed, **mixer.again, **ffn.again}
+    dropped = sum(again.get(module, 0.0) for module in modules)
+    checkpoint = c.rows * h * b
     if m.recompute == "full":
         every = larger(m.recompute_layers, 1)
         return Layer(checkpoint / every, whole * every)
-    return Layer(checkpoint if m.recompute == "block" else whole - dropped, whole)
+    kept: dict[str, Num] = {
+        "none": whole - dropped, "selective": held - dropped, "block": checkpoint,
+        # inputs of the layer's norms, attention's output, half of the products' outputs
+        "ops": norms + 0.5 * (held - 2 * norms),
+    }  # fmt: skip
+    return Layer(kept[m.recompute], whole)
 
 
-def fullest_layer(
-    model: Model, m: Mapping, kernels: Kernels, quant: Quant, options: Training, seq: Num, span: Num
-) -> Layer:  # fmt: skip
+def fullest_layer(c: Setup) -> Layer:
     """Mean bytes kept a layer over all blocks, and the most that any one layer holds at work."""
     kept: Num = 0.0
     whole: Num = 0.0
     mean: Num = 0.0
-    for block in model.blocks:
-        layer = layer_activations(model, block, m, kernels, quant, options, seq, span)
+    for block in c.model.blocks:
+        layer = layer_activations(c, block)
         kept = kept + block.count * layer.kept
         mean = mean + block.count * layer.whole
         whole = larger(whole, layer.whole)
-    layers = model.layers
-    if m.recompute == "block":
+    layers = c.model.layers
+    if c.mapping.recompute == "block":
         # N layers of each stage are recomputed, the others keep everything
-        share = smaller(m.recompute_layers * m.pp / layers, 1.0)
+        share = smaller(c.mapping.recompute_layers * c.mapping.pp / layers, 1.0)
         kept = share * kept + (1 - share) * mean
     return Layer(kept / layers, whole)
 
@@ -217,23 +255,6 @@ class Stage:
         return add_up(self.parts.values())
 
 
-class Setup(NamedTuple):
-    """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank."""
-
-    model: Model
-    mapping: Mapping
-    kernels: Kernels
-    quant: Quant
-    options: Training
-    seq: Num
-    span: Num
-    micro_batches: Num
-    grad_bytes: Num
-    adapters: Num = 0.0
-    logit_bytes: Num = 6.0
-    grad_extra: Num = 0.0
-
-
 def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head."""
     t, m = c.options, c.mapping
@@ -269,17 +290,15 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     """Bytes of the stage at `index` with so many layers; first, last: 1 where it holds the embedding or the head."""
     m, model, b = c.mapping, c.model, c.quant.half_bytes
     parts = model_states(c, layers, ends)
-    layer = fullest_layer(model, m, c.kernels, c.quant, c.options, c.seq, c.span)
+    layer = fullest_layer(c)
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
-    tokens = m.micro_batch * c.seq / m.cp
-    rows = tokens / m.tp if m.sp else tokens
     working = 0.0 if m.recompute in ("none", "selective", "ops") else larger(layer.whole - layer.kept, 0.0)
-    masks = first * flight * rows * model.hidden * c.options.dropout
-    inputs = last * 2 * rows * model.hidden * b
+    masks = first * flight * c.rows * model.hidden * c.options.dropout
+    inputs = last * 2 * c.rows * model.hidden * b
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
-    parts["logits"] = last * tokens * columns * c.logit_bytes
+    parts["logits"] = last * c.tokens * columns * c.logit_bytes
     return Stage(parts)
 
 

@@ -267,6 +267,16 @@ def adapter_params(s: Scenario, c: Context) -> Num:
     return total / c.model.layers
 
 
+def setup_of(s: Scenario, c: Context) -> tm.Setup:
+    """What the memory of a scenario's stages depends on."""
+    e = s.engine
+    grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
+    return tm.Setup(
+        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra,
+    )  # fmt: skip
+
+
 def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     """The update: gradients unscaled and their norm taken, states read and written, 16-bit weights written.
 

@@ -18,10 +18,10 @@ from rooflm.estimate.training_step import (
     PHASES,
     PLACES,
     StepGraph,
-    document,
     grad_bytes,
     held,
     multi_token,
+    setup_of,
     step_graph,
 )
 from rooflm.graph.forward import Context
@@ -257,8 +257,7 @@ def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:
     d = pick(s.mapping.zero >= 1, tm.shard_ranks(s.mapping), 1)
     optimizer = t.offload_optimizer * (own.dense + own.experts) / d * (grad_bytes(s) + 2.0) / bandwidth
     params = t.offload_params * (own.dense + own.experts) * 2.0 * 2.0 * m / bandwidth
-    layer = tm.fullest_layer(c.model, s.mapping, c.kernels, s.quant, t, s.workload.seq, document(s))
-    kept = layer.kept * ceil(c.model.layers / s.mapping.pp)
+    kept = tm.fullest_layer(setup_of(s, c)).kept * ceil(c.model.layers / s.mapping.pp)
     activations = t.offload_activations * kept * m * 2.0 / bandwidth
     return optimizer + larger(params + activations - compute, 0.0)
 
