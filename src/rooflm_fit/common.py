@@ -81,8 +81,7 @@ def warm_share(footprint: Num, copies: Num, l2: Num) -> Num:
     """
     r = footprint / l2
     fits = 1.0 / (1.0 + r**16)
-    t: Num = fits + (1.0 - fits) * np.where(np.asarray(copies) <= 2, 0.25, 0.0) / np.maximum(r, 1.0)
-    return t
+    return fits + (1.0 - fits) * np.where(np.asarray(copies) <= 2, 0.25, 0.0) / np.maximum(r, 1.0)
 
 
 def hot_share(nbytes: Num, l2: Num, l2_frac: Num) -> Num:
@@ -105,8 +104,7 @@ def ideal_gemm_time(
     """
     m, n, k = m * 1.0, n * 1.0, k * 1.0  # integer products overflow 32 bits
     traffic = n * k * weight_bytes + m * k * act_bytes + m * n * out_bytes
-    t: Num = np.maximum(2.0 * m * n * k / peak, traffic / bandwidth)
-    return t
+    return np.maximum(2.0 * m * n * k / peak, traffic / bandwidth)
 
 
 class Error(NamedTuple):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rooflm.catalogue.hardware import Link
 from rooflm.kernels.collectives import (
     OPS,
     CollectiveConstants,
-    Tier,
     fitted,
     hierarchical,
     ideal,
@@ -23,8 +23,8 @@ from rooflm.kernels.collectives import (
 from rooflm_fit.collectives import Table, interpolated
 
 NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 3.0, 0.66, 0.28, 0.2, 0.5e-6)
-NODE = Tier(8, 450e9, 0.5e-6, "nvlink")
-FABRIC = Tier(1024, 50e9, 5e-6, "infiniband")
+NODE = Link("", "nvlink", 8, 450e9, 0.5e-6)
+FABRIC = Link("", "infiniband", 1024, 50e9, 5e-6)
 ranks = st.integers(1, 512)
 sizes = st.floats(0, 1e10)
 ops = st.sampled_from(OPS)

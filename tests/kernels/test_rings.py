@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
-from rooflm.kernels.collectives import Tier
 from rooflm.kernels.rings import ring_wait, ring_waits
 
-NODE, FABRIC = Tier(8, 450e9, 1e-6), Tier(2**20, 50e9, 5e-6, "infiniband")
+NODE, FABRIC = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 2**20, 50e9, 5e-6)
 
 
 def gather(ranks: object, op: str = "all_gather", stride: object = 1) -> Comm:

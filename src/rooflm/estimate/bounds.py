@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
@@ -57,8 +56,7 @@ def largest(shares: Mapping[str, Num]) -> Num:
     'dram'
     """
     stack = np.stack(np.broadcast_arrays(*shares.values()))
-    names: NDArray[np.str_] = np.array([*shares])[np.argmax(stack, axis=0)]
-    return names
+    return np.array([*shares])[np.argmax(stack, axis=0)]
 
 
 def bounds(e: TrainingFigures) -> dict[str, Num]:

@@ -285,8 +285,7 @@ def largest_divisor(value: Num, most: Num) -> Num:
     span = int(different[-1]) + 1
     rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
     limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
-    found: Num = np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
-    return found
+    return np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
 
 
 def largest_micro_batch(s: Scenario, stages: Sequence[tm.Stage]) -> Num:

@@ -33,8 +33,7 @@ def smooth_min(sharp: Num, a: Num, b: Num) -> Num:
     """
     low = smaller(a, b)
     ratio = low / larger(larger(a, b), 1e-300)
-    result: Num = low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
-    return result
+    return low * (1.0 + ratio**sharp) ** (-1.0 / sharp)
 
 
 def part_overlap(a: Num, b: Num, mix: Num) -> Num:
@@ -44,8 +43,7 @@ def part_overlap(a: Num, b: Num, mix: Num) -> Num:
     (4.0, 7.0)
     """
     d = a - b
-    t: Num = 0.5 * (a + b + sqrt(d * d + (4.0 * mix) * a * b))
-    return t
+    return 0.5 * (a + b + sqrt(d * d + (4.0 * mix) * a * b))
 
 
 def filling(transfer: Num, most: Num) -> Num:
@@ -54,8 +52,7 @@ def filling(transfer: Num, most: Num) -> Num:
     >>> filling(5e-6, 2e-6)
     1e-06
     """
-    lost: Num = most * transfer / (transfer + FILL)
-    return lost
+    return most * transfer / (transfer + FILL)
 
 
 def filling_soon(transfer: Num, most: Num) -> Num:
@@ -65,5 +62,4 @@ def filling_soon(transfer: Num, most: Num) -> Num:
     >>> round(float(filling_soon(5e-6, 1.0)), 2)
     0.63
     """
-    lost: Num = -most * expm1(-transfer / FILL)
-    return lost
+    return -most * expm1(-transfer / FILL)

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
 from rooflm.kernels.blend import smooth_min
 from rooflm.kernels.constants import ANY, Match, lookup, typed
@@ -62,18 +63,6 @@ class CollectiveConstants(NamedTuple):
     gain_long: Num
     grow: Num = 0.0
     latency: Num = 0.0
-
-
-class Tier(NamedTuple):
-    """One tier of a network as one rank sees it; `hardware.Link` has the same fields and may stand in its place.
-
-    size: devices joined (cumulative); bandwidth: B/s one way a device; latency: s a hop; kind: as in `hardware.Link`.
-    """
-
-    size: Num
-    bandwidth: Num
-    latency: Num
-    kind: str = "nvlink"
 
 
 def volume(op: str, bytes_: Num, n: Num) -> Num:
@@ -252,14 +241,14 @@ def hierarchical(
     op: str,
     bytes_: Num,
     n: Num,
-    tiers: Sequence[Tier | Any],
+    tiers: Sequence[Link],
     *,
     constants: Sequence[CollectiveConstants | None] | None = None,
     stride: Num = 1,
 ) -> Num:
     """Seconds of a collective of a group that may span several tiers. Zero for one rank.
 
-    tiers: nearest first, `Tier` or `hardware.Link`; constants: one a tier (None: `ideal`); stride: as in
+    tiers: nearest first; constants: one a tier (None: `ideal`); stride: as in
     `ranks_in_tiers`. With g_i ranks in tier i, r_i = g_i / g_(i-1) and g_0 = 1, tier i does
 
         all_reduce, reduce_scatter, all_gather, broadcast    op among r_i ranks on V / g_(i-1) bytes
@@ -271,7 +260,7 @@ def hierarchical(
     at once, in chunks (NCCL): the longest of them counts.
     Source: Thakur et al. (2005), section 5; Ueno and Yokota, "Exhaustive study of hierarchical allreduce" (2019).
 
-    >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
+    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
     >>> round(float(hierarchical("all_reduce", 1e9, 16, (node, fabric))) * 1e3, 2)
     3.9
     """
@@ -295,7 +284,7 @@ def hierarchical(
     return latency + longest
 
 
-def _ideal_floor_and_body(op: str, bytes_: Num, n: Num, tier: Tier | Any) -> tuple[Num, Num]:
+def _ideal_floor_and_body(op: str, bytes_: Num, n: Num, tier: Link) -> tuple[Num, Num]:
     """`ideal` on a tier, as its value for an empty message and the rest (s)."""
     legal = {"direct": tier.kind in DIRECT_KINDS, "in_switch": tier.kind in IN_SWITCH_KINDS}
     floor = ideal(op, 0.0, n, bandwidth=tier.bandwidth, latency=tier.latency, **legal)
@@ -309,10 +298,10 @@ def _part(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
     return bytes_ if op == "p2p" else bytes_ / inner
 
 
-def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Tier | Any], stride: Num = 1) -> tuple[Num, ...]:
+def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Link], stride: Num = 1) -> tuple[Num, ...]:
     """Bytes that one rank sends on each tier; a p2p message goes over the farthest that its group crosses.
 
-    >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
+    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
     >>> [float(v) for v in sent_by_tier("all_to_all", 16e6, 16, (node, fabric))]
     [7000000.0, 8000000.0]
     """

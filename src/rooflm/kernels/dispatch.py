@@ -155,16 +155,14 @@ def own_factor(kind: str, f: Factors) -> Num:
     >>> own_factor("gemm", Factors(gemm_factor=1.5)), own_factor("norm", Factors()), own_factor("", Factors())
     (1.5, 1.0, 1.0)
     """
-    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor")) if kind else 1.0
-    return factor
+    return getattr(f, FACTORS.get(kind, "stream_factor")) if kind else 1.0
 
 
 def _unfused(op: Op, rate: str, s: Scenario, r: Rates, peak: Num | None = None) -> Num:
     """Plain batched products: a share of the roofline (FLOP/s `peak`, else that of the rate) and a floor a kernel."""
     top = r.peak[rate] if peak is None else peak
     roof = larger(op.flops / (UNFUSED * top), op.bytes / (UNFUSED * r.dram))
-    t: Num = roof + MIXED * op.launches
-    return t
+    return roof + MIXED * op.launches
 
 
 def _attention(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:

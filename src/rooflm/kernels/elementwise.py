@@ -69,5 +69,4 @@ def elementwise_time(
     """
     t_dram = traffic / (c.eff * bandwidth)
     t_row = row_bytes * (sms / (c.row * bandwidth))
-    t: Num = c.t0 + larger(t_dram, t_row) + filling(t_dram, c.ramp)
-    return t
+    return c.t0 + larger(t_dram, t_row) + filling(t_dram, c.ramp)

@@ -60,16 +60,14 @@ def _vector_time(m: Num, n: Num, k: Num, weight_bytes: Num, c: GemmConstants, r:
     product, and the vector units do the arithmetic."""
     stream = n * k * weight_bytes / (c.eff_m * r.dram)
     ramp = smaller(c.ramp, VECTOR_RAMP)
-    t: Num = c.t0 + larger(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
-    return t
+    return c.t0 + larger(stream + filling(stream, ramp), 2.0 * m * n * k / r.peak["vector"])
 
 
 def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
     """Least seconds of products with bf16 weights, where the engine has no matrix kernels for that type; else 0."""
     if s.quant.half != "bf16" or is_plain(share, 0.0):
         return 0.0
-    time: Num = flops / (share * r.peak["vector"])
-    return time
+    return flops / (share * r.peak["vector"])
 
 
 def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
@@ -79,15 +77,13 @@ def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
     pairs = tokens * top_k * local / experts
     stream = pairs * 3.0 * hidden * width * op.widths[0] / (c.eff_m * r.dram)
     compute = pairs * 6.0 * hidden * width / r.peak["vector"]
-    t: Num = 3.0 * c.t0 + larger(stream + filling(stream, smaller(c.ramp, VECTOR_RAMP)), compute)
-    return t
+    return 3.0 * c.t0 + larger(stream + filling(stream, smaller(c.ramp, VECTOR_RAMP)), compute)
 
 
 def _spread_time(m: Num, n: Num, k: Num, weight_bytes: Num, s: Scenario, r: Rates) -> Num:
     """Seconds to spread narrow weights out to 16 bits: read them, write and read again 2 B each, `dequant` times."""
     narrow = pick(weight_bytes < 2, 1.0, 0.0)
-    t: Num = s.engine.kernels.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
-    return t
+    return s.engine.kernels.dequant * narrow * n * k * (weight_bytes + 4.0) / r.dram
 
 
 def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Num:
@@ -97,11 +93,10 @@ def _convert_time(m: Num, n: Num, k: Num, w: Where, s: Scenario, r: Rates) -> Nu
     if is_plain(convert, 0):
         return 0.0
     c = constants("elementwise", ElementwiseConstants, w, "fp16", "add")
-    t: Num = sum(
+    return sum(
         elementwise_time(convert * m * side, bandwidth=r.dram, c=c, row_bytes=convert * side,
                          sms=s.cluster.device.sms) for side in (k, n)
     )  # fmt: skip
-    return t
 
 
 VECTOR_RAMP = 2e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import ranks_in_tiers
 from rooflm.kernels.training_factors import ring
@@ -18,7 +19,7 @@ NODE_KINDS = ("nvlink", "nvswitch", "xgmi", "pcie")
 """Links within a node from which they start: a pod of TPUs has none of them, and runs no NCCL."""
 
 
-def ring_wait(comm: Comm, tiers: Sequence[Any]) -> Num:
+def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
     """Seconds that the hops of a ring over several nodes take, of all executions; 0 within one node, and for sums.
 
     A ring over n ranks on N nodes makes N - 1 hops between nodes and n - N within them, one after the other, before the
@@ -26,8 +27,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Any]) -> Num:
     Source: NCCL, src/graph/tuning.cc: latency of a ring is (nsteps - nInterSteps) intraLat + nInterSteps interLat with
     nsteps = n - 1 and nInterSteps = N - 1; hwLat of the Simple protocol: 3.4 us over NVLink, 14 us over the network.
 
-    >>> from rooflm.kernels.collectives import Tier
-    >>> node, fabric = Tier(8, 450e9, 1e-6), Tier(1024, 50e9, 5e-6, "infiniband")
+    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
     >>> gather = Comm("gather", "dp_comm", "all_gather", 1, 1e9, 512, 1, "dp")
     >>> round(1e3 * float(ring_wait(gather, (node, fabric))), 2), float(ring_wait(gather, (node,)))
     (2.41, 0.0)
@@ -47,7 +47,7 @@ WHOLE_TENSORS = 9.0
 """Tensors of a transformer layer: four or five of attention, two or three of the feed-forward, two norms."""
 
 
-def ring_waits(comms: Sequence[Any], tiers: Sequence[Any], owners: bool = False) -> Num:
+def ring_waits(comms: Sequence[Any], tiers: Sequence[Link], owners: bool = False) -> Num:
     """Seconds of all collectives, one after the other; others than collectives count nothing. owners: each is not one
     a layer but one a rank that owns tensors."""
     total: Num = 0.0

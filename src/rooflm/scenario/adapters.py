@@ -35,5 +35,4 @@ class Adapters:
         (1.0, 5.25)
         """
         held = larger(np.asarray(self.held, dtype=float), 1.0)
-        found: Num = -held * expm1(sequences * log1p(-smaller(1.0 / held, 1.0 - 1e-12)))
-        return found
+        return -held * expm1(sequences * log1p(-smaller(1.0 / held, 1.0 - 1e-12)))

@@ -89,8 +89,7 @@ class Shares:
         >>> round(float(Shares().total), 12)
         1.0
         """
-        total: Num = sum(getattr(self, f.name) for f in fields(self))
-        return total
+        return sum(getattr(self, f.name) for f in fields(self))
 
 
 AREA = Shares()
@@ -111,8 +110,7 @@ class Edge:
     @property
     def total(self) -> Num:
         """Sum of all shares."""
-        total: Num = sum(getattr(self, f.name) for f in fields(self))
-        return total
+        return sum(getattr(self, f.name) for f in fields(self))
 
 
 @dataclass(frozen=True)

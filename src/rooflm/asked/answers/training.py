@@ -16,8 +16,8 @@ from rooflm.asked.answers.result import Result
 from rooflm.asked.answers.said import LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure
-from rooflm.estimate.training import TrainingFigures, capacity_of, setup_of, train_scenario, used
-from rooflm.estimate.training_step import context
+from rooflm.estimate.training import TrainingFigures, capacity_of, train_scenario, used
+from rooflm.estimate.training_step import context, setup_of
 from rooflm.readers.prices import told
 from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
@@ -78,8 +78,7 @@ class TrainingEstimate(Result, TrainingFigures):
     @figure
     def flops_gpu_hours(self) -> Num:
         """GPU-hours of the run if only FLOPs took time."""
-        hours: Num = self.steps * self.flops_time * self.gpus / 3600
-        return hours
+        return self.steps * self.flops_time * self.gpus / 3600
 
     @figure
     def days(self) -> Num:
