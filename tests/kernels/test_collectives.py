@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -88,7 +90,7 @@ def test_two_regimes_by_hand() -> None:
 def test_more_bandwidth_is_never_slower(op: str, size: float, n: int, faster: float) -> None:
     for constants in (None, (NCCL, NCCL)):
         slow = hierarchical(op, size, n, (NODE, FABRIC), constants=constants)
-        quick = tuple(tier._replace(bandwidth=tier.bandwidth * faster) for tier in (NODE, FABRIC))
+        quick = tuple(replace(tier, bandwidth=tier.bandwidth * faster) for tier in (NODE, FABRIC))
         assert float(hierarchical(op, size, n, quick, constants=constants)) <= float(slow) * (1 + 1e-12)
 
 
@@ -141,7 +143,7 @@ def test_hierarchical_all_reduce_by_hand() -> None:
     # two nodes of 8: 1.75 GB over NVLink, beside it the eighth among 2 nodes, 0.125 GB over the NIC; or a slow NIC
     cost = hierarchical("all_reduce", 1e9, 16, (NODE, FABRIC))
     assert float(cost) == pytest.approx(1.75e9 / 450e9 + 3 * 0.5e-6 + 2 * 5e-6, rel=1e-3)
-    slow = hierarchical("all_reduce", 1e9, 16, (NODE, FABRIC._replace(bandwidth=5e9)))
+    slow = hierarchical("all_reduce", 1e9, 16, (NODE, replace(FABRIC, bandwidth=5e9)))
     assert float(slow) == pytest.approx(0.125e9 / 5e9 + 3 * 0.5e-6 + 2 * 5e-6, rel=1e-3)
 
 

@@ -24,7 +24,7 @@ def test_hops_within_and_between_nodes() -> None:
 def test_none_within_a_node_for_sums_or_over_other_links() -> None:
     assert float(ring_wait(gather(8), (NODE, FABRIC))) == 0
     assert ring_wait(gather(64, "all_reduce"), (NODE, FABRIC)) == 0
-    assert ring_wait(gather(64), (NODE, FABRIC._replace(kind="dcn"))) == 0
+    assert ring_wait(gather(64), (NODE, replace(FABRIC, kind="dcn"))) == 0
 
 
 def test_an_array_of_groups_is_each_group_alone() -> None:
