@@ -1,5 +1,7 @@
 """Rings over nodes: what gathers wait for as a cluster grows, and what of a step it costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
