@@ -206,8 +206,8 @@ def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
     held = routing.experts * rows.hidden * rows.width / rows.tp * (2.0 + rows.gated) * kind.weight_bytes
     return np.asarray(
         moe_time(
-            rows.tokens, rows.hidden, rows.width, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
-            tp=rows.tp, gated=rows.gated, device=Hardware(rows.peak, rows.bandwidth, rows.sms),
+            rows.tokens, rows.hidden, rows.width / rows.tp, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
+            gated=rows.gated, device=Hardware(rows.peak, rows.bandwidth, rows.sms),
             fetched=1.0 - L2_SAVES * hot_share(held, rows.l2, constants.get(WARM, 0.0)),
             weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**kernel),
         )

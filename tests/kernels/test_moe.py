@@ -32,8 +32,8 @@ def seconds(tokens: object, *, top_k: int = 8, experts: int = 128, c: MoEConstan
     """Qwen3-30B's layer (hidden 2048, width 768) on H200, unless told otherwise."""
     ep = rest.get("ep", 1)
     routing = rest.pop("routing", None) or routed(tokens, top_k, experts, ep)  # type: ignore[arg-type]
-    device = rest.pop("device", H200)
-    return moe_time(tokens, 2048, 768, routing, top_k=top_k, experts=experts, device=device, c=c, **rest)  # type: ignore[arg-type]
+    device, width = rest.pop("device", H200), 768 / rest.pop("tp", 1)  # type: ignore[operator]
+    return moe_time(tokens, 2048, width, routing, top_k=top_k, experts=experts, device=device, c=c, **rest)  # type: ignore[arg-type]
 
 
 def draw(tokens: int, top_k: int, experts: int, popularity: np.ndarray, seed: int) -> np.ndarray:
@@ -159,9 +159,9 @@ def test_tensor_parallel_and_narrow_weights_are_quicker() -> None:
     assert float(seconds(64, gated=0.0)) < float(seconds(64))  # type: ignore[arg-type]
 
 
-def test_rows_of_other_ranks_cost_only_where_they_are_seen() -> None:
+def test_rows_of_other_ranks_cost_where_kernels_mask_them() -> None:
     masking = FUSED._replace(stray=1.0)
-    seen, dropped = seconds(4096, ep=8, c=masking), seconds(4096, ep=8, c=masking, gathered=0.0)
+    seen, dropped = seconds(4096, ep=8, c=masking), seconds(4096, ep=8, c=FUSED._replace(stray=0.0))
     # 4096 x 8 pairs less the busiest rank's rows, each (2·2048 + 3·768)·2 B
     rows = 4096 * 8 - float(routed(4096, 8, 128, 8).rows)
     expected = rows * (2 * 2048 + 3 * 768) * 2 / (0.45 * 4.8e12)

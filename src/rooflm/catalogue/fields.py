@@ -81,9 +81,9 @@ def count(default: float, meaning: str, low: float = 1.0, high: float = LARGEST)
     return number(default, meaning, "1", low, high, whole=True)
 
 
-def size(meaning: str, low: float = 1.0, high: float = LARGEST) -> dict[str, About]:
+def size(meaning: str, low: float = 1.0) -> dict[str, About]:
     """Metadata of a field without a default that counts something: `heads: Num = field(metadata=size("..."))`."""
-    return {KEY: About(meaning, "1", low, high, whole=True)}
+    return {KEY: About(meaning, "1", low, LARGEST, whole=True)}
 
 
 def si(meaning: str, unit: str, *, zero: bool = False) -> dict[str, About]:

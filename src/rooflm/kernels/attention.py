@@ -15,15 +15,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rooflm.graph.ops import attended
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import ceil, highest, larger, pick, smaller
-
-Number = float | NDArray[np.float64]
-Truth = bool | NDArray[np.bool_]
+from rooflm.units import Num, ceil, highest, larger, pick, smaller
 
 SPLITS = tuple(2.0**n for n in range(8))
 """Candidate cuts of a KV cache along its length."""
@@ -116,9 +110,9 @@ IDEAL_DECODE = DecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 0, 0, block=1, max_splits
 
 
 def prefill_bytes(
-    batch: Number, new: Number, past: Number, heads: Number, kv_heads: Number, head_dim: Number,
-    *, q_bytes: Number, kv_bytes: Number,
-) -> Number:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    *, q_bytes: Num, kv_bytes: Num,
+) -> Num:  # fmt: skip
     """Least bytes of a prefill kernel: read Q, write O, read K and V (past and new) once each.
 
     >>> prefill_bytes(1, 10, 90, 8, 2, 64, q_bytes=2, kv_bytes=2)
@@ -128,10 +122,10 @@ def prefill_bytes(
 
 
 def prefill_attention_time(
-    batch: Number, new: Number, past: Number, heads: Number, kv_heads: Number, head_dim: Number,
-    *, q_bytes: Number, kv_bytes: Number, peak: Number, bandwidth: Number, sms: Number, c: PrefillConstants,
-    causal: Truth = True, window: Number = math.inf,
-) -> Number:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    *, q_bytes: Num, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: PrefillConstants,
+    causal: Num = True, window: Num = math.inf,
+) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over `past + new` keys (causal, or over all of them).
 
     t = swap + smooth_max(launch, busy, slowest, dram) + passes, where busy = tiles / SMs x (tile_s + mean KV length (to
@@ -161,9 +155,9 @@ def prefill_attention_time(
 
 
 def _tile_rate(
-    batch: Number, new: Number, past: Number, heads: Number, kv_heads: Number, head_dim: Number,
-    peak: Number, sms: Number, c: PrefillConstants, causal: Truth, window: Number,
-) -> tuple[Number, Number]:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    peak: Num, sms: Num, c: PrefillConstants, causal: Num, window: Num,
+) -> tuple[Num, Num]:  # fmt: skip
     """Seconds that a tile takes per KV token on its SM, throttled in long kernels; and the number of tiles."""
     kv = pick(causal, attended(new, past, window), smaller(past + new, window))
     ideal = 4 * batch * heads * new * kv * head_dim / peak
@@ -174,9 +168,9 @@ def _tile_rate(
 
 
 def decode_attention_time(
-    batch: Number, kv_len: Number, heads: Number, kv_heads: Number, head_dim: Number,
-    *, kv_bytes: Number, peak: Number, bandwidth: Number, sms: Number, c: DecodeConstants,
-) -> Number:  # fmt: skip
+    batch: Num, kv_len: Num, heads: Num, kv_heads: Num, head_dim: Num,
+    *, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: DecodeConstants,
+) -> Num:  # fmt: skip
     """Seconds of attention of one query a sequence over `kv_len` cached tokens (give min(kv_len, window) for a window).
 
     t = launch + wrap + ramp + smooth_max(read, SM time), read = KV bytes / (eff_m x bandwidth), SM time the best over
@@ -204,9 +198,9 @@ def decode_attention_time(
 
 
 def split_kv_time(
-    units: Number, kv_len: Number, token_bytes: Number, token_flops: Number, sm_flops: Number, sm_bandwidth: Number,
-    sms: Number, max_splits: Number, block: float, cta_s: float, split_s: float,
-) -> Number:  # fmt: skip
+    units: Num, kv_len: Num, token_bytes: Num, token_flops: Num, sm_flops: Num, sm_bandwidth: Num,
+    sms: Num, max_splits: Num, block: float, cta_s: float, split_s: float,
+) -> Num:  # fmt: skip
     """Seconds that the SMs need for `units` blocks over kv_len tokens each, cut into the best of SPLITS splits.
 
     With max_splits below 0, always into -max_splits. min over s of ceil(units s / SMs) x (cta_s + tokens x
@@ -217,7 +211,7 @@ def split_kv_time(
     22.0
     """
     a_token = larger(token_bytes / sm_bandwidth, token_flops / sm_flops)
-    best: Number = math.inf
+    best: Num = math.inf
     for s in SPLITS:
         allowed = (s == -max_splits) | (s <= max_splits)
         if highest(allowed):
@@ -259,7 +253,7 @@ def prefill_kernels(narrow: bool, head_dim: float) -> tuple[str, ...]:
     return (f"prefill-kv8-hd{int(head_dim)}", "prefill-kv8", *plain) if narrow else plain
 
 
-def chunked(call: Callable[..., Number], new: Number, ways: Number, c: Any, long: Number, streams: bool) -> Number:
+def chunked(call: Callable[..., Num], new: Num, ways: Num, c: Any, long: Num, streams: bool) -> Num:
     """Seconds of causal attention over `new` tokens on one of `ways` ranks, each with two chunks from either end.
 
     call: the kernel's time by (new, past, c=, causal=); c: its PrefillConstants. The rank's own two chunks are causal;

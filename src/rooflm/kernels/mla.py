@@ -11,9 +11,9 @@ import math
 from typing import NamedTuple
 
 from rooflm.graph.ops import attended
-from rooflm.kernels.attention import THROTTLE_S, Number, split_kv_time
+from rooflm.kernels.attention import THROTTLE_S, split_kv_time
 from rooflm.kernels.blend import filling_soon, smooth_max
-from rooflm.units import ceil, pick
+from rooflm.units import Num, ceil, pick
 
 
 class MlaPrefillConstants(NamedTuple):
@@ -62,10 +62,10 @@ IDEAL_MLA_DECODE = MlaDecodeConstants(0, 1, 0, 64, 1e9, 0, 0, 1, 0, block=1, max
 
 
 def mla_prefill_time(
-    batch: Number, new: Number, past: Number, heads: Number,
-    *, latent: Number = 512, rope: Number = 64, qk_head: Number = 192, v_head: Number = 128,
-    q_bytes: Number, peak: Number, bandwidth: Number, sms: Number, c: MlaPrefillConstants, up_projection: Number = 0.0,
-) -> Number:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num,
+    *, latent: Num = 512, rope: Num = 64, qk_head: Num = 192, v_head: Num = 128,
+    q_bytes: Num, peak: Num, bandwidth: Num, sms: Num, c: MlaPrefillConstants, up_projection: Num = 0.0,
+) -> Num:  # fmt: skip
     """Seconds of causal MLA of `new` queries a sequence over past + new keys.
 
     Like prefill_attention_time with 2 (dims of QK + dims of V) FLOPs a score, dims 192 + 128, or 576 + 512 where the
@@ -99,9 +99,9 @@ B200); SGLang, nsa_backend.py, pads the heads of a tensor rank."""
 
 
 def sparse_prefill_time(
-    batch: Number, new: Number, past: Number, heads: Number, picked: Number,
-    *, latent: Number = 512, rope: Number = 64, peak: Number,
-) -> Number:  # fmt: skip
+    batch: Num, new: Num, past: Num, heads: Num, picked: Num,
+    *, latent: Num = 512, rope: Num = 64, peak: Num,
+) -> Num:  # fmt: skip
     """Seconds of attention of `new` queries a sequence over the `picked` tokens that an indexer chose for each: over
     latents, as in decoding, since neighbours choose differently and share no block of expanded keys.
 
@@ -113,10 +113,10 @@ def sparse_prefill_time(
 
 
 def mla_decode_time(
-    batch: Number, kv_len: Number, heads: Number,
-    *, latent: Number = 512, rope: Number = 64, kv_bytes: Number, peak: Number, bandwidth: Number, sms: Number,
+    batch: Num, kv_len: Num, heads: Num,
+    *, latent: Num = 512, rope: Num = 64, kv_bytes: Num, peak: Num, bandwidth: Num, sms: Num,
     c: MlaDecodeConstants,
-) -> Number:  # fmt: skip
+) -> Num:  # fmt: skip
     """Seconds of absorbed MLA of one query a sequence over kv_len cached latents.
 
     read = batch kv_len (latent + rope) kv_bytes / bandwidth; a token costs a block 2 group_tile (2 latent + rope)

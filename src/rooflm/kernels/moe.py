@@ -1,8 +1,9 @@
 """Mixture of experts: who is routed where, and the time of the fused expert kernels on one rank.
 
-A rank holds `experts / ep` experts, each cut to `width / tp`. Its kernels sort the tokens by expert, run two grouped
-GEMMs (gate-up, down) over the experts that received rows, with the activation between them, and put the rows back.
-Every numeric argument is a number or an array; the tile candidates are one extra leading axis that is minimised away.
+A rank holds `experts / ep` experts, or its tensor group's share of each. Its kernels sort the tokens by expert, run two
+grouped GEMMs (gate-up, down) over the experts that received rows, with the activation between them, and put the rows
+back. Every numeric argument is a number or an array; the tile candidates are one extra leading axis that is minimised
+away.
 """
 
 from __future__ import annotations
@@ -176,15 +177,14 @@ def _stack(first: Num, second: Num, rank: int) -> NDArray[Any]:
 
 def moe_time(
     tokens: Num, hidden: Num, width: Num, routing: Routing,
-    *, top_k: Num, experts: Num, device: Hardware, c: MoEConstants, ep: Num = 1, tp: Num = 1, gated: Num = 1.0,
-    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, gathered: Num = 1.0, fetched: Num = 1.0,
+    *, top_k: Num, experts: Num, device: Hardware, c: MoEConstants, ep: Num = 1, gated: Num = 1.0,
+    weight_bytes: Num = 2.0, act_bytes: Num = 2.0, fetched: Num = 1.0,
 ) -> Num:  # fmt: skip
     """Seconds of a layer's expert kernels on the busiest rank, without communication. Zero for zero tokens.
 
-    tokens: of all ranks of the group; width: an expert's, before tp; gated: 1 for gate and up projections, 0 for one;
-    weight_bytes, act_bytes: bytes an element in the GEMMs, scales included; gathered: 1 where each rank sees all
-    tokens (all-gather or replicated), 0 where an all-to-all brings it only its own; fetched: share of the weights'
-    bytes that device memory serves (an argument only fits of warm benchmarks give: both products' traffic has it).
+    tokens: of all ranks of the group; width: of an expert on the rank; gated: 1 for gate and up projections, 0 for one;
+    weight_bytes, act_bytes: bytes an element in the GEMMs, scales included; fetched: share of the weights' bytes that
+    device memory serves (an argument only fits of warm benchmarks give: both products' traffic has it).
 
         t = start + expert · E/ep + GEMM(gate-up) + GEMM(down) + passes / (eff_pass BW)
         passes = rows' (2 h + (2 + gated) w) 2 B + T h 4 B,   rows' = rows + stray (T k - rows)
@@ -199,15 +199,14 @@ def moe_time(
     >>> round(float(seconds) * 1e6)   # measured: 301
     311
     """
-    w = width / tp
     matrices = 2.0 + gated
-    rank = _rank((*routing, w, hidden, matrices, fetched, weight_bytes, act_bytes, *device, *c))
-    n, k = _stack((1.0 + gated) * w, hidden, rank), _stack(hidden, w, rank)
+    rank = _rank((*routing, width, hidden, matrices, fetched, weight_bytes, act_bytes, *device, *c))
+    n, k = _stack((1.0 + gated) * width, hidden, rank), _stack(hidden, width, rank)
     gemms = grouped_gemm_time(
         routing, n, k, fetched=fetched, weight_bytes=weight_bytes, act_bytes=act_bytes, device=device, c=c
     ).sum(axis=0)
-    rows = routing.rows + c.stray * gathered * larger(tokens * top_k - routing.rows, 0.0)
-    passes = rows * (2.0 * hidden + matrices * w) * 2.0 + tokens * hidden * 4.0
+    rows = routing.rows + c.stray * larger(tokens * top_k - routing.rows, 0.0)
+    passes = rows * (2.0 * hidden + matrices * width) * 2.0 + tokens * hidden * 4.0
     fixed = c.start + c.expert * experts / ep
     return pick(tokens > 0, fixed + gemms + passes / (c.eff_pass * device.bandwidth), 0.0)
 
