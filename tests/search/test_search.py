@@ -160,7 +160,7 @@ def test_nothing_legal_names_the_nearest():
     found = search_infer("llama-7b", gpu="a100-sxm-80gb", gpus=1, tpot=1e-3, efficiency="0.7,0.9")
     one = rooflm.infer("llama-7b", gpu="a100-sxm-80gb", batch=1, efficiency="0.7,0.9")
     assert found.best is None and found.feasible == 0 and found.nearest.candidate.inputs["batch"] == 1
-    assert f"{100 * (one.tpot / 1e-3 - 1):.0f} % above" in found.nearest.why[0] and "no point at all" in found.alone[0]
+    assert f"{100 * (one.tpot / 1e-3 - 1):.0f} % above" in found.nearest.why[0] and "No point at all" in found.alone[0]
 
 
 def test_two_limits_that_only_together_cannot_be_met():
@@ -235,7 +235,7 @@ def test_commands_of_engines():
 def test_command_line(capsys):
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "20ms"]) == 0
     text = capsys.readouterr().out
-    assert "Ten best" in text and "Better, but not legal" in text and "vllm serve huggyllama/llama-7b" in text
+    assert "Ten best" in text and "Better, but ruled out" in text and "vllm serve huggyllama/llama-7b" in text
     assert main(["search", "infer", "llama-7b", "--gpu", "a100", "--gpus", "1", "--tpot", "1us", "--json"]) == 1
     import json
 

@@ -60,4 +60,4 @@ def percent(share: float) -> str:
     >>> percent(0.0123), percent(2.34567)
     ('1.2 %', '235 %')
     """
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:,.0f} %"

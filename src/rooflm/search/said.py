@@ -115,17 +115,17 @@ SLOW = 3.0
 
 def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> list[Block]:
     """The answer. command: what runs the best point; note: what its figures are of; before: what to do first."""
-    legal = f"{found.feasible:,} of {found.points:,} points are legal"
+    count = f"{found.feasible:,} of {found.points:,} points run and meet every constraint."
     if found.best is None:
         out: list[Block] = [Say("No point meets every constraint.", "bad"), *(Say(line) for line in found.alone)]
         if found.nearest is not None:
             out += [Say(f"The nearest: {named(found.nearest.candidate.inputs)}"),
                     *(Say(f"  {w}") for w in found.nearest.why)]  # fmt: skip
-        return [*out, Say(f"{legal}.", "faint")]
+        return [*out, Say(count, "faint")]
     first, columns = best_of(found), columns_of(found.best.outputs)
     figures = ", ".join(f"{h} {w(first.outputs[k])}" for k, h, w in columns)
     how = " by simulation (the table ranks estimates)" if first.inputs != found.best.inputs else ""
-    out = [Say(f"Best {found.goal.name}{how}: {named(first.inputs)}", "good"), Say(figures), Say(f"{legal}.", "faint")]
+    out = [Say(f"Best {found.goal.name}{how}: {named(first.inputs)}", "good"), Say(figures), Say(count, "faint")]
     out += without_pools(found, columns)
     run: list[Block] = (
         [
@@ -141,7 +141,7 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     if getattr(found, "confirmed", ()):
         out += [*simulated(found), BLANK]
     for b in found.blocked:
-        out += [Say(f"Better, but not legal: {named(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
+        out += [Say(f"Better, but ruled out: {named(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
     return [*out, *listed("without effect", found.same)]
 

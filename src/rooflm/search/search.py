@@ -431,5 +431,5 @@ def _alone(limits: Sequence[Limit], digests: Sequence[Digest]) -> list[str]:
         least = min((d.least[i] for d in digests), default=np.inf)
         if 0 < least < np.inf:
             nearest = f"the nearest is {percent(least)} off"
-            out.append(f"no point at all meets {limit.label} ({limit.written(limit.bound)}): {nearest}")
+            out.append(f"No point at all meets {limit.label} ({limit.written(limit.bound)}): {nearest}")
     return out

@@ -81,7 +81,7 @@ def read_tables(files: Sequence[str] = (), sources: Sequence[str] = ()) -> list[
     sources = [s if s in known else short.get(s, s) for s in sources]
     for name in sources:
         if name not in known:
-            near = near_matches(name, known) or sorted(known)[:8]
+            near = near_matches(name, known) or sorted(known - {""})[:8]
             raise RooflmError(f"source is {name!r}, but the tables have {', '.join(near)}")
     return [o for o in outcomes if not sources or o.source in sources]
 
