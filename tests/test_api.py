@@ -190,6 +190,25 @@ def test_bad_arguments_are_one_sentence_by_their_python_name(call, given, says):
     assert says in str(error.value) and "--" not in str(error.value)
 
 
+@pytest.mark.parametrize("call", ["infer", "train", "serve", "search_infer", "scenario"])
+def test_no_model_is_one_sentence(call: str) -> None:
+    with pytest.raises(RooflmError, match="model is missing"):
+        getattr(rooflm, call)(None, gpu="a100")
+
+
+def test_an_engine_of_the_other_phase_is_told() -> None:
+    said = rooflm.train("llama-7b", gpu="a100", gpus=8, batch=8, engine="vllm").warnings
+    assert said == ("engine vllm is for inference: its constants say little of training",)
+    assert "megatron is for training" in rooflm.infer("llama-7b", gpu="a100", engine="megatron").warnings[0]
+    assert not rooflm.train("llama-7b", gpu="a100", gpus=8, batch=8, engine="ideal").warnings
+
+
+def test_a_scenario_and_an_engine_say_themselves_in_a_line() -> None:
+    asked = rooflm.scenario("llama-7b", gpu="h100", tp=2)
+    assert repr(asked) == "<Scenario llama-7b on 2 x h100-sxm-80gb, vllm, w16a16kv16>"
+    assert repr(asked.engine).startswith("<Engine vllm ") and repr(asked.engine).endswith(": inference>")
+
+
 def test_a_model_is_a_name_a_path_or_a_model() -> None:
     with pytest.raises(RooflmError, match="model is 8, but it must be a name"):
         rooflm.infer(8, gpu="a100")  # type: ignore[call-overload]

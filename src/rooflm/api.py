@@ -80,8 +80,10 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
         same = CALLS.get(function.__name__, function.__name__)
         if any(isinstance(v, WITH_TEXT) for v in arguments.values()):
             arguments = read(same, arguments)  # type: ignore[assignment]
-        model = given[0] if given else None
-        table = read_table(model) if isinstance(model, str) else None
+        model = given[0] if given else arguments.get("model", "")
+        if model is None:
+            raise RooflmError("model is missing: give a name, such as llama-3.1-8b (see `rooflm list models`)")
+        table = read_table(model) if given and isinstance(model, str) else None
         if table is None:
             return function(*given, **arguments)
         return function(table["model"], **arguments_of(str(model), table, table_of(same)) | arguments)

@@ -276,6 +276,13 @@ def too_long(model: Model, what: str, tokens: Num) -> tuple[str, ...]:
     return (f"{what} is {shown(longest)} tokens, {made_for}",)
 
 
+def other_phase(s: Scenario, phase: str) -> tuple[str, ...]:
+    """A warning where an engine of the other phase (inference, training) is asked: its constants are of that one."""
+    if s.engine.phase == phase or s.efficiency.mode != "calibrated":
+        return ()
+    return (f"engine {s.engine.name} is for {s.engine.phase}: its constants say little of {phase}",)
+
+
 class Deployed(NamedTuple):
     """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
@@ -367,4 +374,5 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     if alone:
         refuse(scenario, ASKED if known else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
+    warnings += other_phase(scenario, "inference")
     return Built(scenario, assumed, warnings)

@@ -17,6 +17,7 @@ from rooflm.asked.build_inference import (
     efficiency_of,
     find_engine,
     opened,
+    other_phase,
     split_degrees,
     too_long,
 )
@@ -177,5 +178,5 @@ def build_training(
     effective(scenario, given["sets"] or {}, training=True)
     if alone:
         refuse(scenario, TRAINING)
-    warnings += too_long(found, "seq", work.seq)
+    warnings += [*too_long(found, "seq", work.seq), *other_phase(scenario, "training")]
     return Built(scenario, tuple(assumed), tuple(warnings))

@@ -250,6 +250,14 @@ class Engine:
     places: ClassVar[Mapping[str, str]] = {}
     """Constant by its own name -> where it stands: `asked.paths` takes either."""
 
+    def __repr__(self) -> str:
+        """Name, release and phase; `rooflm show engine NAME` prints its constants.
+
+        >>> Engine("mine", "1.2")
+        <Engine mine 1.2: inference>
+        """
+        return f"<Engine {' '.join(filter(None, (self.name, self.version)))}: {self.phase}>"
+
     @property
     def runs(self) -> str:
         """The engine whose runs its card factors and error bands were fitted to."""

@@ -70,6 +70,11 @@ class Scenario:
     adapters: Adapters = Adapters()  # noqa: RUF009
     training: Training = Training()  # noqa: RUF009  frozen, so one for all is right
 
+    def __repr__(self) -> str:
+        """Model, devices, engine and scheme."""
+        devices = f"{self.mapping.devices} x {self.cluster.device.name}"
+        return f"<Scenario {self.model.name} on {devices}, {self.engine.name}, {self.quant.name}>"
+
     @property
     def asked(self) -> Num:
         """Tokens of a batch that its cost and energy are told by: of the outputs, or where the model embeds texts, of

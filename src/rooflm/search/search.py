@@ -98,7 +98,7 @@ class SearchResult(Shown):
 
     def lines(self) -> list[str]:
         """What was searched, and the best point with what it gives; without one, the nearest and why."""
-        lines = [f"best {self.goal.name} of {self.points} points, {self.feasible} of them legal"]
+        lines = [f"best {self.goal.name} of {self.points:,} points, of which {self.feasible:,} meet every constraint"]
         if self.best is not None:
             return [*lines, _words(self.best.inputs), _words({k: shown(v) for k, v in self.best.outputs.items()})]
         return [*lines, _words(self.nearest.candidate.inputs), *self.nearest.why[:2]] if self.nearest else lines
