@@ -375,7 +375,8 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
     software = "" if catalogue.is_path(str(kwargs["gpu"])) else load_device(str(kwargs["gpu"])).software
-    return build_for(found, software)
+    build = build_for(found, software)
+    return found if build == found else engine_row(build, release, date) or build
 
 
 def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:
