@@ -147,11 +147,11 @@ JOBS: dict[str, Job] = {
         skip=("mlc",),  # of 2023: several GPUs cut every product by rows, layers came later
     ),
     "llama.cpp-radeon": Job(
-        ("llama.cpp-rocm", "llama.cpp-vulkan", "ollama-rocm"),
+        ("llama.cpp-rocm", "llama.cpp-vulkan-rocm", "ollama-rocm"),
         own={"llama.cpp-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
                                 LAUNCH),
-             "llama.cpp-vulkan": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
-                                  Param("brain_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
+             "llama.cpp-vulkan-rocm": (*kernel("attention_factor", "moe_factor", "decode_factor", width=0.5, high=10.0),
+                                       Param("brain_share", 0.3, 0.02, 1.0, prior=0.5), LAUNCH)},
         kin=Card(0.5, 0.3), odd=wide_experts,
     ),
     "mlx": Job(("mlx",), own={"mlx": (Param("gap", 2e-6, 1e-7, 5e-5, prior=0.8),

@@ -65,3 +65,30 @@ def test_one_batch_passes_all_stages_before_the_next_step_where_the_engine_says_
     given = {"gpu": "a100-sxm-40gb", "engine": "trtllm-2024", "batch": 16, "prompt": 1024, "output": 128}
     alone, staged = (float(rooflm.infer("llama-2-7b", **given, gpus=n, pp=n).latency) for n in (1, ways))  # type: ignore[arg-type]
     assert staged == pytest.approx(alone, rel=0.1)
+
+
+def test_vulkan_sums_bf16_itself_where_the_driver_offers_that_type() -> None:
+    """kyuz0's tables: the driver prints "bf16: 1" of RDNA 4, and "bf16: 0" of RDNA 3.5, where such prompts take longer
+    by far."""
+
+    def slower(gpu: str) -> float:
+        there = {"engine": "llama.cpp-vulkan", "gpu": gpu, "prompt": 512}
+        return prompt("ministral-3-8b", **there, quant="bf16") / prompt("ministral-3-8b", **there, quant="w16a16kv16")
+
+    assert slower("radeon-ai-pro-r9700-32gb") < 1.1
+    assert slower(HERE["gpu"]) > 2
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "model", "quant", "measured"),
+    [
+        ("gb10", "llama.cpp", "gpt-oss-120b", "mxfp4", 59.02),  # llama.cpp, benches/dgx-spark.md
+        ("gb10", "llama.cpp", "qwen2.5-7b", "q8_0", 29.3),
+        ("apple-m5-max-40core-128gb", "mlx", "phi-4", "int4", 62.28),  # lablup/mlxcel, mlx-lm
+        ("radeon-ai-pro-r9700-32gb", "llama.cpp", "gpt-oss-120b", "mxfp4", 92.1),  # two cards: the rate of one token
+    ],
+)
+def test_tokens_a_second_of_one_sequence(gpu: str, engine: str, model: str, quant: str, measured: float) -> None:
+    two = {"pp": 2, "gpus": 2} if "r9700" in gpu else {}
+    e = rooflm.infer(model, gpu=gpu, engine=engine, quant=quant, prompt=1, output=128, **two)
+    assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.12)

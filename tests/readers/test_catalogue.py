@@ -322,7 +322,7 @@ def test_cluster_is_sensible(name: str) -> None:
     assert speeds == sorted(speeds, reverse=True)
     assert all(1e8 <= tier.bandwidth <= 1e12 and 1e-7 <= tier.latency <= 1e-4 for tier in cluster.tiers)
     assert all(tier.size >= 2 for tier in cluster.tiers)
-    assert 1e10 < cluster.host_bandwidth < 1e12
+    assert 5e9 < cluster.host_bandwidth < 1e12
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,13 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("vllm", "2024", "vllm-2024"),
         ("vllm", "0.18.0", "vllm"),
         ("vllm", "0.99", "vllm"),
+        ("vllm", "0.4.2", "vllm-2024"),
+        ("vllm", "0.6.3", "vllm-2024-11"),
+        ("vllm", "0.8.0", "vllm"),
+        ("llama.cpp-rocm", "b7423", "llama.cpp-rocm-2025-12"),
+        ("llama.cpp-rocm", "b9187", "llama.cpp-rocm"),
+        ("llama.cpp-vulkan-rocm", "b7423", "llama.cpp-vulkan-rocm-2025-08"),
+        ("llama.cpp-vulkan-rocm", "b8100", "llama.cpp-vulkan-rocm"),
         ("trtllm", "0.14", "trtllm-0.17"),
         ("sglang", "0.4.9", "sglang"),
         ("sglang", "0.5.6.post2", "sglang"),
@@ -175,6 +182,13 @@ def test_release_to_engine_row(name: str, release: str, row: str | None) -> None
 def test_amd_takes_the_rocm_build() -> None:
     assert engine_of(request(gpu="mi300x", release="2024")) == "vllm-2024-rocm"
     assert engine_of(request(release="2024")) == "vllm-2024"
+
+
+def test_a_build_has_releases_of_its_own() -> None:
+    card = {"gpu": "radeon-ai-pro-r9700-32gb", "release": "b7423"}
+    assert engine_of(request(**card, engine="llama.cpp")) == "llama.cpp-rocm-2025-12"
+    assert engine_of(request(**card, engine="llama.cpp-vulkan")) == "llama.cpp-vulkan-rocm-2025-08"
+    assert engine_of(request(gpu="rtx-4090", release="b7423", engine="llama.cpp-vulkan")) == "llama.cpp-vulkan"
 
 
 def test_a_doubt_and_a_grade_set_a_row_apart() -> None:

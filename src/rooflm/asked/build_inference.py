@@ -223,14 +223,25 @@ def efficiency_of(engine: Engine, mode: Efficiency, assumed_mode: bool, assumed:
     return mode
 
 
-def quant_for(model: Model, name: str | Quant | None, assumed: list[str]) -> Quant:
-    """The scheme asked for, else the one the model was released in, else its 16-bit type."""
+def pulled(model: str | Model, engine: str | Engine | None) -> bool:
+    """Whether a model is named as Ollama's library names it (name:size), for an engine that reads its files.
+
+    >>> pulled("llama3.1:8b", None), pulled("llama3.1:8b", "vllm"), pulled("Qwen/Qwen3-8B", "ollama")
+    (True, False, False)
+    """
+    tag = isinstance(model, str) and ":" in model and "/" not in model and "\\" not in model
+    return tag and (engine is None or find_engine(engine).kernels.own_files)
+
+
+def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: bool = False) -> Quant:
+    """The scheme asked for, else the one the model was released in, else its 16-bit type; of a tag of Ollama's library
+    that names no other, Q4_K_M."""
     if isinstance(name, Quant):
         return name
     if name:
         return parse_quant(name)
-    chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
-    assumed.append(f"quant {chosen}")
+    chosen = model.quant or ("fp32" if model.dtype == "fp32" else "q4_k_m" if tag else "w16a16kv16")
+    assumed.append(f"quant {chosen}" + ", as Ollama pulls a name:size" * (tag and chosen == "q4_k_m"))
     return parse_quant(chosen)
 
 
@@ -294,8 +305,8 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     """The model on its machine, whatever is asked of it: all arguments of `infer` but the work and --set."""
     found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
-    scheme = quant_for(found, given["quant"], told)
     engine = given["engine"]
+    scheme = quant_for(found, given["quant"], told, pulled(model, engine))
     if engine is None:
         kinds = (machine.device.product_family, machine.device.architecture)
         engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"

@@ -236,12 +236,18 @@ class StepTable:
         scale = 1.0 + c.draft
         shape_p, shape_d = (len(c.tokens), len(c.pasts)), (len(c.sequences), len(c.contexts))
         p = c.parts
-        dense = total(p.dense, e, s.engine, fitted, shape_p[:1])
         attend = total(p.prefill, e, s.engine, fitted, shape_p)
+        own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
+        prompt = float(e.factors.prompt)
+        lean = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
+        alone = np.maximum(own + attend[:, 0] + c.launches[0] * float(e.host.gap), 1e-300)
+        slower = np.maximum(prompt, np.minimum(lean / alone, 1.0)) if prompt < 1 else np.full(shape_p[0], prompt)
+        dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
+        self._slower: list[float] = np.interp(every, c.tokens, slower).tolist()
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
@@ -250,7 +256,7 @@ class StepTable:
         self._attend: list[list[float]] = [np.interp(every, c.tokens, column).tolist() for column in attend.T]
         self._pasts: list[float] = c.pasts.tolist()
         self._floor = float(attend[0, 0])
-        self._prompt, self._captured = float(e.factors.prompt), float(e.host.captured)
+        self._captured = float(e.host.captured)
         self._decode: Array = np.interp(padded(e.host.graphs, each), c.sequences, decode) + handed
         self._attention = attention
         self.stage = _fullest_stage(s)
@@ -370,7 +376,8 @@ class StepTable:
             every = self.size.tokens
         dense = self._dense
         before = dense[here] if here else 0.0
-        device = before + self._over[here] + (dense[every] - before + attention + floor) * self._prompt
+        slower = self._slower[every]
+        device = before + self._over[here] + (dense[every] - before + attention + floor) * slower
         kind = 0
         if here:
             kind = 2
@@ -380,7 +387,7 @@ class StepTable:
             cell = self._cell
             i = min(int(context / cell), CELLS - 1)
             device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
-        device += self._gaps[kind] * (self._prompt if kind == 0 else 1.0)
+        device += self._gaps[kind] * (slower if kind == 0 else 1.0)
         if self.flight > 1:
             rows = min(here + len(chunks), self.size.sequences)
             device = float(self.full(device, self._spread(self._head, rows), min(sequences + len(chunks), self.flight)))
@@ -391,9 +398,10 @@ class StepTable:
         return (device if device > issued else issued) + fixed
 
     @cached_property
-    def tables(self) -> tuple[Array, Array, Array]:
-        """By whole tokens: dense kernels, and prefill attention at each past; by sequences: what decoding adds."""
-        return np.array(self._dense), np.array(self._attend), np.array(self._over)
+    def tables(self) -> tuple[Array, Array, Array, Array]:
+        """By whole tokens: dense kernels, and prefill attention at each past; by sequences: what decoding adds; by
+        tokens: the factor of a pass with prompts, with which none beats its roofs (see `step`)."""
+        return np.array(self._dense), np.array(self._attend), np.array(self._over), np.array(self._slower)
 
     def _at(self, context: float) -> tuple[int, float]:
         """Cell of the context axis, and the share of it that lies before a context."""
@@ -420,7 +428,7 @@ class StepTable:
     def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
         """`mixed` of many passes at once: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
         decoding ones (whole numbers but for the past)."""
-        dense, attend, over = self.tables
+        dense, attend, over, factor = self.tables
         here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences).astype(int)
         chunk = np.minimum(each, self.size.tokens).astype(int)
         pasts = np.array(self._pasts)
@@ -435,11 +443,12 @@ class StepTable:
             attention = np.minimum(np.maximum(attention * more / self.slots, one), attention)
         every = np.minimum(new + here, self.size.tokens).astype(int)
         before = np.where(here > 0, dense[here], 0.0)
-        device = before + over[here] + (dense[every] - before + attention + self._floor) * self._prompt
+        slower = factor[every]
+        device = before + over[here] + (dense[every] - before + attention + self._floor) * slower
         i, share = self._at(context)
         decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
         device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)
-        device = device + np.where(here > 0, self._gaps[2], self._gaps[0] * self._prompt)
+        device = device + np.where(here > 0, self._gaps[2], self._gaps[0] * slower)
         head = np.interp(here + prompts, self.components.sequences, self._head)
         device = self.full(device, head, np.minimum(sequences + prompts, self.flight))
         fixed = self._step + self._sequence * (here + prompts)

@@ -281,18 +281,49 @@ def numbers(release: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+def rows_of_releases(plain: str) -> list[str]:
+    """The rows of an engine and of its releases, its builds for a software apart.
+
+    >>> sorted(rows_of_releases("ollama")), "llama.cpp-metal" in rows_of_releases("llama.cpp")
+    (['ollama'], False)
+    """
+    return [
+        row
+        for row in set(catalogue.aliases("engine").values())
+        if row == plain
+        or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())
+    ]
+
+
+def nearest_by_range(plain: str, release: str) -> str | None:
+    """Of an engine's rows of several releases, the one whose range of them ("0.4 to 0.5", "b4000 to b6000") holds a
+    release or is nearest to it, counted in the first number that differs; none without numbers.
+
+    >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "0.10.2"), nearest_by_range("vllm", "nightly")
+    ('vllm-2024', 'vllm', None)
+    """
+    asked = numbers(release.removeprefix("b"))
+
+    def distance(row: str) -> tuple[int, ...]:
+        first, _, last = load_engine(row).version.partition(" to ")
+        low, high = (numbers(end.removeprefix("b"))[: len(asked)] for end in (first, last or first))
+        width = min(len(low), len(high), len(asked))
+        if not width:
+            return (10**9,)
+        own, low, high = asked[:width], low[:width], high[:width]
+        return tuple(max(a - b, c - a, 0) for a, b, c in zip(own, high, low, strict=True))
+
+    rows = rows_of_releases(plain) if asked else []
+    return min(rows, key=lambda row: (distance(row), row != plain)) if len(rows) > 1 else None
+
+
 def nearest_by_date(plain: str, date: str) -> str:
     """Of an engine's rows of several releases, the one whose date is nearest (months; the later of two).
 
     >>> nearest_by_date("vllm", "2024-05"), nearest_by_date("vllm", "2025-12"), nearest_by_date("vllm", "")
     ('vllm-2024', 'vllm', 'vllm')
     """
-    rows = [
-        row
-        for row in set(catalogue.aliases("engine").values())
-        if row == plain
-        or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())
-    ]
+    rows = rows_of_releases(plain)
 
     def months(text: str) -> int:
         year, _, month = text.partition("-")
@@ -306,8 +337,8 @@ def nearest_by_date(plain: str, date: str) -> str:
 
 def engine_row(name: str, release: str, date: str = "") -> str | None:
     """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the
-    longest part of it, that of the nearest release of its major version, or the engine's plain row. Without a release,
-    the row that is nearest in date.
+    longest part of it, that of the nearest release of its major version, or whose range of releases is nearest. Without
+    a release, the row that is nearest in date.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
@@ -328,7 +359,9 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     asked = numbers(release)
     rows = {row: numbers(row.removeprefix(f"{plain}-")) for row in set(known.values()) if row.startswith(f"{plain}-")}
     near = [row for row, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
-    return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row)) if near else plain
+    if near:
+        return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row))
+    return nearest_by_range(plain, release) or nearest_by_date(plain, date)
 
 
 def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str], date: str = "") -> str:
@@ -342,7 +375,8 @@ def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: l
         why = f"engine {printed} is not in the catalogue" if printed else "engine not stated"
         assumed.append(f"{why}: {found}")
     software = "" if catalogue.is_path(str(kwargs["gpu"])) else load_device(str(kwargs["gpu"])).software
-    return build_for(found, software)
+    build = build_for(found, software)
+    return found if build == found else engine_row(build, release, date) or build
 
 
 def fill_inference(kwargs: dict[str, Any], task: str, metric: str, assumed: list[str]) -> None:
