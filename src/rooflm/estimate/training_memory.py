@@ -81,7 +81,7 @@ def layer_activations(
     b, drop = quant.half_bytes, 1.0 * options.dropout
     narrow = smaller(quant.act_bytes, b)
     mixer = local_mixer(block.mixer, m.tp)
-    held: Num = block.norms * rows * h * b
+    held: Num = block.norms * rows * h * b * kernels.norm_kept
     scores: Num = 0.0
     again = dict.fromkeys(MODULES, 0.0 * rows)  # bytes that modules need not keep
     if isinstance(mixer, Attention):
