@@ -134,7 +134,7 @@ class Host:
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
-    graphed: Num = share(0.0, "share of moe_host and chunk_host which CUDA graphs hold")
+    graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
 
 
 @dataclass(frozen=True)

@@ -168,10 +168,10 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        issue = part.kernels * e.host.issue_prefill
+        issue = part.kernels * e.host.issue_prefill * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
-            issue = issue + experts_host(s) * ISSUED.get(phase, once)
+            issue = larger(issue, experts_host(s) * ISSUED.get(phase, once))
         gap = larger(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
         host = larger(issue - total, 0.0) + part.kernels * gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
