@@ -403,7 +403,7 @@ def train(  # type: ignore[overload-overlap]  # a list is told from one value at
     batch: float | None = None, seq: float = 2048, micro_batch: float = 1, tokens: float = 0,
     recompute: str | None = None, recompute_layers: float = 0, recompute_modules: str | None = None,
     zero: float | str | None = None, fsdp_group: float = 0, schedule: str | None = None, order: str | None = None,
-    dtype: str = "bf16", optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
+    dtype: str | None = None, optimizer: str = "adam", dropout: bool | None = None, lora_rank: float = 0,
     lora_modules: str | None = None, base_bits: float = 16, engine: str | Engine | None = None,
     efficiency: str | Efficiency | None = None, sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None,
     outputs: Names | None = None, on: str = "local",
@@ -416,7 +416,7 @@ def train(
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
     seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
     base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
@@ -430,7 +430,7 @@ def train(
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
     seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
     base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
@@ -466,7 +466,8 @@ def train(
       fsdp_group: GPUs of a sharding group (0: all of dp).
       schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2 or dualpipe.
       order: Groups by nearness, such as tp-cp-dp-pp (default).
-      dtype: bf16, fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8, nvfp4 or int8.
+      dtype: bf16 (fp16 where the device has no bf16), fp16, fp32, fp8, fp8-rowwise, fp8-block, mxfp8, nvfp4 or
+        int8.
       optimizer: adam, adam-bf16, adam8bit, adafactor, muon, sgd or sgd-momentum.
       dropout: Masks on attention and both outputs of a layer (default: the engine's).
       lora_rank: Train adapters of this rank, everything else frozen.
@@ -496,7 +497,7 @@ def train_grid(
     cp: Numbers | None = None, ep: Numbers | None = None, sp: bool | None = None, batch: Numbers | None = None,
     seq: Numbers = 2048, micro_batch: Numbers = 1, tokens: Numbers = 0, recompute: Names | None = None,
     recompute_layers: Numbers = 0, recompute_modules: Names | None = None, zero: Numbers | Names | None = None,
-    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names = "bf16",
+    fsdp_group: Numbers = 0, schedule: Names | None = None, order: Names | None = None, dtype: Names | None = None,
     optimizer: Names = "adam", dropout: bool | None = None, lora_rank: Numbers = 0, lora_modules: Names | None = None,
     base_bits: Numbers = 16, engine: Engines | None = None, efficiency: Names | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None, zip: Sequence[Any] | None = None, outputs: Names | None = None,
@@ -514,7 +515,7 @@ def training_scenario(
     ep: float | None = None, sp: bool | None = None, batch: float | None = None, seq: float = 2048,
     micro_batch: float = 1, tokens: float = 0, recompute: str | None = None, recompute_layers: float = 0,
     recompute_modules: str | None = None, zero: float | str | None = None, fsdp_group: float = 0,
-    schedule: str | None = None, order: str | None = None, dtype: str = "bf16", optimizer: str = "adam",
+    schedule: str | None = None, order: str | None = None, dtype: str | None = None, optimizer: str = "adam",
     dropout: bool | None = None, lora_rank: float = 0, lora_modules: str | None = None, base_bits: float = 16,
     engine: str | Engine | None = None, efficiency: str | Efficiency | None = None,
     sets: Mapping[str, Any] | None = None,

@@ -399,11 +399,39 @@ def test_a_host_that_is_slower_than_the_device_sets_the_time_of_experts() -> Non
     # 48 layers of 20 ms; embedding, loss, gradients and update come on top
     assert 48 * 0.02 < slow.step_time < 48 * 0.02 + 0.25
     held = run(**asked, sets={"engine.moe_host": 0.02, "engine.graphed": 1})
-    assert held.step_time == pytest.approx(run(**asked, sets={"engine.moe_host": 0}).step_time)
+    assert held.step_time == pytest.approx(run(**asked, sets={"engine.moe_host": 0, "engine.graphed": 1}).step_time)
     dense = asked | {"model": "llama-2-7b", "ep": 1}
     flat = asked | {"efficiency": "0.6,0.8,0.8"}
     assert run(**flat, sets={"engine.moe_host": 0.02}).step_time == run(**flat).step_time
     assert run(**dense, sets={"engine.moe_host": 0.02}).step_time == run(**dense).step_time
+
+
+def test_a_host_that_issues_slower_than_the_device_runs_sets_the_time_of_small_models() -> None:
+    asked: dict[str, Any] = {
+        "model": "llama-3.2-1b",
+        "gpu": "gb200",
+        "batch": 8,
+        "seq": 128,
+        "efficiency": "calibrated",
+    }
+    usual, quick = run(**asked), run(**asked, sets={"engine.issue_prefill": 0})
+    slow = run(**asked, sets={"engine.issue_prefill": 1e-3})
+    assert float(usual.parts["host"]) > 0 and slow.step_time > 10 * usual.step_time > 10 * quick.step_time
+    assert run(**asked, sets={"engine.graphed": 1}).step_time == pytest.approx(quick.step_time)
+    long = asked | {"seq": 8192, "model": "llama-3.1-8b"}
+    assert run(**long).step_time == pytest.approx(run(**long, sets={"engine.issue_prefill": 0}).step_time, rel=1e-3)
+    ideal = asked | {"engine": "megatron", "efficiency": "ideal"}
+    assert float(run(**ideal).parts["host"]) == 0
+
+
+def test_a_narrow_base_is_spread_out_as_slowly_as_was_measured() -> None:
+    """litgpt, config_hub/finetune/README.md: LoRA and QLoRA of 2,000 examples over so many epochs on an A10G, minutes."""
+    for model, micro, epochs, wide, narrow in (("llama-2-7b", 2, 4, 32.82, 45.67), ("mistral-7b", 2, 4, 31.01, 44.75),
+                                               ("falcon-7b", 1, 4, 24.84, 50.85), ("stablelm-alpha-3b", 1, 4, 13.07, 25.86)):  # fmt: skip
+        asked: dict[str, Any] = {"model": model, "gpu": "a10g", "engine": "fsdp", "zero": 0, "batch": micro, "seq": 150}
+        asked |= {"micro_batch": micro, "lora_rank": 32, "lora_modules": "qkv", "efficiency": "calibrated"}
+        more = run(**asked, base_bits=4).step_time - run(**asked).step_time
+        assert more == pytest.approx((narrow - wide) * 60 * micro / (2000 * epochs), rel=0.12)
 
 
 def test_plans_of_virtual_stages_take_the_host_where_exchanges_run_beside_compute() -> None:

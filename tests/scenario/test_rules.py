@@ -59,6 +59,7 @@ TRAINED = [
     ("gpt3-175b", {"sets": {"training.flushes": 3}}, "flushes does not divide the micro-batches", "try 2 or 4"),
     ("mixtral-8x7b", {"tp": 2, "dp": 2, "ep": 8}, "ep does not divide tp x cp x dp", "try 2 or 4"),
     ("llama-7b", {"dtype": "nvfp4"}, "the device does not multiply in such a type", "try fp8 or bf16"),
+    ("llama-7b", {"dtype": "mxfp8"}, "the device does not multiply in such a type", "try fp8 or bf16"),
     ("llama-7b", {"dtype": "int8"}, "the engine does not run the scheme", "dtype is int8, but engine megatron"),
 ]  # fmt: skip
 
@@ -80,6 +81,17 @@ def test_a_split_of_training(model, split, reason, says):
     assert says in str(error.value) and "\n" not in str(error.value)
     grid = rooflm.train_grid(model, gpu=["h100", "a100"], **split)
     assert set(grid["reason"].values) == {reason} and not grid["fits"].any()
+
+
+def test_a_card_without_bf16_trains_in_fp16():
+    with pytest.raises(RooflmError, match="dtype is bf16, but v100-sxm-32gb has no rate of its own for it"):
+        rooflm.train("llama-7b", gpu="v100-sxm-32gb", gpus=8, batch=8, dtype="bf16")
+    usual = rooflm.train("llama-7b", gpu="v100-sxm-32gb", gpus=8, batch=8)
+    assert (
+        "dtype fp16" in usual.assumed
+        and usual.step_time == rooflm.train("llama-7b", gpu="v100-sxm-32gb", gpus=8, batch=8, dtype="fp16").step_time
+    )
+    assert rooflm.train("llama-7b", gpu="b200", gpus=8, batch=8, dtype="mxfp8").step_time > 0
 
 
 def test_every_rule_is_tested():

@@ -172,11 +172,18 @@ def test_an_unknown_engine_is_scored_with_the_default_and_says_so() -> None:
         ("llama.cpp", "2024-05", "llama.cpp-2024-05"),
         ("tinychat", "1.0", "tinychat"),
         ("fastertransformer", "2022", "fastertransformer"),
+        ("megatron", "core 0.6", "megatron-2023"),
         ("nobody", "1", None),
     ],
 )
 def test_release_to_engine_row(name: str, release: str, row: str | None) -> None:
     assert engine_row(name, release) == row
+
+
+def test_a_framework_takes_its_row_by_date() -> None:
+    found = [engine_row("megatron", "", date) for date in ("2021-04", "2022-06", "2023-10", "2024-05", "2025-06")]
+    assert found == ["megatron-2021", "megatron-2022", "megatron-2023", "megatron-2023", "megatron"]
+    assert [engine_row("torchtitan", "", date) for date in ("2024-12", "2025-08")] == ["torchtitan-2024", "torchtitan"]
 
 
 def test_amd_takes_the_rocm_build() -> None:

@@ -137,7 +137,7 @@ def assumed_trainer(model: Model, given: Dict[str, Any]) -> str:
     rank = (given.get("sets") or {}).get("training.lora_rank", given.get("lora_rank"))
     adapters = bool(model.lora_rank) or bool(np.any(np.asarray(0 if rank is None else rank) > 0))
     split = any(given.get(k) is not None for k in ("tp", "pp", "cp", "ep"))
-    wide = DTYPES.get(str(given.get("dtype", "bf16")), PRESETS["bf16"]).weight_bits >= 16
+    wide = DTYPES.get(str(given.get("dtype")), PRESETS["bf16"]).weight_bits >= 16
     others = engines_instead("training", "for_adapters") if adapters and not split and wide else ()
     return others[0] if others else usual_engine("training")
 
@@ -168,6 +168,9 @@ def build_training(
     if mapping.schedule != "interleaved" and np.any(np.asarray(mapping.vp) > 1):
         many = shown(np.max(mapping.vp))
         warnings.append(f"vp {many} has no effect: schedule {mapping.schedule} does not interleave")
+    if given["dtype"] is None:
+        given["dtype"] = next((name for name in ("bf16", "fp16") if name in machine.device.peak), "bf16")
+        assumed += [] if given["dtype"] == "bf16" else ["dtype fp16"]
     quant = DTYPES[one_of("dtype", given["dtype"], DTYPES)]
     if options is None:
         assumed += adapter_of(found, given)

@@ -97,6 +97,7 @@ class Kernels:
     ring: bool = flag(False, "context parallelism passes K and V around a ring, else it gathers them")
     grouped: bool = flag(False, "training: one kernel holds the products of all experts, else each expert has its own")
     narrow_gather: bool = flag(False, "gathers of a tensor group carry 8-bit values where products take them")
+    norm_kept: Num = number(1.0, "training: what a norm keeps over its input (with an fp32 copy and the norm: 3)")
     keeps_gathered: bool = flag(False, "training: inputs gathered by a tensor group are kept, not gathered again")
 
 
@@ -133,7 +134,7 @@ class Host:
     expert_launch: Num = number(0.0, "training: time of each expert's own kernels over that of its work", "s")
     moe_host: Num = number(0.0, "training: host time of a layer of experts and a micro-batch, kernel by kernel", "s")
     chunk_host: Num = number(0.0, "training: host time of a pass of a virtual stage beside another (ep_overlap)", "s")
-    graphed: Num = share(0.0, "share of moe_host and chunk_host which CUDA graphs hold")
+    graphed: Num = share(0.0, "training: share of what the host issues which CUDA graphs hold")
 
 
 @dataclass(frozen=True)

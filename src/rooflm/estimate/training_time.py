@@ -160,7 +160,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     With F layers on the end stages and C on the fullest between them, a layer of t and ends of e and h:
     slowest = max(C t, F t + max(e, h)), or the sum of all with one stage.
     """
-    pp, e = s.mapping.pp, s.engine
+    pp, e, real = s.mapping.pp, s.engine, s.efficiency.mode == "calibrated"
     parts: dict[str, Num] = {}
     seconds: dict[str, Num] = dict.fromkeys(PLACES, 0.0)
     by_phase: dict[str, Num] = dict.fromkeys(PHASES, 0.0)
@@ -168,10 +168,10 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
     for (phase, place), part in sections.items():
         open_ = exposed(part, s)
         total = part.compute + sum(open_.values())
-        issue = part.kernels * e.host.issue_prefill
+        issue = real * part.kernels * e.host.issue_prefill * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
-            issue = issue + experts_host(s) * ISSUED.get(phase, once)
+            issue = larger(issue, experts_host(s) * ISSUED.get(phase, once))
         gap = larger(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
         host = larger(issue - total, 0.0) + part.kernels * gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():

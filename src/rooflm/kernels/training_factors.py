@@ -57,11 +57,6 @@ def factor(family: str, name: str, device: str, architecture: str) -> float:
     return found(table()[family], device, architecture).get(name, 1.0)
 
 
-def biased() -> float:
-    """Factor of the products and activations of experts with biases, where no kernel fuses them."""
-    return float(table()["experts"]["bias"])
-
-
 def attention(kernel: str, device: str, architecture: str) -> tuple[float, float]:
     """(forward, backward) factors of an attention kernel: its time, and the backward's a FLOP over the forward's. Where
     nobody measured it on a generation, cuDNN's stand for it (torchtitan, models/attention.py: CUDNN first)."""

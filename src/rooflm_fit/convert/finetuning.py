@@ -61,9 +61,9 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
 
     On several GPUs every block is recomputed, and FSDP holds frozen and trained weights of a block in one flat tensor,
     whose gradient is whole (PyTorch, FullyShardedDataParallel, use_orig_params) and unsharded while steps accumulate
-    (no_backward_sync). On one, a base of 4 bits keeps 4.5 widths a token and layer more than ours: what its products
-    read (bitsandbytes, MatMul4Bit) is counted, but neither queries and keys under the view that values are, nor the
-    dropped copy of the adapters' input with its mask, nor attention's reshaped output (lit_gpt/model.py, lora.py).
+    (no_backward_sync). On one, adapters keep 3 widths a token and layer more than ours (the dropped copy of their input
+    with its mask, the norms' fp32 copies: lit_gpt/lora.py, rmsnorm.py), and over a base of 4 bits 9: by the two tables
+    that print both (13B on A100, config_hub/finetune on A10G, which would have 7 and 18).
 
     >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"]
     'full'
@@ -75,7 +75,8 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
         held = 0.0
     else:
         rows = (cells.get("micro_batch") or 1) * (cells.get("seq") or 0)
-        kept = 4.5 * float(model.hidden * model.layers) * rows * 2.0 if cells.get("base_bits") else 0.0
+        widths = 9.0 if cells.get("base_bits") else 3.0
+        kept = widths * float(model.hidden * model.layers) * rows * 2.0
         held = 2.0 * float(model.parameters) if several else kept
     room = {"fused": False, "context": 0, "fragmentation": 1, "workspace": held}
     return {"sets": {f"engine.{k}": v for k, v in room.items()}} | ({"recompute": "full"} if several else {})

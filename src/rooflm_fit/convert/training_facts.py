@@ -42,6 +42,8 @@ OVERLAPPED = 0.7
 COMPILED_LOSS = 4.0
 """Bytes a logit where the loss is compiled: logits and their gradients at 16 bits, no copy in fp32 is ever whole.
 Source: pytorch/torchtitan, PR 1033 (2025-04): the loss is compiled where training.compile is set."""
+EAGER_LOSS = 12.0
+"""The same before."""
 FP8_ATTENTION = 740 / 1200
 """Time of fp8 attention over 16 bits: FlashAttention-3 (arXiv 2407.08608) reaches 740 TFLOP/s and close to 1200."""
 
@@ -173,6 +175,6 @@ def inputs(run: Run) -> dict[str, Any]:
         sets["engine.tp_overlap"] = ASYNC_TP
     if run.source == "TT" and not facts.get("compile") and run.dtype == "bf16":
         sets["engine.fused"] = False  # 8-bit training in torchtitan needs the compiler
-    if facts.get("compiled_loss"):
-        sets["engine.logit_bytes"] = COMPILED_LOSS
+    if run.source == "TT":
+        sets["engine.logit_bytes"] = COMPILED_LOSS if facts.get("compiled_loss") else EAGER_LOSS
     return sets | said_inputs(run_facts(run) | facts)
