@@ -294,7 +294,7 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     flight = in_flight(m.schedule, m.pp, c.micro_batches / c.options.flushes, m.vp, index)
     working = 0.0 if m.recompute in ("none", "selective", "ops") else larger(layer.whole - layer.kept, 0.0)
     masks = first * flight * c.rows * model.hidden * c.options.dropout
-    inputs = last * 2 * c.rows * model.hidden * b
+    inputs = 2 * (last * c.rows + c.tokens) * model.hidden * b  # of the loss; and a layer's gradients, not yet reduced
     away = c.options.offload_activations  # a layer at work has its own at hand
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
