@@ -77,16 +77,16 @@ class Family:
         return kin(self.gpu)
 
     def timed(self, engine: Engine, reach: Derating) -> Passes:
-        """Both passes with neutral engine factors and network, from the cache where it has them."""
+        """Both passes with neutral engine factors, from the cache where it has them."""
         experts = shared_experts(engine)
-        key = (*astuple(replace(reach, network=1.0)), experts, *(float(engine.value(f)) for f in KERNEL_FIELDS))
+        key = (*astuple(reach), experts, *(float(engine.value(f)) for f in KERNEL_FIELDS))
         if key not in self.cache:
             if len(self.cache) > 40:
                 self.cache.clear()
             neutral = dict.fromkeys({*FACTORS.values(), "stream_factor"}, 1.0) | {"moe_factor": experts}
             plain = engine.but(collective_factor=1.0, collective_floor=1.0, **neutral)
             cluster = self.scenario.cluster
-            device = replace(cluster.device, derating=replace(reach, network=1.0))
+            device = replace(cluster.device, derating=reach)
             given = replace(self.scenario, engine=plain, cluster=replace(cluster, device=device))
             self.cache[key] = timed_passes(given, self.running)
             if self.empty is None:
@@ -111,7 +111,7 @@ class Family:
         empty = self.empty or {}
         floor = float(np.max(engine.factors.collective_floor)) - 1.0
         scaled = Passes(
-            *([_scaled(t, engine, floor * empty[i, j], reach.network) for j, t in enumerate(part)]
+            *([_scaled(t, engine, floor * empty[i, j]) for j, t in enumerate(part)]
               for i, part in enumerate(passes))
         )  # fmt: skip
         s = replace(self.scenario, engine=engine)
@@ -129,11 +129,11 @@ def shared_experts(e: Engine) -> float:
     return float(e.factors.moe_factor / e.factors.gemm_factor) if e.kernels.gemv else 1.0
 
 
-def _scaled(t: Timed, e: Engine, extra: Any, network: float) -> Timed:
+def _scaled(t: Timed, e: Engine, extra: Any) -> Timed:
     if isinstance(t.node, Op):
         kind = "gemm" if t.node.kind == "moe" and e.kernels.gemv else t.node.kind
         return t._replace(time=t.time * getattr(e.factors, FACTORS.get(kind, "stream_factor")))
-    return t._replace(time=(t.time + extra) * e.factors.collective_factor / network)
+    return t._replace(time=(t.time + extra) * e.factors.collective_factor)
 
 
 def metrics(requests: Sequence[Request], s: Scenario, v: Speed) -> Array:
@@ -370,7 +370,7 @@ def write_cards(path: Path, results: Mapping[str, Fitted]) -> None:
             if name == "llama.cpp" and "~geforce" in keys:
                 factors["compute"] **= FP32_SUMS
             if place.startswith(GENERAL):
-                plain = {k: v for k, v in factors.items() if k not in ("few", "network")}
+                plain = {k: v for k, v in factors.items() if k != "few"}
                 general.append(card_row(named, plain, count, f"as fitted to runs of {name}; {GENERALLY}"))
     general.sort(key=lambda block: next(i for i, job in enumerate(JOBS) if f"runs of {job};" in block))
     first = {re.split(r"\n(?:compute|bandwidth) = ", block)[0]: block for block in reversed(general)}

@@ -17,7 +17,6 @@ class Card(NamedTuple):
 
     compute: float = 0.2
     bandwidth: float = 0.2
-    network: float = 0.0
     few: float = 0.0
 
 
@@ -42,7 +41,7 @@ class Job:
 
 FREE = {
     "compute": Param("compute", 1.0, 0.03, 1.8), "bandwidth": Param("bandwidth", 1.0, 0.03, 1.8),
-    "network": Param("network", 1.0, 0.03, 10.0), "few": Param("few", 2.0, 0.01, 30.0),
+    "few": Param("few", 2.0, 0.01, 30.0),
 }  # fmt: skip
 """A card's factors: where they start, and their bounds."""
 
@@ -117,7 +116,7 @@ JOBS: dict[str, Job] = {
          *kernel("gemm_factor", "attention_factor", "decode_factor", "stream_factor"), EXPERTS),
         own={"trtllm-0.5": (reread(4.5),), "trtllm-0.6": (reread(4.5),),
              "trtllm-0.9": (reread(4.5), ALIKE)},
-        cards={"l40s": Card(0.2, 0.15, 1.0), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
+        cards={"l40s": Card(0.2, 0.15), "*": Card(0.1, 0.1)}, skip=("trtllm09-mixtral-fp8",),
     ),
     "trtllm-nemo": Job(
         ("trtllm-nemo",),

@@ -74,7 +74,6 @@ class Derating:
 
     compute: float = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
     bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
-    network: float = number(1.0, "rate of its machines' collectives over that of the machine measured", above=True)
     few: float = number(0.0, "time of 1e14 FLOPs of a product of few rows (0: good kernels)", "s")
     narrow: float = number(
         1.0,

@@ -240,7 +240,7 @@ def ring_share(s: Scenario) -> float:
     """Share of the hops of rings over nodes that shows: 0 where efficiency is flat or ideal, or the machine's own links
     were measured."""
     told = s.efficiency.mode != "calibrated" or s.cluster.device.measured is not None
-    return 0.0 if told else factors.ring_shown()
+    return 0.0 if told else factors.ring()[2]
 
 
 def offload_time(s: Scenario, c: Context, m: Num, compute: Num) -> Num:

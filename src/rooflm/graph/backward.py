@@ -120,8 +120,9 @@ def backward_comm(comm: Comm, rules: Rules) -> list[Op | Comm]:
 
 
 def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
-    """Whether a node belongs to one of these modules: the norms before attention and feed-forward, the up-projections
-    of latent attention, the activation of experts, a dense feed-forward layer, or all of a layer of experts.
+    """Whether a node belongs to one of these modules: the core of unfused attention, the norms before attention and
+    feed-forward, the up-projections of latent attention, the activation of experts, a dense feed-forward layer, or all
+    of a layer of experts.
 
     >>> up = gemm("up", "mlp", 1, 8, 8, 8, (2, 2, 2))
     >>> in_module(up, ("mlp",)), in_module(up, ("moe", "layernorm"))
@@ -129,16 +130,11 @@ def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
     """
     of = node.of if isinstance(node, Op) else ""
     chosen = {
-        "layernorm": of == "norm", "mla_up_proj": of in ("q_up", "kv_up"),
+        "core_attn": of == "core", "layernorm": of == "norm", "mla_up_proj": of in ("q_up", "kv_up"),
         "moe_act": of == "experts" and isinstance(node, Op) and node.kind == "activation",
         "mlp": node.part == "mlp", "moe": node.part in ("moe", "ep_comm"),
     }  # fmt: skip
     return any(chosen.get(module, False) for module in modules)
-
-
-def in_core(node: Op | Comm) -> bool:
-    """Whether a node belongs to the core of unfused attention."""
-    return isinstance(node, Op) and node.of == "core"
 
 
 def recomputed(
@@ -160,7 +156,7 @@ def recomputed(
         return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
         return every_other(nodes)
-    chosen = [n for n in nodes if policy in ("full", "block") or in_core(n) or in_module(n, modules)]
+    chosen = [n for n in nodes if policy in ("full", "block") or in_module(n, ("core_attn", *modules))]
     if early_stop and policy in ("full", "block"):
         chosen = without_last(chosen)
     plain = is_plain(share, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rooflm.catalogue.model import MLA, Attention, LinearAttention
 from rooflm.graph.context import Context, Prefill, absent_group, split
 from rooflm.graph.ops import Comm, Op, attended, bmm, gemm, stream
@@ -23,32 +25,37 @@ def attention_ops(c: Context, count: Num, a: Attention) -> list[Op | Comm]:
         nodes.append(c.product("q", part, count, q_gated, h))
         if own:
             nodes.append(c.product("kv", part, count, k_width + v_width, h, 2))
-    kv_written = a.causal * tokens * (k_width + v_width) * c.quant.kv_bytes
-    if c.training:
-        if a.rope or a.qk_norm:
-            # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
-            each = 2.0 * b if c.kernels.fused else 20.0
-            nodes.append(stream("rope", part, "rope", count, tokens * (q_width + k_width) * each))
-    elif c.kernels.epilogue or c.kernels.rope_inside:
-        nodes.append(stream("kv_write", part, "kv_write", count, kv_written, 1 - c.kernels.rope_inside))
-    elif c.kernels.fused:
-        turned = 2 * tokens * (q_width + k_width) * b * (a.rope or a.qk_norm)
-        turned = turned + tokens * v_width * b + kv_written
-        nodes.append(stream("rope_kv_write", part, "rope", count, turned, rows=tokens))
-    else:
-        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache
-        turned = (12.0 * b * tokens * (q_width + k_width)) * a.rope
-        nodes.append(stream("rope", part, "rope", count, turned, 12 * a.rope))
-        nodes.append(stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2))
-    if a.qk_norm and not c.kernels.fused and not c.training:
-        nodes.append(stream("qk_norm", part, "norm", count, 26.0 * tokens * (q_width + k_width), 12))
+    nodes += turned_and_cached(c, count, a, q_width + k_width, k_width, v_width)
     if _indexed(a) and _picks(a):
         nodes += block_indexer_ops(c, count, a)
-    nodes += core_ops(c, count, heads, kv, a)
+    nodes += over_prompts(c, count, heads, kv, a) + over_cached(c, count, heads, kv, a)
     if a.gate:
         nodes.append(stream("gate", part, "activation", count, 3 * tokens * out_width * b))
     nodes.append(c.product("out", part, count, h, out_width))
     return nodes
+
+
+def turned_and_cached(c: Context, count: Num, a: Attention, turned: Num, k_width: Num, v_width: Num) -> list[Op | Comm]:
+    """Rotary embedding of the `turned` values of queries and keys a token, norms on them, and the write to the cache:
+    kernels of their own, one kernel, or a part of others."""
+    tokens, b, part = c.tokens, c.quant.half_bytes, "attention"
+    written = a.causal * tokens * (k_width + v_width) * c.quant.kv_bytes
+    if c.training:
+        # eager: to fp32, product of complex numbers, and back: 2 + 4, 4 + 4 and 4 + 2 bytes a value
+        each = 2.0 * b if c.kernels.fused else 20.0
+        return [stream("rope", part, "rope", count, tokens * turned * each)] if a.rope or a.qk_norm else []
+    if c.kernels.epilogue or c.kernels.rope_inside:
+        nodes = [stream("kv_write", part, "kv_write", count, written, 1 - c.kernels.rope_inside)]
+    elif c.kernels.fused:
+        moved = 2 * tokens * turned * b * (a.rope or a.qk_norm) + tokens * v_width * b + written
+        nodes = [stream("rope_kv_write", part, "rope", count, moved, rows=tokens)]
+    else:
+        # eager: rotate_half is slice, negate, concatenate; two products and an add, for Q and for K; then the cache
+        moved = 12.0 * b * tokens * turned * a.rope
+        nodes = [stream("rope", part, "rope", count, moved, 12 * a.rope),
+                 stream("kv_write", part, "kv_write", count, _cache_copy(c, k_width + v_width), 2)]  # fmt: skip
+    normed = a.qk_norm and not c.kernels.fused
+    return [*nodes, *([stream("qk_norm", part, "norm", count, 26.0 * tokens * turned, 12)] if normed else [])]
 
 
 def _cache_copy(c: Context, width: Num) -> Num:
@@ -63,53 +70,53 @@ def _cache_copy(c: Context, width: Num) -> Num:
     return moved * width * c.quant.kv_bytes
 
 
-def core_ops(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
-    """Scores, softmax and weighted values, as one flash kernel or as plain products with the scores in memory."""
-    b, kv_b, part = c.quant.half_bytes, c.quant.kv_bytes, "attention"
-    per_key = heads * (a.head_dim + a.v_dim)
-    kv_row = kv * (a.head_dim + a.v_dim) * kv_b
-    reach = a.index_topk if _indexed(a) else a.window  # tokens that a query reads
-    nodes: list[Op | Comm] = []
-    if c.work.prefill:
-        p = c.work.prefill
-        keys = attended(p.new, p.past, reach) if a.causal else smaller(p.past + p.new, reach)
-        rows = p.sequences * p.new / c.mapping.cp
-        in_out = rows * heads * (a.head_dim + a.v_dim) * b
-        seen = smaller(p.past + p.new, a.window + p.new)
-        kv_read = p.sequences * (smaller(p.past, seen) * kv_row + p.new * kv * (a.head_dim + a.v_dim) * b)
-        shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach, *[0][: not a.causal])
-        nodes += context_exchange(c, count, p, kv * (a.head_dim + a.v_dim), heads * a.v_dim)
-        if c.training and not c.kernels.flash:
-            nodes += score_ops(c, count, p, heads, a)
-        elif c.kernels.flash:
-            nodes.append(
-                Op("attention", part, "attention", count, 2.0 * rows * keys * per_key, in_out + kv_read, shape,
-                   (b, kv_b, b))
-            )  # fmt: skip
-        else:
-            # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut
-            # into chunks each has its own keys and the earlier ones only, on average half
-            full = rows * (p.past + p.new * (1.0 + smaller(p.sequences, 1.0)) / 2.0)
-            scores = full * heads
-            nodes.append(
-                Op("attention", part, "attention", count, 2.0 * full * per_key, in_out + kv_read + 2 * scores * b,
-                   shape, (b, kv_b, b), launches=2)
-            )  # fmt: skip
-            nodes.append(stream("softmax", part, "softmax", count, scores * (4 * b + 2 * b + 8.0), 4, 5.0 * scores))
-    if c.work.decode:
-        d = c.work.decode
-        keys = smaller(d.context, reach) / c.mapping.cp
-        rows = d.sequences
-        traffic = rows * (keys * kv_row + heads * (a.head_dim + a.v_dim) * b)
-        launches = 1 if c.kernels.decode_flash else 2
-        nodes.append(
-            Op("attention", part, "decode_attention", count, 2.0 * rows * keys * per_key, traffic,
-               (rows, keys, heads, kv, a.head_dim, a.v_dim, reach), (b, kv_b, b), launches=launches)
-        )  # fmt: skip
-        if not c.kernels.decode_flash:
-            scores = rows * keys * heads
-            nodes.append(stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores))
-    return nodes
+def over_prompts(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
+    """Scores, softmax and weighted values of new tokens, as one flash kernel or as plain products with the scores in
+    memory, and what a context group exchanges before."""
+    p, b, kv_b, part = c.work.prefill, c.quant.half_bytes, c.quant.kv_bytes, "attention"
+    if not p:
+        return []
+    pair, reach = a.head_dim + a.v_dim, _reach(a)
+    keys = attended(p.new, p.past, reach) if a.causal else smaller(p.past + p.new, reach)
+    rows = p.sequences * p.new / c.mapping.cp
+    read = p.sequences * kv * pair * (smaller(p.past, a.window + p.new) * kv_b + p.new * b)
+    moved = rows * heads * pair * b + read
+    shape = (p.sequences, p.new, p.past, heads, kv, a.head_dim, a.v_dim, reach, *[0][: not a.causal])
+    nodes = context_exchange(c, count, p, kv * pair, heads * a.v_dim)
+    if c.kernels.flash:
+        flops = 2.0 * rows * keys * heads * pair
+        return [*nodes, Op("attention", part, "attention", count, flops, moved, shape, (b, kv_b, b))]
+    if c.training:
+        return nodes + score_ops(c, count, p, heads, a)
+    # scores are full rectangles in memory: product, scale and mask, softmax in fp32, product; of a prompt cut into
+    # chunks each has its own keys and the earlier ones only, on average half
+    full = rows * (p.past + p.new * (1.0 + smaller(p.sequences, 1.0)) / 2.0)
+    scores = full * heads
+    core = Op("attention", part, "attention", count, 2.0 * full * heads * pair, moved + 2 * scores * b, shape,
+              (b, kv_b, b), launches=2)  # fmt: skip
+    return [*nodes, core, stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores)]
+
+
+def over_cached(c: Context, count: Num, heads: Num, kv: Num, a: Attention) -> list[Op | Comm]:
+    """The same of one new token a sequence, which reads its cache."""
+    d, b, kv_b, part = c.work.decode, c.quant.half_bytes, c.quant.kv_bytes, "attention"
+    if not d:
+        return []
+    pair, reach = a.head_dim + a.v_dim, _reach(a)
+    keys = smaller(d.context, reach) / c.mapping.cp
+    moved = d.sequences * (keys * kv * pair * kv_b + heads * pair * b)
+    shape = (d.sequences, keys, heads, kv, a.head_dim, a.v_dim, reach)
+    core = Op("attention", part, "decode_attention", count, 2.0 * d.sequences * keys * heads * pair, moved, shape,
+              (b, kv_b, b), launches=1 if c.kernels.decode_flash else 2)  # fmt: skip
+    if c.kernels.decode_flash:
+        return [core]
+    scores = d.sequences * keys * heads
+    return [core, stream("softmax", part, "softmax", count, scores * (6 * b + 8.0), 4, 5.0 * scores)]
+
+
+def _reach(a: Attention) -> Num:
+    """Tokens that a query reads."""
+    return a.index_topk if _indexed(a) else a.window
 
 
 def score_ops(c: Context, count: Num, p: Prefill, heads: Num, a: Attention) -> list[Op | Comm]:
@@ -168,34 +175,44 @@ def mla_ops(c: Context, count: Num, a: MLA) -> list[Op | Comm]:
     cached = 0.0 if c.training else c.quant.kv_bytes
     written = tokens * latent * (2 * b + cached) + 2 * tokens * heads * a.rope_dim * b
     nodes.append(stream("rope_kv_write", part, "rope", count, written, 2))
-    sparse = not is_plain(a.index_topk, 0)
-    if sparse and _picks(a):
+    if _indexed(a) and _picks(a):
         nodes += indexer_ops(c, count, a)
-    if c.work.prefill:
-        p = c.work.prefill
-        rows, all_keys = p.sequences * p.new / c.mapping.cp, p.sequences * (p.new + p.past)
-        # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
-        inside = c.kernels.ring and c.training
-        expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, latent)
-        nodes += context_exchange(c, count, p, sent, heads * a.value_dim)
-        keys = attended(p.new, p.past, float("inf"))
-        keys = smaller(keys, a.index_topk) if sparse else keys
-        wide = heads * (a.nope_dim + a.value_dim)
-        nodes.append(gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)))
-        flops = 2.0 * rows * keys * heads * (qk + a.value_dim)
-        traffic = b * (rows * heads * (qk + a.value_dim) + all_keys * heads * (qk + a.value_dim))
-        reach = a.index_topk if sparse else float("inf")
-        shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
-        nodes.append(Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)))
-    if c.work.decode:
-        d = c.work.decode
-        keys = (smaller(d.context, a.index_topk) if sparse else d.context) / c.mapping.cp
-        absorb = (b, b, b)
-        nodes.append(batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, absorb))
-        nodes.append(over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank))
-        nodes.append(batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, absorb))
+    nodes += expanded_latents(c, count, a, heads) + absorbed_latents(c, count, a, heads)
     nodes.append(c.product("out", part, count, h, heads * a.value_dim))
     return nodes
+
+
+def expanded_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
+    """Latent attention of new tokens, over keys and values expanded for every head."""
+    p, b, part, qk = c.work.prefill, c.quant.half_bytes, "attention", a.nope_dim + a.rope_dim
+    if not p:
+        return []
+    rows, all_keys = p.sequences * p.new / c.mapping.cp, p.sequences * (p.new + p.past)
+    # a ring passes expanded keys and values of a rank's own tokens; otherwise latents travel and are expanded after
+    inside = c.kernels.ring and c.training
+    expanded, sent = (rows, heads * (qk + a.value_dim)) if inside else (all_keys, a.kv_rank + a.rope_dim)
+    wide, reach = heads * (a.nope_dim + a.value_dim), a.index_topk if _indexed(a) else math.inf
+    flops = 2.0 * rows * smaller(attended(p.new, p.past, math.inf), reach) * heads * (qk + a.value_dim)
+    traffic = b * (rows + all_keys) * heads * (qk + a.value_dim)
+    shape = (p.sequences, p.new, p.past, heads, qk, a.value_dim, reach, a.kv_rank, a.rope_dim)
+    return [
+        *context_exchange(c, count, p, sent, heads * a.value_dim),
+        gemm("kv_up", part, count, expanded, wide, a.kv_rank, c.widths(part), c.rate(part)),
+        Op("attention", part, "mla_attention", count, flops, traffic, shape, (b, b, b)),
+    ]
+
+
+def absorbed_latents(c: Context, count: Num, a: MLA, heads: Num) -> list[Op | Comm]:
+    """The same of one new token a sequence: the expansion is absorbed into its query and its output."""
+    d, b, part = c.work.decode, c.quant.half_bytes, "attention"
+    if not d:
+        return []
+    keys = (smaller(d.context, a.index_topk) if _indexed(a) else d.context) / c.mapping.cp
+    return [
+        batched("q_absorb", part, count, d.sequences, heads, a.kv_rank, a.nope_dim, (b, b, b)),
+        over_latents(c, count, d.sequences, keys, heads, a.kv_rank, a.rope_dim, a.kv_rank),
+        batched("v_absorb", part, count, d.sequences, heads, a.value_dim, a.kv_rank, (b, b, b)),
+    ]
 
 
 def over_latents(
@@ -216,7 +233,7 @@ def batched(name: str, part: str, count: Num, m: Num, batch: Num, n: Num, k: Num
     return op._replace(bytes=op.bytes + m * k * (batch - 1) * widths[1])
 
 
-def _indexed(a: Attention) -> bool:
+def _indexed(a: Attention | MLA) -> bool:
     """True where a query reads only the tokens that an indexer picked."""
     return not is_plain(a.index_topk, 0)
 
@@ -255,7 +272,7 @@ def scored_ops(
     keys_read: Num = 0.0
     if c.work.prefill:
         p = c.work.prefill
-        scored = scored + p.sequences * p.new / c.mapping.cp * attended(p.new, p.past, float("inf"))
+        scored = scored + p.sequences * p.new / c.mapping.cp * attended(p.new, p.past, math.inf)
         keys_read = keys_read + p.sequences * (p.new + p.past)
     if c.work.decode:
         scored = scored + c.work.decode.sequences * c.work.decode.context

@@ -23,7 +23,6 @@ from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
 from rooflm.kernels.blend import smooth_min
 from rooflm.kernels.constants import ANY, Match, lookup, typed
-from rooflm.kernels.derating import derating
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, log2, pick, smaller
 
@@ -343,10 +342,9 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
 
 
 def in_engine(time: Num, comm: Comm, constants: Sequence[CollectiveConstants | None], s: Scenario) -> Num:
-    """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor, on
-    a network that reaches more or less than the one measured (`kernels.derating`)."""
-    device, f = s.cluster.device, s.engine.factors
+    """Seconds of a collective in an engine: its latency times collective_floor, all of it times collective_factor."""
+    f = s.engine.factors
     if not is_plain(f.collective_floor, 1.0):
         empty = hierarchical(comm.op, 0.0, comm.ranks, s.cluster.tiers, constants=constants, stride=comm.stride)
         time = time + (f.collective_floor - 1.0) * empty
-    return time * (f.collective_factor / derating(device, s.engine.runs).network)
+    return time * f.collective_factor

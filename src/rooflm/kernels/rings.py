@@ -36,7 +36,7 @@ def ring_wait(comm: Comm, tiers: Sequence[Link]) -> Num:
         return 0.0
     if tiers[-1].kind not in RING_KINDS or tiers[-2].kind not in NODE_KINDS:
         return 0.0
-    within, across = ring()
+    within, across, _ = ring()
     held = ranks_in_tiers(comm.ranks, [tier.size for tier in tiers], comm.stride)[-2]
     nodes = comm.ranks / larger(held, 1.0)
     hops = (comm.ranks - nodes) * within + (nodes - 1.0) * across

@@ -64,15 +64,11 @@ def attention(kernel: str, device: str, architecture: str) -> tuple[float, float
     return row.get("forward", 1.0), row.get("backward", 1.0)
 
 
-def ring() -> tuple[float, float]:
-    """(seconds of a hop within a node, and between nodes) of a library's ring."""
+def ring() -> tuple[float, float, float]:
+    """(seconds of a hop within a node, and between nodes) of a library's ring, and the share of its hops that a step
+    waits for, whatever compute runs beside it."""
     row = table()["ring"]
-    return float(row["within"]), float(row["across"])
-
-
-def ring_shown() -> float:
-    """Share of a ring's hops that a step waits for, whatever compute runs beside it."""
-    return min(float(table()["ring"]["shown"]), 1.0)
+    return float(row["within"]), float(row["across"]), min(float(row["shown"]), 1.0)
 
 
 def trained(c: PrefillConstants, backward: bool) -> PrefillConstants:

@@ -12,23 +12,22 @@ from rooflm.asked.answers.outputs import chosen
 from rooflm.asked.arguments import refuse_wrong
 from rooflm.asked.build_inference import build_inference, find_cluster, generating, node_size
 from rooflm.catalogue.model import Model
-from rooflm.errors import RooflmError
 from rooflm.search.search import Grid, SearchResult, SearchTask, search
 from rooflm.search.splits import (
     GOALS,
     SHOWN,
-    SINGLE,
     TWIN_OUTPUTS,
     adapted,
     bought,
-    degrees,
     goal_of,
     guessed,
     hosted,
+    legal_splits,
     limits_of,
     listed,
     money,
     of_all,
+    refuse_lists,
     refuse_none,
     runnable,
     searched_prices,
@@ -146,18 +145,12 @@ def search_infer(
     bounds = {"ttft": ttft, "tpot": tpot, "latency": latency, "cost": cost, "throughput": throughput,
              "memory_margin": memory_margin, "under": under}  # fmt: skip
     limits = limits_of(bounds)
-    for name in SINGLE:
-        if is_list(more.get(name)):
-            raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
+    refuse_lists(more)
     found = generating(model, "search infer")
     first = next(iter(listed(gpu)), None)
     machine, _ = find_cluster(first, cluster)
     counts = totals(gpus, gpus_max, node_size(machine))
-    splits = list(degrees(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep}))
-    if not splits:
-        raise RooflmError(
-            f"no split of {found.name} over {', '.join(map(str, counts))} GPUs is legal with these degrees"
-        )
+    splits = legal_splits(found, counts, {"tp": tp, "pp": pp, "dp": dp, "ep": ep})
     free, fixed = find_axes({"model": model, "gpu": gpu} | more)
     one = {k: v for k, v in more.items() if not is_list(v) and k not in ("sets", "zip")}
     for axis in free:  # a bad name or path is found before the sweep

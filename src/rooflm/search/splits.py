@@ -87,6 +87,22 @@ def degrees(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> It
                         yield tp, pp, dp, ep
 
 
+def legal_splits(model: Model, totals: Sequence[int], given: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:
+    """All `degrees`; RooflmError where there are none."""
+    found = list(degrees(model, totals, given))
+    if not found:
+        counts = ", ".join(map(str, totals))
+        raise RooflmError(f"no split of {model.name} over {counts} GPUs is legal with these degrees")
+    return found
+
+
+def refuse_lists(inputs: Mapping[str, Any]) -> None:
+    """RooflmError where what a search answers for (SINGLE) is a list."""
+    for name in SINGLE:
+        if is_list(inputs.get(name)):
+            raise RooflmError(f"{name} is a list, but a search answers for one {name}: use a sweep for several")
+
+
 def guessed(guesses: Any, draft: str | None, acceptance: Any, accepted: Any, branches: Any) -> dict[str, Any]:
     """Arguments of speculative decoding, none where nothing is guessed.
 

@@ -31,18 +31,18 @@ from rooflm.search.search import Candidate, Goal, Grid, SearchResult, SearchTask
 from rooflm.search.splits import (
     GOALS,
     SHOWN,
-    SINGLE,
     TWIN_OUTPUTS,
     adapted,
     bought,
-    degrees,
     goal_of,
     guessed,
     hosted,
+    legal_splits,
     limits_of,
     listed,
     money,
     of_all,
+    refuse_lists,
     refuse_none,
     runnable,
     searched_prices,
@@ -317,9 +317,7 @@ def search_serve(
     goal = goal_of(objective, GOALS)
     if concurrency is not None and rate is not None:
         raise RooflmError("concurrency is a closed loop and rate an open one: give one of them")
-    for name, value in {**more, "prompt": prompt, "output": output}.items():
-        if name in SINGLE and is_list(value):
-            raise RooflmError(f"{name} is a list, but a search answers for one {name}")
+    refuse_lists({**more, "prompt": prompt, "output": output})
     found = generating(model, "search")
     lengths: dict[str, Any] = {"prompt": int(prompt), "output": int(output)}
     for k, v in lengths.items():
@@ -330,11 +328,7 @@ def search_serve(
     machine, _ = find_cluster(next(iter(listed(gpu)), None), cluster)
     counts = totals(gpus, gpus_max, node_size(machine))
     degrees_given = {"tp": tp, "pp": pp, "dp": dp, "ep": ep}
-    splits = list(degrees(found, counts, degrees_given))
-    if not splits:
-        raise RooflmError(
-            f"no split of {found.name} over {', '.join(map(str, counts))} GPUs is legal with these degrees"
-        )
+    splits = legal_splits(found, counts, degrees_given)
     pooled.check_pools(pools, prefill_gpu, transfer_bandwidth, counts)
     apart = {"prefill_gpu": prefill_gpu, "prefill_price": prefill_price, "prefill_purchase": prefill_purchase,
              "transfer_bandwidth": transfer_bandwidth}  # fmt: skip

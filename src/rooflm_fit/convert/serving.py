@@ -306,7 +306,7 @@ def load_of(row: Row, source: str) -> dict[str, Any]:
     early = re.search(r"outputs may end early \(mean output \d+ of (\d+)\)", note)
     if early:
         found["output_limit"] = int(early[1])
-    if source == "aic":
+    if source == CAMPAIGN:
         found.pop("requests", None)
     return found
 
@@ -340,6 +340,36 @@ SCORED_ANYWAY = ("lengths of a data set, of which only means are printed",)
 """Doubts of sources that have always counted: NVIDIA's online serving (trtserve)."""
 
 
+def split_under_load(row: Row, source: str) -> tuple[dict[str, Any], str]:
+    """(gpus, tp, pp, dp, ep; doubt); nothing where the row does not say."""
+    try:
+        if source == CAMPAIGN:
+            return campaign_split(row)
+        return plain_split(row, names.devices(text(row, "gpu"), source)), ""
+    except Unusable as why:
+        return {}, str(why)
+
+
+def lengths_under_load(row: Row, values: dict[str, Any]) -> dict[str, Any]:
+    """Tokens of prompt and output, and those of a prompt that the cache holds already."""
+    note, lengths = text(row, "note"), printed(row, ("input_len", "output_len"))
+    prompt = lengths.get("input_len")
+    again = sent_before(note, values.get("concurrency"))
+    cached = prompt if again else earlier_prompts(note, prompt, values.get("requests"))
+    return {"prompt": prompt, "output": lengths.get("output_len"), "shared_prefix": cached or None}
+
+
+def campaign_facts(row: Row, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
+    """What the campaign's notes say of experts and attention; and the spread of its lengths, but where they were fixed
+    (its own servers, and Qwen3-32B in SGLang 0.5.1)."""
+    note = text(row, "note")
+    facts = {k: v for k in ("moe_ep", "moe_tp", "attn_dp") if (v := note_number(note, k)) is not None}
+    release = values.get("release", "")
+    early = values["engine"] == "sglang" and bool(re.match(r"0\.5\.1(?!\d)", release))
+    fixed = release in _IN_HOUSE or (early and "Qwen3-32B" in text(row, "model"))
+    return facts, {} if fixed else {"spread": (0.8, 1)}
+
+
 def tidy_serving(row: Row, prefix: str) -> Cells:
     """The cells of one row measured under load."""
     source, note = prefix.lower(), text(row, "note")
@@ -349,35 +379,18 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     _, of_gpu = gpu_cells(text(row, "gpu"), source)
     values = origin(row, source) | of_model | of_gpu | measured_of(row, source) | {"task": "serve"}
     values |= engine_cells(text(row, "engine"), source) | load_of(row, source)
-    lengths = printed(row, ("input_len", "output_len"))
-    values |= {"prompt": lengths.get("input_len"), "output": lengths.get("output_len")}
-    again = sent_before(note, values.get("concurrency"))
-    cached = values["prompt"] if again else earlier_prompts(note, values["prompt"], values.get("requests"))
-    values |= {"shared_prefix": cached or None}
-    doubts = []
-    facts: dict[str, int] = {}
-    try:
-        if source == "aic":
-            split, doubt = campaign_split(row)
-            doubts.append(doubt)
-        else:
-            split = plain_split(row, names.devices(text(row, "gpu"), source))
-        values |= split
-    except Unusable as why:
-        doubts.append(str(why))
+    values |= lengths_under_load(row, values)
+    split, uneven = split_under_load(row, source)
+    values |= split
+    unknown, quant = "", None
     try:
         quant = quant_under_load(row, source, model)
     except Unusable as why:
-        quant = ""
-        doubts.append(str(why))
-    options: dict[str, Any] = {}
-    if source == "aic":
-        facts = {k: v for k in ("moe_ep", "moe_tp", "attn_dp") if (v := note_number(note, k)) is not None}
-        fixed = values.get("release") in _IN_HOUSE or (
-            values["engine"] == "sglang" and bool(re.match(r"0\.5\.1(?!\d)", values.get("release", "")))
-            and "Qwen3-32B" in text(row, "model")
-        )  # fmt: skip
-        values |= {} if fixed else {"spread": (0.8, 1)}
+        unknown, quant = str(why), ""
+    facts: dict[str, int] = {}
+    if source == CAMPAIGN:
+        facts, spread = campaign_facts(row, values)
+        values |= spread
     values |= split_by_config(values, campaign_options(values, model, quant or "", facts).get("split", ""))
     options = campaign_options(values, model, quant or "", facts)
     options.pop("split", None)
@@ -393,8 +406,10 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     sets |= experts_said(note, model) | attention_said(note)
     sets |= usual_experts(values, note) | usual_overlap(values, note)
     values |= {"sets": sets} if sets else {}
-    found = [d for d in doubts_of(row, values, quant) if not (source == "trtserve" and d in SCORED_ANYWAY)]
+    doubts = [uneven, unknown, *doubts_of(row, values, quant)]
+    if source == "trtserve":
+        doubts = [d for d in doubts if d not in SCORED_ANYWAY]
     if source == "mlperf":
         values |= {"task": "serve", "concurrency": "max"}
-        found.append("prompt and output lengths not stated")
-    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in [*doubts, *found] if d))})
+        doubts.append("prompt and output lengths not stated")
+    return cells_of(values | {"doubt": "; ".join(dict.fromkeys(d for d in doubts if d))})

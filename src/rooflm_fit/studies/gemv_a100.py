@@ -1,6 +1,6 @@
 """GEMV and skinny products on one A100: measured kernels against the fitted formula and a constant utilisation.
 
-    python benchmarks/gemv_a100.py FOLDER [ENGINE]
+    python src/rooflm_fit/studies/gemv_a100.py FOLDER [ENGINE]
 
 FOLDER holds gemm.parquet (public kernel tables of ai-dynamo/aiconfigurator). Prints the share of the device-memory
 bandwidth reached by the bytes that a product moves, measured and predicted, and the mean absolute error of three
