@@ -311,8 +311,8 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
-    >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99")
-    ('trtllm-0.17', 'vllm')
+    >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99"), engine_row("vllm", "0.10.2")
+    ('trtllm-0.17', 'vllm', 'vllm-0.8')
     """
     known = catalogue.aliases("engine")
     plain = known.get(catalogue.normalise(name))
@@ -326,9 +326,9 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     if plain is None or not release:
         return plain and nearest_by_date(plain, date)
     asked = numbers(release)
-    rows = {row: numbers(row.removeprefix(f"{plain}-")) for row in set(known.values()) if row.startswith(f"{plain}-")}
-    near = [row for row, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
-    return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row)) if near else plain
+    rows = {alias: numbers(alias.removeprefix(f"{plain}-")) for alias in known if alias.startswith(f"{plain}-")}
+    near = [alias for alias, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
+    return known[min(near, key=lambda alias: (abs(rows[alias][1] - asked[1]), alias))] if near else plain
 
 
 def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str], date: str = "") -> str:
