@@ -107,6 +107,7 @@ class Host:
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
     eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
+    eager_experts: Num = number(0.0, "the same of kernels of experts, which Python starts one by one", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
