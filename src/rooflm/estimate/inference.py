@@ -198,7 +198,7 @@ class InferenceFigures(Figures):
     def bound(self) -> dict[str, Num]:
         """What bounds the prefill and the decode step: the label with the largest share of the time."""
         phases = self.passes if self.scenario.model.head else ("prefill",)
-        return {k: bound_of(self.timed[k], self.passes[k], self.scenario.axes) for k in phases}
+        return {k: largest(bound_shares(self.timed[k], self.passes[k], self.scenario.axes)) for k in phases}
 
     @figure
     def parts(self) -> dict[str, Num]:
@@ -223,11 +223,6 @@ def infer_scenario(s: Scenario, broken: Mapping[str, Num] | None = None) -> Infe
     memory = memory_use(held, need=run.need)
     limits = check(flags(s, INFERENCE) if broken is None else broken, memory.total, memory.capacity)
     return InferenceFigures(fast.ttft, tpot, end, fast.latency, memory, limits, fast, run, s)
-
-
-def bound_of(timed: Sequence[Timed], pass_: Step, dims: int) -> Num:
-    """What bounds the pass: the label with the largest share of its time, the host included."""
-    return largest(bound_shares(timed, pass_, dims))
 
 
 def bound_shares(timed: Sequence[Timed], pass_: Step, dims: int) -> dict[str, Num]:

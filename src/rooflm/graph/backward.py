@@ -136,11 +136,6 @@ def in_module(node: Op | Comm, modules: tuple[str, ...]) -> bool:
     return any(chosen.get(module, False) for module in modules)
 
 
-def in_core(node: Op | Comm) -> bool:
-    """Whether a node belongs to the core of unfused attention."""
-    return isinstance(node, Op) and node.of == "core"
-
-
 def recomputed(
     nodes: Sequence[Op | Comm], policy: str, share: Num = 1.0, early_stop: bool = False, modules: tuple[str, ...] = ()
 ) -> list[Op | Comm]:  # fmt: skip
@@ -160,8 +155,9 @@ def recomputed(
         return [n for n in nodes if in_module(n, modules)] if modules else []
     if policy == "ops":
         return every_other(nodes)
-    chosen = [n for n in nodes if policy in ("full", "block") or in_core(n) or in_module(n, modules)]
-    if early_stop and policy in ("full", "block"):
+    whole = policy in ("full", "block")
+    chosen = [n for n in nodes if whole or (isinstance(n, Op) and n.of == "core") or in_module(n, modules)]
+    if early_stop and whole:
         chosen = without_last(chosen)
     plain = is_plain(share, 1)
     return chosen if plain else [n._replace(count=n.count * share) for n in chosen]
