@@ -17,7 +17,10 @@ from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
 from rooflm.serving import metrics
 from rooflm.serving.capacity import capacity
-from rooflm.serving.deploy import serve
+from rooflm.errors import RooflmError
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
+from rooflm.serving.deploy import of_card, serve, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS
 from rooflm.serving.server import Server
@@ -482,3 +485,47 @@ def test_outputs_that_end_by_themselves_have_their_mean_and_a_longest() -> None:
     assert made[1].mean() == pytest.approx(made[0].mean(), rel=0.01)
     assert 300 < made[1].max() <= 3000
     assert own.output_tokens_per_s < alike.output_tokens_per_s  # the longest run on alone
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "budget", "running"),
+    [
+        ("vllm", "h100-sxm-80gb", 8192, 1024),
+        ("vllm", "a100-sxm-80gb", 2048, 256),
+        ("vllm", "l40s", 2048, 256),
+        ("vllm-2024", "l40s", 4096, 256),
+        ("sglang", "b200-sxm-180gb", 16384, 4096),
+        ("sglang", "h200-sxm-141gb", 8192, 4096),
+        ("sglang", "l40s", 4096, 4096),
+        ("sglang", "rtx-4090", 2048, 4096),
+    ],
+)
+def test_servers_take_the_limits_that_their_documents_give_a_card(
+    engine: str, gpu: str, budget: int, running: int
+) -> None:
+    options = server_options(load_engine(engine), load_device(gpu))
+    assert (options["budget"], options["max_sequences"]) == (budget, running)
+
+
+def test_limits_by_card_are_checked() -> None:
+    with pytest.raises(RooflmError, match="gives limits by card"):
+        of_card("35-2048", load_device("l40s"), 1)
+
+
+def test_a_burst_is_taken_up_before_its_first_request_goes_on() -> None:
+    def first(front: float) -> float:
+        sets = {"engine.front": front, "engine.tokenise": 0.0}
+        run = serve("llama-2-7b", gpu="h100-sxm-80gb", concurrency=100, requests=100, prompt=64, output=4, sets=sets)
+        return float(run.summary.values["ttft_s"]["mean"])
+
+    assert first(0.01) - first(0.0) == pytest.approx(1.0, rel=0.05)
+
+
+def test_kernels_of_experts_cost_their_own_launches() -> None:
+    def ttft(model: str, experts: float) -> float:
+        sets = {"engine.eager": 20e-6, "engine.eager_experts": experts}
+        run = serve(model, gpu="h100-sxm-80gb", engine="sglang", concurrency=1, requests=2, prompt=64, output=4, sets=sets)
+        return float(run.summary.values["ttft_s"]["mean"])
+
+    assert ttft("qwen3-8b", 1e-3) == ttft("qwen3-8b", 0.0)
+    assert ttft("qwen3-30b-a3b", 1e-3) > ttft("qwen3-30b-a3b", 0.0) + 0.1

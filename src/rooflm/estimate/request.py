@@ -14,7 +14,7 @@ from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.memory import weight_bytes
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
-from rooflm.estimate.step import Step, add_up, launches, prompt_issue, step, unfitted
+from rooflm.estimate.step import Step, add_up, launches, of_experts, prompt_issue, step, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import own_factor
@@ -131,7 +131,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
     sequences = run.sequences / run.passes
-    issue = prompt_issue(e, sequences * s.workload.new)
+    issue = prompt_issue(e, sequences * s.workload.new, of_experts(timed.prefill))
     one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = run.passes + (m.pp - 1) * run.fullest

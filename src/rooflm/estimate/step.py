@@ -135,15 +135,22 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
-def prompt_issue(engine: Engine, tokens: Num) -> Num:
+def prompt_issue(engine: Engine, tokens: Num, experts: Num = 0.0) -> Num:
     """Host time a launch of a pass with prompts that has so many tokens in all: a graph's where one holds them.
+    experts: share of the launches that are of experts and their routing.
 
-    >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, captured=512)
-    >>> [float(prompt_issue(e, n)) for n in (512, 513)]
-    [1e-06, 6e-05]
+    >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5, captured=512)
+    >>> [float(prompt_issue(e, n, 0.5)) for n in (512, 513)]
+    [1e-06, 7e-05]
     """
     h = engine.host
-    return pick(tokens > h.captured, larger(h.issue_prefill, h.eager), h.issue_decode)
+    eager = h.eager + experts * larger(h.eager_experts - h.eager, 0.0)
+    return pick(tokens > h.captured, larger(h.issue_prefill, eager), h.issue_decode)
+
+
+def of_experts(timed: Sequence[Timed]) -> Num:
+    """Share of the kernels issued in a pass that are of experts and their routing."""
+    return launches([t for t in timed if t.node.part == "moe"]) / launches(timed)
 
 
 def messages(timed: Sequence[Timed]) -> Num:

@@ -77,9 +77,28 @@ def server_options(engine: Engine, device: Device) -> dict[str, Any]:
     for name, value in own.items():
         if not options[name]:
             options[name] = int(value) if math.isfinite(float(value)) else USUAL[name]
-    if options["small_budget"] and float(device.dram.size) < options["small_card"]:
-        options["budget"] = min(options["budget"], options["small_budget"])
+    for name, by_card in (("budget", "budgets"), ("max_sequences", "limits")):
+        options[name] = of_card(options[by_card], device, options[name])
     return options
+
+
+def of_card(text: str, device: Device, usual: int) -> int:
+    """What a server's documents give a card: the first of "GiB:value" whose memory it does not reach, or of
+    "generation:value" that is its own; else the usual value.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> a100, l40s, h100 = map(load_device, ("a100-sxm-80gb", "l40s", "h100-sxm-80gb"))
+    >>> [of_card("ampere:256 70:512", card, 1024) for card in (a100, l40s, h100)]
+    [256, 512, 1024]
+    """
+    for part in text.split():
+        key, _, value = part.partition(":")
+        memory = key.replace(".", "", 1).isdecimal()
+        if not value.isdecimal() or not key:
+            raise RooflmError(f"{text!r} gives limits by card, but it must be such as '35:2048 ampere:4096'")
+        if float(device.dram.size) < float(key) * 2**30 if memory else device.kernel_generation == key:
+            return int(value)
+    return usual
 
 
 def make_server(options: Dict[str, Any]) -> Server:

@@ -25,7 +25,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
-from rooflm.estimate.step import MEMORY_POWER, hosted, launches, prompt_issue, unfitted
+from rooflm.estimate.step import MEMORY_POWER, hosted, launches, of_experts, prompt_issue, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
@@ -100,7 +100,7 @@ class Components:
     """What a scenario's passes are made of, before the engine's factors and host costs (see `Parts`).
 
     tokens, pasts, sequences, contexts: the axes; launches: kernels issued in a prefill-only, a decode-only and a mixed
-    pass; draft: time of drafting over the verifying step's.
+    pass; draft: time of drafting over the verifying step's; experts: share of the launches that are of experts.
     """
 
     scenario: Scenario
@@ -111,6 +111,7 @@ class Components:
     parts: Parts = field(repr=False)
     launches: tuple[float, float, float] = (0.0, 0.0, 0.0)
     draft: float = 0.0
+    experts: float = 0.0
 
 
 def factor_name(t: Timed) -> str:
@@ -177,7 +178,8 @@ def components(s: Scenario, size: TableSize, speculative: int = 0, draft: float 
         attention_d[HOST] = np.asarray(many, float)
     parts = Parts(dense, attention_p, decoding, attention_d)
     kernels = (counts[0], counts[1], counts[2])
-    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft)
+    routed = float(np.max(of_experts(timed[0])))
+    return Components(s, tokens, pasts, sequences, contexts, parts, kernels, speculative * draft, routed)
 
 
 def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, shape: tuple[int, ...]) -> Array:
@@ -264,7 +266,7 @@ class StepTable:
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.host.gap) for n in counts]
-        eager = float(prompt_issue(e, np.inf))
+        eager = float(prompt_issue(e, np.inf, c.experts))
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap

@@ -297,24 +297,21 @@ def rows_of_releases(plain: str) -> list[str]:
 
 def nearest_by_range(plain: str, release: str) -> str | None:
     """Of an engine's rows of several releases, the one whose range of them ("0.4 to 0.5", "b4000 to b6000") holds a
-    release or is nearest to it, counted in the first number that differs; none without numbers.
+    release or is nearest to it, counted in the first number that differs (the later of two); none without numbers.
 
     >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "0.10.2"), nearest_by_range("vllm", "nightly")
-    ('vllm-2024', 'vllm', None)
+    ('vllm-2024', 'vllm-0.8', None)
     """
     asked = numbers(release.removeprefix("b"))
 
     def distance(row: str) -> tuple[int, ...]:
         first, _, last = load_engine(row).version.partition(" to ")
-        low, high = (numbers(end.removeprefix("b"))[: len(asked)] for end in (first, last or first))
-        width = min(len(low), len(high), len(asked))
-        if not width:
-            return (10**9,)
-        own, low, high = asked[:width], low[:width], high[:width]
-        return tuple(max(a - b, c - a, 0) for a, b, c in zip(own, high, low, strict=True))
+        low, high = (numbers(end.removeprefix("b")) for end in (first, last or first))
+        nearest = low if asked < low else high if asked[: len(high)] > high else asked
+        return tuple(abs(a - b) for a, b in zip(asked, nearest, strict=False)) if low and high else (10**9,)
 
-    rows = rows_of_releases(plain) if asked else []
-    return min(rows, key=lambda row: (distance(row), row != plain)) if len(rows) > 1 else None
+    rows = sorted(rows_of_releases(plain), key=lambda row: load_engine(row).date, reverse=True) if asked else []
+    return min(rows, key=distance) if len(rows) > 1 else None
 
 
 def nearest_by_date(plain: str, date: str) -> str:
@@ -337,13 +334,12 @@ def nearest_by_date(plain: str, date: str) -> str:
 
 def engine_row(name: str, release: str, date: str = "") -> str | None:
     """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the
-    longest part of it, that of the nearest release of its major version, or whose range of releases is nearest. Without
-    a release, the row that is nearest in date.
+    longest part of it, or whose range of releases is nearest. Without a release, the row that is nearest in date.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
-    >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99")
-    ('trtllm-0.17', 'vllm')
+    >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99"), engine_row("vllm", "0.10.2")
+    ('trtllm-0.17', 'vllm', 'vllm-0.8')
     """
     known = catalogue.aliases("engine")
     plain = known.get(catalogue.normalise(name))
@@ -356,11 +352,6 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
             return found
     if plain is None or not release:
         return plain and nearest_by_date(plain, date)
-    asked = numbers(release)
-    rows = {row: numbers(row.removeprefix(f"{plain}-")) for row in set(known.values()) if row.startswith(f"{plain}-")}
-    near = [row for row, own in rows.items() if own and asked and own[0] == asked[0] and len(asked) > 1 < len(own)]
-    if near:
-        return min(near, key=lambda row: (abs(rows[row][1] - asked[1]), row))
     return nearest_by_range(plain, release) or nearest_by_date(plain, date)
 
 
