@@ -43,6 +43,8 @@ RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
 
+SHARED = ("moe_factor", "collective_factor")
+"""Factors of the kernels that work on the tokens of all ranks of attention together."""
 HEAD = "head"
 """Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOST = "host layers"
@@ -243,6 +245,9 @@ class StepTable:
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
+        shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
+        together = total(shared, e, s.engine, fitted, shape_p[:1]) * speed
+        self._shared: list[float] = np.interp(every, c.tokens, together).tolist()
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
@@ -340,7 +345,7 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
-    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float) -> float:
+    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0) -> float:
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
@@ -363,7 +368,8 @@ class StepTable:
                     longest = a
         if slots > 1:
             mean = max(new / slots, 1e-9)
-            more = min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            more = fullest or min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            even = math.ceil(mean) + here
             new = min(max(math.ceil(mean * more), largest), new)
             attention = min(max(attention * more / slots, longest), attention)
         every = new + here
@@ -371,7 +377,10 @@ class StepTable:
             every = self.size.tokens
         dense = self._dense
         before = dense[here] if here else 0.0
-        device = before + self._over[here] + (dense[every] - before + attention + floor) * self._prompt
+        work = dense[every] - before + attention + floor
+        if slots > 1 and every > self._captured:
+            work += self._shared[min(even, every)] - self._shared[every]
+        device = before + self._over[here] + work * self._prompt
         kind = 0
         if here:
             kind = 2
