@@ -211,7 +211,8 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
-    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), "dp": values.get("dp"), **facts}
+    named = {"clients": "concurrency", "prompt": "prompt", "tp": "tp", "dp": "dp"}
+    numbers = {name: values.get(cell) for name, cell in named.items()} | facts
     for name, allowed in recipe["when"].items():
         if name == "sources":
             continue
