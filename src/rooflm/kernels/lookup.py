@@ -9,7 +9,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import UnknownNameError
-from rooflm.kernels.constants import ANY, LEVELS, Match, _entries, _parse, lookup, typed
+from rooflm.kernels.constants import LEVELS, Match, _entries, _parse, lookup, typed
 from rooflm.kernels.rates import Rates
 from rooflm.units import highest
 
@@ -63,21 +63,6 @@ def where(device: Device, engine: Engine, scheme: Quant, r: Rates) -> Where:
 def constants(family: str, kind: type[Any], w: Where, dtype: str, kernel: str = "") -> Any:
     """The typed constants of a kernel family, by the documented fall-backs of `kernels.constants.lookup`."""
     return typed(kind, lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel).row)
-
-
-@lru_cache(maxsize=4096)
-def alternatives(family: str, w: Where) -> tuple[Where, ...]:
-    """What picks the kernels of a family: where nobody measured the engine's own on this card, but another's, that and
-    the engine's own set of the generation. Libraries are shared, and an engine's kernels run on all its cards.
-
-    >>> w = Where("b300-sxm-288gb", "blackwell", "sglang", "nvfp4", "bf16")
-    >>> [one.gpu for one in alternatives("gemm", w)], len(alternatives("gemm", w._replace(kernels="vllm")))
-    (['b300-sxm-288gb', '*'], 1)
-    """
-    rows = [row for row in _entries(family) if row.dtype == w.quant]
-    here = {row.engine for row in rows if row.gpu == w.gpu}
-    known = any((row.gpu, row.architecture, row.engine) == (ANY, w.generation, w.kernels) for row in rows)
-    return (w, w._replace(gpu=ANY)) if here and known and w.kernels not in here else (w,)
 
 
 def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> Match:

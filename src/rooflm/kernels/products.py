@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,14 @@ from rooflm.kernels.blend import filling
 from rooflm.kernels.derating import derating, few_rows_time
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
-from rooflm.kernels.lookup import Where, alternatives, constants
+from rooflm.kernels.lookup import Where, constants
 from rooflm.kernels.rates import Rates
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, is_plain, larger, pick, smaller
 
 
 def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
-    """All products together, by the kernels that an engine has (`alternatives`): of several the fastest runs."""
-    return reduce(np.minimum, [_products(ops, shape, one, s, r) for one in alternatives("gemm", w)])
-
-
-def _products(ops: Sequence[Op], shape: tuple[int, ...], w: Where, s: Scenario, r: Rates) -> NDArray[Any]:
-    """Products by one set of kernels, those of several data types with constants and peaks of their own each."""
+    """All products together, those of several data types with constants and peaks of their own each."""
     reached = derating(s.cluster.device, w.engine)
     chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
     c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]

@@ -247,7 +247,7 @@ class StepTable:
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
         shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
         together = total(shared, e, s.engine, fitted, shape_p[:1]) * speed
-        self._shared: list[float] = np.interp(every, c.tokens, together).tolist()
+        self._shared: Array = np.interp(every, c.tokens, together)
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
@@ -378,8 +378,8 @@ class StepTable:
         dense = self._dense
         before = dense[here] if here else 0.0
         work = dense[every] - before + attention + floor
-        if slots > 1 and every > self._captured:
-            work += self._shared[min(even, every)] - self._shared[every]
+        if self.ranks > 1:
+            work += float(self.together(even, every))
         device = before + self._over[here] + work * self._prompt
         kind = 0
         if here:
@@ -399,6 +399,13 @@ class StepTable:
         if self._overlap:
             return device if device > issued + fixed else issued + fixed
         return (device if device > issued else issued) + fixed
+
+    def together(self, even: Any, every: Any) -> Any:
+        """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
+        many as the fullest: `even` is the mean. A graph pads all ranks to the fullest (vLLM, coordinate_batch_across_dp).
+        """
+        less = self._shared[np.minimum(even, every)] - self._shared[every]
+        return np.where(np.asarray(every) > self._captured, less, 0.0)
 
     @cached_property
     def tables(self) -> tuple[Array, Array, Array]:
@@ -445,7 +452,10 @@ class StepTable:
             attention = np.minimum(np.maximum(attention * more / self.slots, one), attention)
         every = np.minimum(new + here, self.size.tokens).astype(int)
         before = np.where(here > 0, dense[here], 0.0)
-        device = before + over[here] + (dense[every] - before + attention + self._floor) * self._prompt
+        work = dense[every] - before + attention + self._floor
+        if self.ranks > 1:
+            work += self.together(np.ceil(mean).astype(int) + here, every)
+        device = before + over[here] + work * self._prompt
         i, share = self._at(context)
         decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
         device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)
