@@ -349,7 +349,7 @@ class StepTable:
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
-        fullest sets the time.
+        fullest sets the time. fullest: new tokens of the fullest rank over the mean, where it is known.
         """
         here = self.local(sequences) if sequences else 0
         slots = self.slots
@@ -402,7 +402,7 @@ class StepTable:
 
     def together(self, even: Any, every: Any) -> Any:
         """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
-        many as the fullest: `even` is the mean. A graph pads all ranks to the fullest (vLLM, coordinate_batch_across_dp).
+        many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp).
         """
         less = self._shared[np.minimum(even, every)] - self._shared[every]
         return np.where(np.asarray(every) > self._captured, less, 0.0)
