@@ -8,7 +8,7 @@ dtype), fitted to all its tables at once; one a dtype over everything. The last 
 where engines differ in what they time (quantising) and in how their kernels split the work.
 
 Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
-host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach).
+host's launch shows), SGLang on B300 (a copy of another GPU's table: `copied`), Intel B60 (not in this formula's reach).
 TensorRT-LLM's nvfp4 on Blackwell cards with HBM was measured without tuning (up to 128 rows 1.5 to 1.9 times what other
 engines' kernels of the same libraries take, from 1,024 rows on, and on cards with GDDR, the same): vLLM's stand for it,
 and it stands for frameworks of training, whose products have thousands of rows and which tune none (`untuned`).
@@ -171,6 +171,8 @@ def load_tables(data: Path) -> list[Table]:
     return tables
 
 
+COPIED = (("b300-sxm-288gb", "blackwell", "sglang"),)
+"""Cards, their generation, and engines whose tables of them are copies of another card's."""
 UNTUNED = "blackwell"
 """Generation on which TensorRT-LLM's nvfp4 was measured without tuning."""
 
@@ -185,6 +187,22 @@ def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
         )
         found += [msgspec.structs.replace(row, engine=name) for name in names]
     return found
+
+
+def copied(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, and where an engine's table of a card is a copy of another's its set of the generation for that card.
+
+    In 8 bits with a scale a tensor and in 4; what else it multiplies stays with the other engines' tables of the card:
+    by blocks its scripts ask for TensorRT-LLM's kernels (FlashInfer), and 16 bits are cuBLAS's for all.
+    """
+    of_kind = {(r.architecture, r.engine, r.dtype): r for r in rows if r.gpu == ANY}
+    stand_ins = [
+        msgspec.structs.replace(of_kind[generation, engine, dtype], gpu=gpu, mape_out=row.mape_transfer or row.mape_out)
+        for gpu, generation, engine in COPIED
+        for dtype in ("fp8", "nvfp4")
+        for row in (of_kind[generation, engine, dtype],)
+    ]
+    return [*rows, *stand_ins]
 
 
 def predict(table: Table, constants: Mapping[str, float]) -> Array:
@@ -322,7 +340,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     arguments = parser.parse_args()
-    write_fits(arguments.out, untuned(fit_all(load_tables(arguments.data))), HEADER)
+    write_fits(arguments.out, copied(untuned(fit_all(load_tables(arguments.data)))), HEADER)
 
 
 if __name__ == "__main__":

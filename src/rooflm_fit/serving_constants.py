@@ -61,8 +61,6 @@ ended (SGLang's models left out whole: TPOT 10.5/9.5 % with OVERLAP, 8.3/6.9 wit
 OVERLAP = -0.5e-6
 """s between two kernels: below 0, since kernels measured alone carry launch time that a CUDA graph hides, and newer
 ones start before the one before has ended (programmatic dependent launch)."""
-LACKS = {"trtllm": ("eager",)}
-"""Constants that an engine's runs do not ask for: Llama's prompts in TensorRT-LLM leave no room for eager launches."""
 
 
 class Theta(NamedTuple):
@@ -82,7 +80,7 @@ class Theta(NamedTuple):
 
     def constants(self, engine: str) -> Constants:
         """The constants of an engine, and the gap between its kernels."""
-        found = {n: p.value for n, p in PRIORS.items() if n not in LACKS.get(engine, ())}
+        found = {n: p.value for n, p in PRIORS.items()}
         for (whose, name), log in zip(self.names, self.logs.tolist(), strict=True):
             if whose in ("", engine):
                 found[name] = PRIORS[name].at(log)
@@ -91,6 +89,6 @@ class Theta(NamedTuple):
 
 def start(engines: Iterable[str]) -> Theta:
     """All that is fitted of these engines, at its priors."""
-    own = [(e, n) for e in engines for n in OWN if n not in LACKS.get(e, ())]
+    own = [(e, n) for e in engines for n in OWN]
     names = (*own, *(("", n) for n in COMMON))
     return Theta(names, np.zeros(len(names)))

@@ -316,6 +316,20 @@ def test_first_chunks_without_text_are_those_of_short_prompts() -> None:
     plain = {"note": RUN["note"].replace("2026_03_25_deepseek_r1", "dsr1")}
     assert run(**plain, input_len="1024", output_len="1024")["stream_interval"] == "10"
     assert "stream_interval" not in run(**plain, input_len="8192", output_len="1024")
+    assert "stream_interval" not in run(**plain, gpu="B200-180GB")
+
+
+def test_what_scripts_captured_and_held_back_holds_from_their_clients_on() -> None:
+    plain = {"note": "moe_tp=8 moe_ep=1 attn_dp=1", "gpu": "B200-180GB", "tp": "8", "engine": "trtllm 1.2.0rc6.post2"}
+    few, many = run(**plain, batch="8"), run(**plain, batch="64")
+    assert (many["wait_steps"], many["wait_share"], many["sets"]) == ("40", "0.8", "engine.captured=8192")
+    assert not {"wait_steps", "sets"} & few.keys()
+    assert "wait_steps" not in run(**plain, batch="64", input_len="8192")
+
+
+def test_budgets_of_runs_with_fixed_lengths_leave_one_prompt_of_1024_tokens() -> None:
+    own = {"engine": "trtllm 1.0.0rc3", "gpu": "H100-SXM-80GB", "model": "Qwen/Qwen3-235B-A22B-FP8"}
+    assert [run(**own, input_len=n)["budget"] for n in ("128", "1024")] == ["2048", "1028"]
 
 
 def test_the_library_of_experts_is_a_cell_of_its_row() -> None:
@@ -373,7 +387,8 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
     kimi |= {"tp": "4", "gpus": "4"}
     rows = [run(**kimi, note=f"trust=B; {label} attn_dp=1; x") for label in ("moe_tp=4 moe_ep=1", "moe_tp=1 moe_ep=4")]
     assert [c["ep"] for c in rows] == ["1", "1"]
-    assert [c.get("sets") for c in rows] == ["engine.captured=2048", None]
+    assert [c["sets"].partition(";")[2] for c in rows] == ["engine.captured=2048", ""]
+    assert all(c["sets"].startswith("engine.all_reduce=trtllm") for c in rows)  # fuse_allreduce_rms
 
 
 def test_ranks_of_attention_are_filed_as_products_and_their_clients_a_rank() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rooflm.estimate.step import prompt_issue
 from rooflm.readers.engines import load_engine
-from rooflm_fit.serving_constants import COMMON, LACKS, OWN, PRIORS, start
+from rooflm_fit.serving_constants import COMMON, OWN, PRIORS, start
 
 
 def test_what_is_common_moves_every_engine_and_what_is_own_moves_one() -> None:
@@ -24,7 +24,6 @@ def test_an_engine_that_nobody_measured_stands_at_the_priors() -> None:
     theta = start(("vllm",))._replace(logs=np.array([0.2] * len(OWN) + [0.0] * len(COMMON)))
     found = theta.constants("nobody")
     assert {n: found[n] for n in PRIORS} == {n: p.value for n, p in PRIORS.items()}
-    assert "eager" in LACKS["trtllm"] and "eager" not in theta.constants("trtllm")
 
 
 @pytest.mark.parametrize("name", ["vllm", "trtllm", "sglang"])
@@ -39,3 +38,8 @@ def test_prompts_of_current_releases_run_in_graphs() -> None:
     new, old = load_engine("sglang-0.5.10"), load_engine("sglang")
     assert prompt_issue(new, 1024) < prompt_issue(old, 1024)
     assert prompt_issue(new, 8192) == prompt_issue(old, 8192) and new.runs == old.runs
+
+
+def test_prompts_are_launched_from_python_by_servers_of_today_and_not_by_engines_in_cpp() -> None:
+    assert all(load_engine(name).host.eager > 2e-5 for name in ("vllm", "trtllm", "sglang"))
+    assert not any(load_engine(name).host.eager for name in ("trtllm-2024", "trtllm-0.17", "trtllm-0.9", "vllm-2024"))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rooflm
 from rooflm.catalogue.hardware import Link
 from rooflm.kernels.collectives import (
     OPS,
@@ -183,6 +184,16 @@ def test_hops_grow_as_measured() -> None:
     # H200, NCCL 2.29.2, 512 B: 6.06, 9.45 and 16.0 us at 2, 4 and 8 ranks, so 1.7 us for each of 1, 3 and 7 hops
     hops = np.asarray(library_hops(np.array([2.0, 4.0, 8.0])))
     assert 4.4 + 1.66 * hops == pytest.approx([6.06, 9.45, 16.0], rel=0.01)
+
+
+def test_an_engine_takes_the_all_reduces_that_its_server_was_told_to() -> None:
+    own, told, theirs = (
+        rooflm.infer("llama-3.1-70b", gpu="b200", tp=8, engine=engine, quant="fp8", batch=8, sets=sets)
+        for engine, sets in (("vllm", {}), ("vllm", {"engine.all_reduce": "trtllm"}), ("trtllm", {}))
+    )
+    assert told.decode_parts["tp_comm"] < own.decode_parts["tp_comm"]
+    logits = 5e-5  # which TensorRT-LLM does not gather
+    assert float(told.decode_parts["tp_comm"]) == pytest.approx(float(theirs.decode_parts["tp_comm"]), abs=logits)
 
 
 def test_networks_are_slower_than_nvlink() -> None:

@@ -62,6 +62,22 @@ def test_the_next_generation_is_never_slower_at_the_same_format(engine: str, mod
                 assert float(new.ttft) <= slack * float(old.ttft), at
 
 
+@pytest.mark.parametrize("engine", CURRENT)
+@pytest.mark.parametrize(("model", "quant"), [("llama-3.1-70b", "fp8"), ("llama-3.1-70b", "nvfp4"),
+                                              ("qwen3-235b-a22b", "nvfp4")])  # fmt: skip
+def test_nor_is_a_refreshed_card(engine: str, model: str, quant: str) -> None:
+    """One engine's table of B300 is a copy of another card's, and other engines' kernels were up to 35 % slower there.
+    Experts of TensorRT-LLM were measured 7 % slower on it."""
+    for older, newer in (("b200-sxm-180gb", "b300-sxm-288gb"), ("gb200", "gb300")):
+        for batch in (4, 64):
+            old, new = (
+                rooflm.infer(model, gpu=g, tp=4, engine=engine, quant=quant, batch=batch, prompt=1024, output=256)
+                for g in (older, newer)
+            )
+            slack = 1.08 if engine == "trtllm" else 1.02
+            assert float(new.tpot) <= slack * float(old.tpot) and float(new.ttft) <= slack * float(old.ttft)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nor_is_it_on_cards_nobody_measured(engine: str) -> None:
     """Factors of a family by generation: M4's bandwidth is not the mean of M1's and M3's."""

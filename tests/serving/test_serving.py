@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
+from rooflm.estimate.capacity import memory_use, usable
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.request import timed_nodes
 from rooflm.estimate.step import prompt_issue, step
@@ -22,7 +23,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.serving.deploy import of_card, serve, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
-from rooflm.serving.schedulers import SCHEDULERS
+from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server
 from rooflm.serving.simulate import Pool, Run, simulate, visible
 from rooflm.serving.steps import StepTable, TableSize, components
@@ -476,6 +477,29 @@ def test_prompts_fall_on_attention_ranks_by_chance_but_never_beyond_a_budget() -
     assert even.mixed(few, 0, 0.0) < chance.mixed(few, 0, 0.0) <= even.mixed([(512, 0.0)] * 16, 0, 0.0)
     assert chance.mixed(many, 0, 0.0) == pytest.approx(even.mixed(many, 0, 0.0))
     assert chance.mixed(few[:1], 0, 0.0) == even.mixed(few[:1], 0, 0.0)
+
+
+def test_experts_of_all_ranks_work_on_the_mean_and_attention_on_the_fullest_rank() -> None:
+    request = build_inference(model="qwen3-30b-a3b", gpu="h100", tp=1, dp=4, ep=4, batch=4, prompt=512, output=64)
+    table = StepTable(components(request.scenario, TableSize(4096 + 64, 64, 1024)), balanced=True)
+    chunks = [(512, 0.0)] * 8
+    even, fuller, fullest = (table.mixed(chunks, 0, 0.0, n) for n in (1.0, 1.5, 2.0))
+    assert even < fuller < fullest < table.mixed([(512, 0.0)] * 16, 0, 0.0)
+
+
+def test_the_fullest_rank_is_that_with_most_new_tokens() -> None:
+    ranks = Ranks(4)
+    chunks = [([request, 0, 100], 100) for request in range(6)]
+    assert ranks.fullest(chunks) == pytest.approx(200 / 150)
+
+
+def test_a_share_for_weights_and_cache_leaves_the_rest_beside_it() -> None:
+    weights = float(memory_use(SCENARIO, batch=0.0).parts["weights"])
+    size = float(usable(SCENARIO.cluster.device))
+    for share in (0.5, 0.9):
+        own = capacity(SCENARIO, 8192, 8192, share)
+        assert own.tokens * own.bytes_per_token == pytest.approx(share * size - weights)
+    assert capacity(SCENARIO, 100, 8192, 0.9) == capacity(SCENARIO, 8192, 8192, 0.9)
 
 
 def test_outputs_that_end_by_themselves_have_their_mean_and_a_longest() -> None:

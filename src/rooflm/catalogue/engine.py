@@ -57,7 +57,7 @@ class Kernels:
     )
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
-    all_reduce: str = word("nccl", "nccl's, or its own one- and two-shot kernels inside a node", ("nccl", "custom"))
+    all_reduce: str = word("nccl", "nccl, in a node its own (custom) or TensorRT-LLM's", ("nccl", "custom", "trtllm"))
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")

@@ -336,8 +336,8 @@ def collective_constants(comm: Comm, s: Scenario) -> list[CollectiveConstants | 
     device, library = s.cluster.device, "nccl"
     if device.measured is not None:  # the links' own latency and bandwidth are measured ones
         return [None] * len(s.cluster.tiers)
-    if comm.op == "all_reduce" and s.engine.kernels.all_reduce == "custom":
-        library = s.engine.kernels.whose
+    if comm.op == "all_reduce":
+        library = s.engine.kernels.whose if s.engine.kernels.all_reduce == "custom" else s.engine.kernels.all_reduce
     return [fitted(comm.op, device.kernels_from, device.kernel_generation, library, t.kind) for t in s.cluster.tiers]
 
 

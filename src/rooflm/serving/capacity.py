@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
-from rooflm.estimate.capacity import memory_use, token_bytes
+from rooflm.estimate.capacity import memory_use, token_bytes, usable
 from rooflm.scenario.scenario import Scenario
 
 
@@ -28,6 +28,8 @@ def capacity(s: Scenario, budget: float, longest: float, static: float = 0.0) ->
     fixed = memory_use(s, batch=0.0)
     full = budget * token_bytes(s, s.quant.half_bytes)
     free = float(fixed.capacity - fixed.total) - float(s.engine.room.free_fraction * full)
+    if static:
+        free = static * float(usable(s.cluster.device)) - float(fixed.parts["weights"])
     long = max(longest, 1.0) * 64
 
     def held(tokens: float) -> float:

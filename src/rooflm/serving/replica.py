@@ -229,7 +229,8 @@ class Replica:
             running = len(decoding.heap) if together else 0
             context = decoding.stored / running + 1 if running else 0.0
             self.kind, self.count, self.chunks = PASS, running, chunks
-            self.end = self.clock + self.table.mixed([(n, e[1]) for e, n in chunks], running, context)
+            fullest = self.ranks.fullest(chunks) if self.server.wait_steps and self.ranks.count > 1 else 0.0
+            self.end = self.clock + self.table.mixed([(n, e[1]) for e, n in chunks], running, context, fullest)
             return True
         if self.done:  # admitted and ended at once (a decode pool's request of one token)
             self.kind, self.end = NOTHING, self.clock

@@ -92,6 +92,13 @@ class Ranks:
         if own is not None:
             self._held[own] -= 1
 
+    def fullest(self, chunks: list[Chunk]) -> float:
+        """New tokens of the rank that has most, over the mean."""
+        tokens = [0] * self.count
+        for (request, *_), new in chunks:
+            tokens[self.of(request)] += new
+        return max(tokens) * self.count / sum(tokens)
+
     def all_have(self, requests: Iterable[int]) -> bool:
         """Whether every rank has some of these requests."""
         return len({self.of(request) for request in requests}) == self.count

@@ -43,6 +43,8 @@ RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
 
+SHARED = ("moe_factor", "collective_factor")
+"""Factors of the kernels that work on the tokens of all ranks of attention together."""
 HEAD = "head"
 """Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOST = "host layers"
@@ -250,6 +252,8 @@ class StepTable:
         every = np.arange(self.size.tokens + 1, dtype=float)
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
         self._slower: list[float] = np.interp(every, c.tokens, slower).tolist()
+        shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
+        self._shared: Array = np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1]))
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
@@ -347,11 +351,11 @@ class StepTable:
             return low
         return low + (self._attend[i + 1][new] - low) * (past - pasts[i]) / (pasts[i + 1] - pasts[i])
 
-    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float) -> float:
+    def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0) -> float:
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
         With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
-        fullest sets the time.
+        fullest sets the time. fullest: new tokens of the fullest rank over the mean, where it is known.
         """
         here = self.local(sequences) if sequences else 0
         slots = self.slots
@@ -370,7 +374,8 @@ class StepTable:
                     longest = a
         if slots > 1:
             mean = max(new / slots, 1e-9)
-            more = min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            more = fullest or min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            even = math.ceil(mean) + here
             new = min(max(math.ceil(mean * more), largest), new)
             attention = min(max(attention * more / slots, longest), attention)
         every = new + here
@@ -378,8 +383,10 @@ class StepTable:
             every = self.size.tokens
         dense = self._dense
         before = dense[here] if here else 0.0
-        slower = self._slower[every]
-        device = before + self._over[here] + (dense[every] - before + attention + floor) * slower
+        work = dense[every] - before + attention + floor
+        if self.ranks > 1:
+            work += float(self.together(even, every))
+        device = before + self._over[here] + work * self._slower[every]
         kind = 0
         if here:
             kind = 2
@@ -398,6 +405,13 @@ class StepTable:
         if self._overlap:
             return device if device > issued + fixed else issued + fixed
         return (device if device > issued else issued) + fixed
+
+    def together(self, even: Any, every: Any) -> Any:
+        """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
+        many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp).
+        """
+        less = self._shared[np.minimum(even, every)] - self._shared[every]
+        return np.where(np.asarray(every) > self._captured, less, 0.0)
 
     @cached_property
     def tables(self) -> tuple[Array, Array, Array, Array]:
@@ -445,8 +459,10 @@ class StepTable:
             attention = np.minimum(np.maximum(attention * more / self.slots, one), attention)
         every = np.minimum(new + here, self.size.tokens).astype(int)
         before = np.where(here > 0, dense[here], 0.0)
-        slower = factor[every]
-        device = before + over[here] + (dense[every] - before + attention + self._floor) * slower
+        work = dense[every] - before + attention + self._floor
+        if self.ranks > 1:
+            work += self.together(np.ceil(mean).astype(int) + here, every)
+        device = before + over[here] + work * factor[every]
         i, share = self._at(context)
         decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
         device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)

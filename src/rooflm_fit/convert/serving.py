@@ -31,7 +31,7 @@ CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
-SET = ("captured", "deliver", "experts", "graphs", "overlap")
+SET = ("all_reduce", "captured", "deliver", "experts", "graphs", "overlap", "reduce_norm")
 """What recipes set of the engine, not of its server."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
@@ -211,7 +211,8 @@ def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
-    numbers = {"clients": values.get("concurrency"), "tp": values.get("tp"), "dp": values.get("dp"), **facts}
+    named = {"clients": "concurrency", "prompt": "prompt", "tp": "tp", "dp": "dp"}
+    numbers = {name: values.get(cell) for name, cell in named.items()} | facts
     for name, allowed in recipe["when"].items():
         if name == "sources":
             continue
