@@ -1,8 +1,9 @@
-"""Fit products and experts on AMD Instinct to aiter's tuned shapes: `python -m rooflm_fit.instinct --data DIR --out DIR`.
+"""Fit kernels on AMD Instinct: `python -m rooflm_fit.instinct --data DIR --out DIR`.
 
-DATA is the folder aiter/configs of ROCm/aiter (MIT): csv files whose rows say, for a shape, the fastest kernel that its
-tuner found and its time in us (`us`), on cards of 304 CUs (MI300X, MI325X) and 256 (MI350X, MI355X). vLLM and SGLang run
-these kernels on such cards. OUT gets gemm-instinct.toml and moe-instinct.toml. Efficiencies refer to the rates that
+Products and experts: DATA is the folder aiter/configs of ROCm/aiter (MIT): csv files whose rows say, for a shape, the
+fastest kernel that its tuner found and its time in us (`us`), on cards of 304 CUs (MI300X, MI325X) and 256 (MI350X,
+MI355X). vLLM and SGLang run these kernels on such cards. Collectives: `REDUCED`, as printed in pull requests. OUT gets
+gemm-instinct.toml, moe-instinct.toml and collective-instinct.toml. Efficiencies refer to the rates that
 data/calibration/devices.toml says the family reaches of its datasheet, by which all its kernels are scaled.
 
 An expert's time is that of its two products alone: routing, sorting and quantising launch kernels of their own, which
@@ -16,16 +17,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
+from rooflm.kernels import collectives
 from rooflm.kernels.constants import ANY, FitRow
 from rooflm.kernels.derating import derating
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.moe import Hardware, MoEConstants, moe_time, routed
-from rooflm.readers.devices import load_device
+from rooflm.readers.devices import load_cluster, load_device
 from rooflm_fit import gemm, moe
 from rooflm_fit.common import Error, Param, error, fit, fit_row, write_fits
 
@@ -33,8 +36,8 @@ Array = NDArray[np.float64]
 
 CARDS = {304: "mi300x", 256: "mi355x"}
 """Compute units of a table's rows -> the card they were measured on."""
-LAUNCHES = 15e-6
-"""s: routing, sorting and two passes that quantise, at the floor of a small kernel each."""
+LAUNCHES = 8e-6
+"""s: sorting and quantising (aiter pull request 2748: 33.3 us with them where the table has 29.2) and as much for routing."""
 SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
 FOLDS = 3
 LEAST = 14
@@ -155,6 +158,64 @@ def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float])
                                c=MoEConstants(**c), weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes))  # fmt: skip
 
 
+TRITON = FitRow(
+    gpu=ANY, architecture="cdna3", engine="sglang", dtype="fp8_block", family="triton", rows_in=3, rows_out=0,
+    constants={"t0": 2e-6, "eff_c": 0.74, "thr": 0.0, "eff_m": 1.2, "k0": 90.0, "pen": 1.0, "c_sm": 0.8, "mix": 0.3,
+               "split": 1.0, "ramp": 2e-6},
+    mape_in=4.0, mape_out=20.0, date="2026-11-23",
+    source="ROCm/aiter pull request 1232: N 2112, K 7168 in 129, 127 and 117 us for 64, 128 and 256 rows",
+    note="aiter's Triton kernel by its default configuration, one tile of 128 x 128 and K not split, by hand: SGLang "
+         "takes it on this generation whatever the shape (fp8_utils.py, aiter_w8a8_block_fp8_linear)",
+)  # fmt: skip
+"""Products of blocks in 8 bits, as SGLang has them on CDNA3: 18 ns an element of K, whatever the rows."""
+
+KIB = 1024.0
+REDUCED = {
+    (2, "mi300x"): ((4, 7.07), (8, 7.58), (16, 7.53), (32, 7.30), (64, 7.66), (128, 8.70), (256, 11.45), (512, 17.13),
+                    (1024, 28.15), (2048, 49.67), (4096, 93.79), (8192, 181.43), (16384, 355.91), (32768, 703.69)),
+    (4, "mi300x"): ((2, 7.18), (16, 7.26), (32, 7.58), (256, 14.39), (512, 14.65), (1024, 22.91), (2048, 36.64),
+                    (4096, 63.86), (8192, 118.31), (16384, 230.48)),
+    (8, "mi355x"): ((24, 6.3), (48, 6.7), (96, 7.6), (192, 10.0), (384, 13.1), (768, 16.0), (1536, 24.2)),
+}  # fmt: skip
+"""Ranks and card -> KiB of a message and us of vLLM's custom all-reduce in 16 bits: ROCm/aiter pull request 801 (2025-08),
+vllm-project/vllm pull requests 19744 (2025-06) and 39080 (2026-04). Links join pairs: two ranks have one of seven."""
+REDUCE_PARAMS = (
+    Param("start", 5e-6, 1e-7, 2e-5),
+    Param("step", 2e-7, 1e-9, 3e-6),
+    Param("eff_short", 0.1, 0.005, 1.0),
+    Param("gain_short", 0.5, -1.0, 2.0, log=False),
+    Param("wait", 1.5, 1.0, 6.0),
+    Param("eff_long", 0.1, 0.02, 0.5),
+    Param("gain_long", 1.4, 0.0, 2.0, log=False),
+    Param("grow", 0.3, 0.0, 3.0, log=False),
+)
+
+
+def reduces() -> list[FitRow]:
+    """All-reduces: the engines' own kernels for both generations, and RCCL as all cards have NCCL (nobody measured it)."""
+    ranks = np.array([n for (n, _), points in REDUCED.items() for _ in points], float)
+    rate = np.array([load_cluster(f"{card}-box").tiers[0].bandwidth for (_, card), p in REDUCED.items() for _ in p])
+    sizes, us = np.array([point for points in REDUCED.values() for point in points]).T
+    link = float(load_cluster("mi300x-box").tiers[0].latency)  # type: ignore[arg-type]  # a number in a row
+
+    def model(c: Mapping[str, float]) -> Array:
+        own = collectives.CollectiveConstants(**c, latency=link)
+        return np.asarray(collectives.time("all_reduce", sizes * KIB, ranks, bandwidth=rate, latency=link, c=own))
+
+    c = fit(model, us * 1e-6, REDUCE_PARAMS, starts=({}, {"eff_short": 0.05, "gain_short": 0.0}), max_nfev=300)
+    inside = error(model(c), us * 1e-6)
+    print(f"all-reduce {_said(inside)}, mean {inside.mape:.1f} %: {c}")
+    common = collectives.nearest("all_reduce", gpu="", generation="", library="nccl", kind="xgmi").row
+    found = []
+    for generation in ("cdna3", "cdna4"):
+        for engine in ("vllm", "sglang"):
+            names = {"gpu": ANY, "architecture": generation, "engine": engine, "dtype": ANY, "kernel": "all_reduce"}
+            found.append(fit_row(names=names, constants=c | {"latency": link}, inside=inside, outside=inside,
+                                 source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080"))  # fmt: skip
+        found.append(msgspec.structs.replace(common, architecture=generation))
+    return found
+
+
 WIDE = {"eff_c": 1.5, "eff_m": 1.2, "eff_pass": 4.0}
 """Upper bounds: shares of rates that are shares of a datasheet already."""
 PRODUCT_PARAMS = tuple(p._replace(high=WIDE.get(p.name, p.high)) for p in gemm.PARAMS)
@@ -212,7 +273,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             for (cu, kind), table in sorted(tables.items())
             if cu in CARDS and table.seconds.size >= LEAST
         ]
+        rows += [TRITON] if name == "gemm" else []
         write_fits(options.out / f"{name}-instinct.toml", rows, HEADER.format(what=what))
+    write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="all-reduces"))
 
 
 if __name__ == "__main__":
