@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from rooflm.catalogue.hardware import Device
 from rooflm.kernels import collectives
-from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.constants import ANY, FitRow, lookup
 from rooflm.kernels.derating import derating
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.moe import Hardware, MoEConstants, moe_time, routed
@@ -38,6 +38,8 @@ CARDS = {304: "mi300x", 256: "mi355x"}
 """Compute units of a table's rows -> the card they were measured on."""
 LAUNCHES = 8e-6
 """s: sorting and quantising (aiter pull request 2748: 33.3 us with them where the table has 29.2) and as much for routing."""
+TORCH = "torch"
+"""Whose kernels PyTorch's engines have (the field of their rows)."""
 SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
 FOLDS = 3
 LEAST = 14
@@ -256,6 +258,13 @@ def _said(e: Error) -> str:
     return f"median {e.median:.1f} of {e.rows}"
 
 
+def as_before(family: str, row: FitRow) -> FitRow:
+    """The set of all cards for PyTorch on a measured generation: frameworks of training have these kernels not, but the
+    libraries' own, untuned."""
+    common = lookup(family, "", "", TORCH, row.dtype).row
+    return msgspec.structs.replace(common, architecture=row.architecture, engine=TORCH)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line of the fit."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -274,6 +283,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if cu in CARDS and table.seconds.size >= LEAST
         ]
         rows += [TRITON] if name == "gemm" else []
+        rows += [as_before(name, own) for own in rows if own.engine == ANY]
         write_fits(options.out / f"{name}-instinct.toml", rows, HEADER.format(what=what))
     write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="all-reduces"))
 
