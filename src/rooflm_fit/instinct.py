@@ -162,7 +162,7 @@ def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float])
 
 TRITON = FitRow(
     gpu=ANY, architecture="cdna3", engine="sglang", dtype="fp8_block", family="triton", rows_in=3, rows_out=0,
-    constants={"t0": 2e-6, "eff_c": 0.74, "thr": 0.0, "eff_m": 1.2, "k0": 90.0, "pen": 1.0, "c_sm": 0.8, "mix": 0.3,
+    constants={"t0": 2e-6, "eff_c": 0.74, "thr": 0.0, "eff_m": 1.2, "k0": 90.0, "pen": 1.0, "c_sm": 0.28, "mix": 0.3,
                "split": 1.0, "ramp": 2e-6},
     mape_in=4.0, mape_out=20.0, date="2026-11-23",
     source="ROCm/aiter pull request 1232: N 2112, K 7168 in 129, 127 and 117 us for 64, 128 and 256 rows",
