@@ -1,6 +1,7 @@
 """Fit kernels on AMD Instinct: `python -m rooflm_fit.instinct --data DIR --out DIR`.
 
-Products and experts: DATA is the folder aiter/configs of ROCm/aiter (MIT): csv files whose rows say, for a shape, the
+Products and experts: DATA is the folder aiter/configs of ROCm/aiter (MIT): csv files (as of commit
+e404860 of 2026-08-22; no part of the measured tables that `scripts/fit` takes) whose rows say, for a shape, the
 fastest kernel that its tuner found and its time in us (`us`), on cards of 304 CUs (MI300X, MI325X) and 256 (MI350X,
 MI355X). vLLM and SGLang run these kernels on such cards. Collectives: `REDUCED`, as printed in pull requests. OUT gets
 gemm-instinct.toml, moe-instinct.toml and collective-instinct.toml. Efficiencies refer to the rates that
@@ -161,15 +162,15 @@ def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float])
 
 
 TRITON = FitRow(
-    gpu=ANY, architecture="cdna3", engine="sglang", dtype="fp8_block", family="triton", rows_in=3, rows_out=0,
+    gpu=ANY, architecture="cdna3", engine="triton", dtype="fp8_block", family="triton", rows_in=3, rows_out=0,
     constants={"t0": 2e-6, "eff_c": 0.74, "thr": 0.0, "eff_m": 1.2, "k0": 90.0, "pen": 1.0, "c_sm": 0.28, "mix": 0.3,
                "split": 1.0, "ramp": 2e-6},
     mape_in=4.0, mape_out=20.0, date="2026-11-23",
     source="ROCm/aiter pull request 1232: N 2112, K 7168 in 129, 127 and 117 us for 64, 128 and 256 rows",
     note="aiter's Triton kernel by its default configuration, one tile of 128 x 128 and K not split, by hand: SGLang "
-         "takes it on this generation whatever the shape (fp8_utils.py, aiter_w8a8_block_fp8_linear)",
+         "takes it for shapes that aiter has not tuned (fp8_utils.py, aiter_w8a8_block_fp8_linear)",
 )  # fmt: skip
-"""Products of blocks in 8 bits, as SGLang has them on CDNA3: 18 ns an element of K, whatever the rows."""
+"""Products of blocks in 8 bits that nobody tuned on CDNA3: 18 ns an element of K, whatever the rows."""
 
 KIB = 1024.0
 REDUCED = {
