@@ -38,7 +38,7 @@ Array = NDArray[np.float64]
 CARDS = {304: "mi300x", 256: "mi355x"}
 """Compute units of a table's rows -> the card they were measured on."""
 LAUNCHES = 8e-6
-"""s: sorting and quantising (aiter pull request 2748: 33.3 us with them where the table has 29.2) and as much for routing."""
+"""s: sorting and quantising (aiter pull request 2748: 33.3 us with them where the table has 29.2), routing as much."""
 TORCH = "torch"
 """Whose kernels PyTorch's engines have (the field of their rows)."""
 SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
@@ -50,7 +50,7 @@ MOST = 1500
 
 
 class Kind(NamedTuple):
-    """A data type of the tables: our name, bytes an element of weights and activations, and the rate it multiplies at."""
+    """A data type of the tables: our name, bytes an element of weights and activations, the rate it multiplies at."""
 
     name: str
     weight_bytes: float
@@ -95,7 +95,9 @@ class Table(NamedTuple):
 def reached(device: Device, kind: Kind) -> Hardware:
     """Rates of a card that the constants are shares of."""
     own = derating(device, "")
-    return Hardware(float(device.peak[kind.rate] * own.compute), float(device.dram.bandwidth * own.bandwidth), float(device.sms))  # type: ignore[arg-type]  # numbers in a row  # fmt: skip
+    peak = device.peak[kind.rate] * own.compute
+    bandwidth = device.dram.bandwidth * own.bandwidth
+    return Hardware(float(peak), float(bandwidth), float(device.sms))
 
 
 def product_tables(data: Path) -> dict[tuple[int, str], Table]:
@@ -109,10 +111,10 @@ def product_tables(data: Path) -> dict[tuple[int, str], Table]:
         if "q_dtype_w" in rows.columns:
             rows = rows[~rows["q_dtype_w"].astype(str).str.contains("int8")]
         for cu, own in rows[rows["us"] > 0].groupby("cu_num"):
-            parts.setdefault((int(cu), kind.name), []).append(own[["M", "N", "K", "us"]])
+            parts.setdefault((int(str(cu)), kind.name), []).append(own[["M", "N", "K", "us"]])
     out = {}
     for key, frames in parts.items():
-        best = pd.concat(frames).groupby(["M", "N", "K"], as_index=False)["us"].min()
+        best = pd.concat(frames).groupby(["M", "N", "K"])["us"].min().reset_index()
         out[key] = _table(best, ["M", "N", "K"], ["N", "K"])
     return out
 
@@ -130,10 +132,10 @@ def expert_tables(data: Path) -> dict[tuple[int, str], Table]:
             names = (str(act).split(".")[-1].split("_")[0], str(weight).split(".")[-1].split("_")[0])
             kind = EXPERTS.get((*names, str(scaled).split(".")[-1]))
             if kind is not None:
-                parts.setdefault((int(cu), kind.name), []).append(own[[*columns, "us"]])
+                parts.setdefault((int(str(cu)), kind.name), []).append(own[[*columns, "us"]])
     out = {}
     for key, frames in parts.items():
-        best = pd.concat(frames).groupby(columns, as_index=False)["us"].min()
+        best = pd.concat(frames).groupby(columns)["us"].min().reset_index()
         out[key] = _table(best, columns, ["model_dim", "inter_dim", "expert"])
     return out
 
@@ -149,16 +151,40 @@ def _table(rows: pd.DataFrame, columns: Sequence[str], groups: Sequence[str]) ->
 def product_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]) -> Array:
     """The formula of a product (s)."""
     m, n, k = rows.shape
-    return np.asarray(gemm_time(m, n, k, weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, out_bytes=2.0,
-                                peak=card.peak, bandwidth=card.bandwidth, sms=card.sms, c=GemmConstants(**c)))  # fmt: skip
+    return np.asarray(
+        gemm_time(
+            m,
+            n,
+            k,
+            weight_bytes=kind.weight_bytes,
+            act_bytes=kind.act_bytes,
+            out_bytes=2.0,
+            peak=card.peak,
+            bandwidth=card.bandwidth,
+            sms=card.sms,
+            c=GemmConstants(**c),
+        )
+    )
 
 
 def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]) -> Array:
     """The formula of experts, under even routing at random (s)."""
     tokens, hidden, width, experts, top_k = rows.shape
     routing = routed(tokens, top_k, experts)
-    return np.asarray(moe_time(tokens, hidden, width, routing, top_k=top_k, experts=experts, device=card,
-                               c=MoEConstants(**c), weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes))  # fmt: skip
+    return np.asarray(
+        moe_time(
+            tokens,
+            hidden,
+            width,
+            routing,
+            top_k=top_k,
+            experts=experts,
+            device=card,
+            c=MoEConstants(**c),
+            weight_bytes=kind.weight_bytes,
+            act_bytes=kind.act_bytes,
+        )
+    )
 
 
 TRITON = FitRow(
@@ -180,8 +206,9 @@ REDUCED = {
                     (4096, 63.86), (8192, 118.31), (16384, 230.48)),
     (8, "mi355x"): ((24, 6.3), (48, 6.7), (96, 7.6), (192, 10.0), (384, 13.1), (768, 16.0), (1536, 24.2)),
 }  # fmt: skip
-"""Ranks and card -> KiB of a message and us of vLLM's custom all-reduce in 16 bits: ROCm/aiter pull request 801 (2025-08),
-vllm-project/vllm pull requests 19744 (2025-06) and 39080 (2026-04). Links join pairs: two ranks have one of seven."""
+"""Ranks and card -> KiB of a message and us of vLLM's custom all-reduce in 16 bits: ROCm/aiter pull request 801
+(2025-08), vllm-project/vllm pull requests 19744 (2025-06) and 39080 (2026-04). Links join
+pairs: two ranks have one of seven."""
 REDUCE_PARAMS = (
     Param("start", 5e-6, 1e-7, 2e-5),
     Param("step", 2e-7, 1e-9, 3e-6),
@@ -195,11 +222,11 @@ REDUCE_PARAMS = (
 
 
 def reduces() -> list[FitRow]:
-    """All-reduces: the engines' own kernels for both generations, and RCCL as all cards have NCCL (nobody measured it)."""
+    """All-reduces: the engines' own kernels for both generations, and RCCL as other cards have NCCL (unmeasured)."""
     ranks = np.array([n for (n, _), points in REDUCED.items() for _ in points], float)
     rate = np.array([load_cluster(f"{card}-box").tiers[0].bandwidth for (_, card), p in REDUCED.items() for _ in p])
     sizes, us = np.array([point for points in REDUCED.values() for point in points]).T
-    link = float(load_cluster("mi300x-box").tiers[0].latency)  # type: ignore[arg-type]  # a number in a row
+    link = float(load_cluster("mi300x-box").tiers[0].latency)
 
     def model(c: Mapping[str, float]) -> Array:
         own = collectives.CollectiveConstants(**c, latency=link)
@@ -213,8 +240,15 @@ def reduces() -> list[FitRow]:
     for generation in ("cdna3", "cdna4"):
         for engine in ("vllm", "sglang"):
             names = {"gpu": ANY, "architecture": generation, "engine": engine, "dtype": ANY, "kernel": "all_reduce"}
-            found.append(fit_row(names=names, constants=c | {"latency": link}, inside=inside, outside=inside,
-                                 source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080"))  # fmt: skip
+            found.append(
+                fit_row(
+                    names=names,
+                    constants=c | {"latency": link},
+                    inside=inside,
+                    outside=inside,
+                    source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080",
+                )
+            )
         found.append(msgspec.structs.replace(common, architecture=generation))
     return found
 
@@ -227,13 +261,17 @@ EXPERT_PARAMS = tuple(
 )
 
 
-def fitted(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any) -> dict[str, float]:
+def fitted(
+    rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any
+) -> dict[str, float]:
     """Constants of a table."""
     card = reached(device, kind)
     if rows.seconds.size > MOST:
         rows = rows.where(np.random.default_rng(0).choice(rows.seconds.size, MOST, replace=False))
     extra = {"stray": 0.0} if params is EXPERT_PARAMS else {}
-    return fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, params, starts=starts, max_nfev=50) | extra
+    return (
+        fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, params, starts=starts, max_nfev=50) | extra
+    )
 
 
 def row(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any) -> FitRow:
@@ -273,7 +311,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the calibration files")
     options = parser.parse_args(argv)
     kinds = {k.name: k for k in (*EXPERTS.values(), *PRODUCTS.values())}
-    works = (
+    works: tuple[tuple[str, str, Any, Any, Any, Any], ...] = (
         ("gemm", "products", product_tables(options.data), product_time, PRODUCT_PARAMS, gemm.STARTS),
         ("moe", "experts", expert_tables(options.data), expert_time, EXPERT_PARAMS, ({},)),
     )

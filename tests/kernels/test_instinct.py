@@ -1,4 +1,4 @@
-"""AMD Instinct: whose measured kernels run there, in which engine and release of it, and what generations make of them."""
+"""AMD Instinct: whose measured kernels run there, in which engine and release, and what generations make of them."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ def test_products_of_blocks_by_release_of_sglang_on_cdna3() -> None:
     )
     assert untuned > 1.3 * own
     assert own == pytest.approx(tuned, rel=0.05)
-    later = [tpot("deepseek-v3", "mi355x", engine=name, **given) for name in ("sglang-0.5.5", "sglang", "sglang-0.5.10")]
+    later = [
+        tpot("deepseek-v3", "mi355x", engine=name, **given) for name in ("sglang-0.5.5", "sglang", "sglang-0.5.10")
+    ]
     assert later == pytest.approx([later[0]] * 3, rel=1e-3)  # CDNA4: tuned from the start
 
 
 def test_triton_on_cdna3_takes_a_time_of_its_own() -> None:
-    """ROCm/aiter pull request 1930: of DeepSeek-R1 on eight MI300X, 4 clients, one tuned shape takes 28.8 to 22.1 ms."""
+    """ROCm/aiter pull request 1930: DeepSeek-R1 on eight MI300X, 4 clients: 28.8 ms, 22.1 with one shape tuned."""
     given = {"tp": 8, "quant": "fp8-block-kv8", "batch": 4}
     assert 1e3 * tpot("deepseek-v3", "mi300x", engine="sglang", **given) == pytest.approx(28.76, rel=0.15)
 
@@ -80,7 +82,12 @@ def test_amds_checkpoints_in_4_bits_keep_their_cache_in_16() -> None:
 
 @pytest.mark.parametrize(
     ("model", "quant", "tp"),
-    [("deepseek-v3", "fp8-block", 8), ("gpt-oss-120b", "mxfp4", 1), ("llama-3.1-70b", "bf16", 4), ("llama-3.1-70b", "fp8", 4)],
+    [
+        ("deepseek-v3", "fp8-block", 8),
+        ("gpt-oss-120b", "mxfp4", 1),
+        ("llama-3.1-70b", "bf16", 4),
+        ("llama-3.1-70b", "fp8", 4),
+    ],
 )
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: str) -> None:

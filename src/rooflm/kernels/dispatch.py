@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine, Factors
-from rooflm.catalogue.hardware import Derating, Device
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct_experts, equal, popularity
@@ -62,21 +62,14 @@ FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
 
-class Setting(NamedTuple):
-    """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
-
-    where: Where
-    rates: Rates
-
-
 @kept
-def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> Setting:
-    """The setting of all kernels of a scenario."""
+def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> tuple[Where, Rates]:
+    """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
     reached = derating(device, w.engine)
     peak = {k: v * reached.compute for k, v in r.peak.items()}
-    return Setting(w, r._replace(peak=peak, dram=r.dram * reached.bandwidth))
+    return w, r._replace(peak=peak, dram=r.dram * reached.bandwidth)
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario) -> NDArray[Any]:

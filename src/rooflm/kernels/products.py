@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,12 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
-    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
+                 bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+    time = by(c=c)
     if s.engine.kernels.tuned and w.quant == "fp8_block":
-        best = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                         bandwidth=r.dram, sms=s.cluster.device.sms, c=constants("gemm", GemmConstants, w, w.quant))
-        time = pick((wide[0] < 2) & _among(n, k, s.engine.kernels.tuned), best, time)  # fmt: skip
+        best = by(c=constants("gemm", GemmConstants, w, w.quant))
+        time = pick((wide[0] < 2) & _among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
