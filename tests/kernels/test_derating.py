@@ -91,14 +91,10 @@ def test_a_generation_nobody_measured_takes_the_one_nearest_in_time() -> None:
     assert faster == derating(last, "llama.cpp")
 
 
-def test_slow_narrow_kernels_are_those_with_scales_a_block() -> None:
+def test_fp8_of_one_scale_a_tensor_on_instinct() -> None:
     """AMD's vLLM image of November 2025: 70B in fp8 of one scale a tensor, eight MI300X, 7.9 ms a token."""
-    one, block = (
-        infer("llama-3.1-70b", gpu="mi300x", tp=8, engine="vllm", quant=quant, batch=1, prompt=128, output=2048)
-        for quant in ("fp8", "fp8-block")
-    )
+    one = infer("llama-3.1-70b", gpu="mi300x", tp=8, engine="vllm", quant="fp8", batch=1, prompt=128, output=2048)
     assert float(one.latency) == pytest.approx(16.15, rel=0.25)
-    assert float(block.tpot) > 1.3 * float(one.tpot)
 
 
 def test_experts_on_an_engines_own_kernels_do_not_take_the_share_of_dense_products() -> None:

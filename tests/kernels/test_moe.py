@@ -238,7 +238,11 @@ def test_a_card_that_others_stand_in_for_feeds_its_experts_from_its_own_l2() -> 
     """Jetson Thor (273 GB/s of LPDDR5X, L2 5.9 times as fast; B200's is 2.5 times): 2,042 tokens of Qwen3-30B-A3B in
     16 bits take some 0.27 s, little more than the 0.22 s of its weights (vLLM; first tokens of 8 clients: 1.64 s)."""
     own = [r for r in _entries("moe") if r.gpu != ANY]
-    sets = [typed(MoEConstants, _parse("moe", r.text)) for r in _entries("moe") if r.gpu == ANY]
+    sets = [
+        typed(MoEConstants, _parse("moe", r.text))
+        for r in _entries("moe")
+        if r.gpu == ANY and "cdna" not in r.architecture
+    ]
     assert all(c.l2 > 1.9 for c in sets)
     assert all(typed(MoEConstants, _parse("moe", r.text)).l2 == 0 for r in own[:20])
     found = infer("qwen3-30b-a3b", gpu="jetson-thor-128gb", engine="vllm", batch=1, prompt=2042, output=2)

@@ -21,7 +21,7 @@ def build_for(name: str, software: str) -> str:
     """The row of an engine's build for a device's software, where the catalogue has one; else the name as it is.
 
     >>> build_for("llama.cpp", "rocm"), build_for("vllm", "rocm"), build_for("llama.cpp", "")
-    ('llama.cpp-rocm', 'vllm', 'llama.cpp')
+    ('llama.cpp-rocm', 'vllm-rocm', 'llama.cpp')
     """
     if not software or is_path(name):
         return name

@@ -75,12 +75,6 @@ class Derating:
     compute: float = number(1.0, "compute rate that kernels see over the datasheet's", above=True)
     bandwidth: float = number(1.0, "the same of the device memory's bandwidth", above=True)
     few: float = number(0.0, "time of 1e14 FLOPs of a product of few rows (0: good kernels)", "s")
-    narrow: float = number(
-        1.0,
-        "time of kernels whose 8- or 4-bit weights have a scale a block or group over that of the fitted ones, where "
-        "a library has none as good (an engine with narrow kernels of its own does not need the library's)",
-        above=True,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def _entries(family: str) -> tuple[_Entry, ...]:
     if not (CALIBRATION / f"{family}.toml").is_file():
         raise UnknownNameError("kernel family", family, [p.stem for p in CALIBRATION.glob("*.toml")])
     found = []
-    for text in text_of(family).split("[[fit]]")[1:]:
+    for text in "".join(text_of(p.stem) for p in sorted(CALIBRATION.glob(f"{family}*.toml"))).split("[[fit]]")[1:]:
         keys = {"kernel": "", "family": "", **dict(_KEY.findall(text))}
         found.append(_Entry(**{**keys, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
     return tuple(found)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache, partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.catalogue.engine import Engine, Factors
-from rooflm.catalogue.hardware import Derating, Device
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
 from rooflm.graph.ops import Op, distinct_experts, equal, popularity
@@ -58,28 +58,18 @@ ALIGNED = 16
 """Bytes of which the rows of operands are multiples where cuBLAS' batched products use tensor cores."""
 MIXED = 5e-6
 """s: floor of such a product."""
-PLAIN = ("fp8", "int8")
-"""Narrow products of one scale a tensor, a row or a column: every library has them."""
 FEW = 64
 """Points up to which the products of all data types are evaluated together: fewer calls, but constants as arrays."""
 
 
-class Setting(NamedTuple):
-    """What picks the constants of kernels, what the device reaches of its datasheet, and the rates that these make."""
-
-    where: Where
-    reached: Derating
-    rates: Rates
-
-
 @kept
-def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> Setting:
-    """The setting of all kernels of a scenario."""
+def setting(device: Device, engine: Engine, scheme: Quant, efficiency: Efficiency) -> tuple[Where, Rates]:
+    """What picks the constants of kernels, and the rates that the device reaches of its datasheet."""
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
     reached = derating(device, w.engine)
     peak = {k: v * reached.compute for k, v in r.peak.items()}
-    return Setting(w, reached, r._replace(peak=peak, dram=r.dram * reached.bandwidth))
+    return w, r._replace(peak=peak, dram=r.dram * reached.bandwidth)
 
 
 def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any], s: Scenario) -> NDArray[Any]:
@@ -88,9 +78,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
     device = s.cluster.device
     if device.measured is not None:
         return own_machine.times(ops, floor, device.measured, rates(s))
-    w, reached, r = setting(device, s.engine, s.quant, s.efficiency)
-    scaled = w.quant not in (w.half, *PLAIN) and not s.engine.kernels.gemv
-    narrow = reached.narrow if scaled else 1.0
+    w, r = setting(device, s.engine, s.quant, s.efficiency)
     out = np.empty((len(ops), *shape))
     groups: dict[tuple[str, str], list[int]] = {}
     together = math.prod(shape) <= FEW
@@ -103,8 +91,7 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         times = EVALUATE[family](own, shape, rate, w, s, r)
         lift = s.engine.factors.moe_factor if family == "moe" and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
-            own_time = times[at] * (1.0 - op.overlapped) * (narrow if op.rate == "quant" else 1.0)
-            out[index] = larger(own_time, floor[index] / lift)
+            out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)
     return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,12 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
         peak = pick(wide[0] < 2, larger(peak, dots), peak)
-    time = gemm_time(m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
-                     bandwidth=r.dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+    by = partial(gemm_time, m, n, k, weight_bytes=wide[0], act_bytes=wide[1], out_bytes=wide[2], peak=peak,
+                 bandwidth=r.dram, sms=s.cluster.device.sms)  # fmt: skip
+    time = by(c=c)
+    if s.engine.kernels.tuned and w.quant == "fp8_block":
+        best = by(c=constants("gemm", GemmConstants, w, w.quant))
+        time = pick((wide[0] < 2) & _among(n, k, s.engine.kernels.tuned), best, time)
     if s.engine.kernels.gemv:
         streamed = _vector_time(m, n, k, wide[0], c, r)
         time = larger(time, brain_time(2.0 * m * n * k, s.engine.kernels.brain_share, s, r))
@@ -44,11 +49,22 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     return np.asarray(time)
 
 
+def _among(n: Num, k: Num, shapes: str) -> Any:
+    """Whether a product has one of these shapes.
+
+    >>> _among(np.array([2112, 2112]), np.array([7168, 1536]), "2112x7168 7168x2048").tolist()
+    [True, False]
+    """
+    known = (shape.split("x") for shape in shapes.split())
+    return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in known], axis=0)
+
+
 def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     """Constants of the products of a rate."""
     own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
-    c = constants("gemm", GemmConstants, w, dtype)
+    other = s.engine.kernels.untuned if dtype == "fp8_block" else ""
+    c = constants("gemm", GemmConstants, w._replace(kernels=other or w.kernels), dtype)
     if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
         c = c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" else c

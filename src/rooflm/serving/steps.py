@@ -386,7 +386,8 @@ class StepTable:
         work = dense[every] - before + attention + floor
         if self.ranks > 1:
             work += float(self.together(even, every))
-        device = before + self._over[here] + work * self._slower[every]
+        slower = self._slower[every]
+        device = before + self._over[here] + work * slower
         kind = 0
         if here:
             kind = 2
@@ -462,7 +463,8 @@ class StepTable:
         work = dense[every] - before + attention + self._floor
         if self.ranks > 1:
             work += self.together(np.ceil(mean).astype(int) + here, every)
-        device = before + over[here] + work * factor[every]
+        slower = factor[every]
+        device = before + over[here] + work * slower
         i, share = self._at(context)
         decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
         device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)

@@ -1,0 +1,331 @@
+"""Fit kernels on AMD Instinct: `python -m rooflm_fit.instinct --data DIR --out DIR`.
+
+Products and experts: DATA is the folder aiter/configs of ROCm/aiter (MIT): csv files (as of commit
+e404860 of 2026-08-22; no part of the measured tables that `scripts/fit` takes) whose rows say, for a shape, the
+fastest kernel that its tuner found and its time in us (`us`), on cards of 304 CUs (MI300X, MI325X) and 256 (MI350X,
+MI355X). vLLM and SGLang run these kernels on such cards. Collectives: `REDUCED`, as printed in pull requests. OUT gets
+gemm-instinct.toml, moe-instinct.toml and collective-instinct.toml. Efficiencies refer to the rates that
+data/calibration/devices.toml says the family reaches of its datasheet, by which all its kernels are scaled.
+
+An expert's time is that of its two products alone: routing, sorting and quantising launch kernels of their own, which
+`LAUNCHES` adds. The tuner routes tokens at random, evenly over the experts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rooflm.catalogue.hardware import Device
+from rooflm.kernels import collectives
+from rooflm.kernels.constants import ANY, FitRow, lookup
+from rooflm.kernels.derating import derating
+from rooflm.kernels.gemm import GemmConstants, gemm_time
+from rooflm.kernels.moe import Hardware, MoEConstants, moe_time, routed
+from rooflm.readers.devices import load_cluster, load_device
+from rooflm_fit import gemm, moe
+from rooflm_fit.common import Error, Param, error, fit, fit_row, write_fits
+
+Array = NDArray[np.float64]
+
+CARDS = {304: "mi300x", 256: "mi355x"}
+"""Compute units of a table's rows -> the card they were measured on."""
+LAUNCHES = 8e-6
+"""s: sorting and quantising (aiter pull request 2748: 33.3 us with them where the table has 29.2), routing as much."""
+TORCH = "torch"
+"""Whose kernels PyTorch's engines have (the field of their rows)."""
+SOURCE = "ROCm/aiter e404860 (2026-08-22, MIT), aiter/configs"
+FOLDS = 3
+LEAST = 14
+"""Rows of a set."""
+MOST = 1500
+"""Rows in one fit of products; more do not move the constants."""
+
+
+class Kind(NamedTuple):
+    """A data type of the tables: our name, bytes an element of weights and activations, the rate it multiplies at."""
+
+    name: str
+    weight_bytes: float
+    act_bytes: float
+    rate: str
+
+
+PRODUCTS = {
+    "bf16": Kind("bf16", 2.0, 2.0, "bf16"),
+    "a8w8_blockscale": Kind("fp8_block", 1.0, 1.0, "fp8"),
+    "a8w8": Kind("fp8", 1.0, 1.0, "fp8"),
+    "a4w4": Kind("nvfp4", 0.53125, 0.53125, "fp4"),
+}
+"""Word in a file's name -> kind, the first that matches. Four bits in and four bits out have one name here, whoever
+scales them."""
+EXPERTS = {
+    ("bfloat16", "bfloat16", "No"): Kind("bf16", 2.0, 2.0, "bf16"),
+    ("float8", "float8", "per_1x128"): Kind("fp8_block", 1.0, 1.0, "fp8"),
+    ("float8", "float8", "per_Token"): Kind("fp8", 1.0, 1.0, "fp8"),
+    ("float4", "float4", "per_1x32"): Kind("nvfp4", 0.53125, 0.53125, "fp4"),
+    ("float8", "float4", "per_1x32"): Kind("mxfp4_mxfp8", 0.53125, 1.03125, "fp8"),
+    ("bfloat16", "float4", "per_1x32"): Kind("mxfp4", 0.53125, 2.0, "bf16"),
+    ("bfloat16", "int4", "per_1x32"): Kind("int4_wo", 0.515625, 2.0, "bf16"),
+}
+"""Types of activations and weights, and how they are scaled -> kind."""
+HEADER = """Fitted constants of {what} on AMD Instinct. Written by: python -m rooflm_fit.instinct --data DIR --out DIR
+Efficiencies refer to what devices.toml says the family reaches of its datasheet. `_out`: three fits, each without a
+third of the model shapes."""
+
+
+class Table(NamedTuple):
+    """Measured shapes of a card and kind: columns of the shape, seconds, and in which fit a row is left out."""
+
+    shape: tuple[Array, ...]
+    seconds: Array
+    fold: Array
+
+    def where(self, mask: NDArray[Any]) -> Table:
+        return Table(tuple(column[mask] for column in self.shape), self.seconds[mask], self.fold[mask])
+
+
+def reached(device: Device, kind: Kind) -> Hardware:
+    """Rates of a card that the constants are shares of."""
+    own = derating(device, "")
+    peak = device.peak[kind.rate] * own.compute
+    bandwidth = device.dram.bandwidth * own.bandwidth
+    return Hardware(float(peak), float(bandwidth), float(device.sms))
+
+
+def product_tables(data: Path) -> dict[tuple[int, str], Table]:
+    """Products of every file: (m, n, k) and the least time of a shape."""
+    parts: dict[tuple[int, str], list[pd.DataFrame]] = {}
+    for path in sorted(data.rglob("*tuned_gemm*.csv")):
+        kind = next((k for word, k in PRODUCTS.items() if word in path.name), None)
+        rows = pd.read_csv(path, low_memory=False)
+        if kind is None or "untuned" in path.name or not {"cu_num", "M", "N", "K", "us"} <= set(rows.columns):
+            continue
+        if "q_dtype_w" in rows.columns:
+            rows = rows[~rows["q_dtype_w"].astype(str).str.contains("int8")]
+        for cu, own in rows[rows["us"] > 0].groupby("cu_num"):
+            parts.setdefault((int(str(cu)), kind.name), []).append(own[["M", "N", "K", "us"]])
+    out = {}
+    for key, frames in parts.items():
+        best = pd.concat(frames).groupby(["M", "N", "K"])["us"].min().reset_index()
+        out[key] = _table(best, ["M", "N", "K"], ["N", "K"])
+    return out
+
+
+def expert_tables(data: Path) -> dict[tuple[int, str], Table]:
+    """Experts of every file: (tokens, hidden, width, experts, top_k) and the least time of a shape."""
+    parts: dict[tuple[int, str], list[pd.DataFrame]] = {}
+    columns = ["token", "model_dim", "inter_dim", "expert", "topk"]
+    for path in sorted(data.rglob("*tuned_fmoe*.csv")):
+        rows = pd.read_csv(path, low_memory=False)
+        if "untuned" in path.name or "us" not in rows.columns:
+            continue
+        rows = rows[(rows["us"] > 0) & (rows["topk"] > 0)]
+        for (cu, act, weight, scaled), own in rows.groupby(["cu_num", "q_dtype_a", "q_dtype_w", "q_type"]):
+            names = (str(act).split(".")[-1].split("_")[0], str(weight).split(".")[-1].split("_")[0])
+            kind = EXPERTS.get((*names, str(scaled).split(".")[-1]))
+            if kind is not None:
+                parts.setdefault((int(str(cu)), kind.name), []).append(own[[*columns, "us"]])
+    out = {}
+    for key, frames in parts.items():
+        best = pd.concat(frames).groupby(columns)["us"].min().reset_index()
+        out[key] = _table(best, columns, ["model_dim", "inter_dim", "expert"])
+    return out
+
+
+def _table(rows: pd.DataFrame, columns: Sequence[str], groups: Sequence[str]) -> Table:
+    """Columns as arrays; folds go by `groups`, or by rows where there are fewer groups than folds."""
+    number = rows.groupby(list(groups)).ngroup().to_numpy()
+    fold = (number if number.max() + 1 >= FOLDS else np.arange(len(rows))) % FOLDS
+    shape = tuple(rows[name].to_numpy(float) for name in columns)
+    return Table(shape, rows["us"].to_numpy(float) * 1e-6, fold.astype(float))
+
+
+def product_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]) -> Array:
+    """The formula of a product (s)."""
+    m, n, k = rows.shape
+    return np.asarray(
+        gemm_time(
+            m,
+            n,
+            k,
+            weight_bytes=kind.weight_bytes,
+            act_bytes=kind.act_bytes,
+            out_bytes=2.0,
+            peak=card.peak,
+            bandwidth=card.bandwidth,
+            sms=card.sms,
+            c=GemmConstants(**c),
+        )
+    )
+
+
+def expert_time(rows: Table, kind: Kind, card: Hardware, c: Mapping[str, float]) -> Array:
+    """The formula of experts, under even routing at random (s)."""
+    tokens, hidden, width, experts, top_k = rows.shape
+    routing = routed(tokens, top_k, experts)
+    return np.asarray(
+        moe_time(
+            tokens,
+            hidden,
+            width,
+            routing,
+            top_k=top_k,
+            experts=experts,
+            device=card,
+            c=MoEConstants(**c),
+            weight_bytes=kind.weight_bytes,
+            act_bytes=kind.act_bytes,
+        )
+    )
+
+
+TRITON = FitRow(
+    gpu=ANY, architecture="cdna3", engine="triton", dtype="fp8_block", family="triton", rows_in=3, rows_out=0,
+    constants={"t0": 2e-6, "eff_c": 0.74, "thr": 0.0, "eff_m": 1.2, "k0": 90.0, "pen": 1.0, "c_sm": 0.28, "mix": 0.3,
+               "split": 1.0, "ramp": 2e-6},
+    mape_in=4.0, mape_out=20.0, date="2026-11-23",
+    source="ROCm/aiter pull request 1232: N 2112, K 7168 in 129, 127 and 117 us for 64, 128 and 256 rows",
+    note="aiter's Triton kernel by its default configuration, one tile of 128 x 128 and K not split, by hand: SGLang "
+         "takes it for shapes that aiter has not tuned (fp8_utils.py, aiter_w8a8_block_fp8_linear)",
+)  # fmt: skip
+"""Products of blocks in 8 bits that nobody tuned on CDNA3: 18 ns an element of K, whatever the rows."""
+
+KIB = 1024.0
+REDUCED = {
+    (2, "mi300x"): ((4, 7.07), (8, 7.58), (16, 7.53), (32, 7.30), (64, 7.66), (128, 8.70), (256, 11.45), (512, 17.13),
+                    (1024, 28.15), (2048, 49.67), (4096, 93.79), (8192, 181.43), (16384, 355.91), (32768, 703.69)),
+    (4, "mi300x"): ((2, 7.18), (16, 7.26), (32, 7.58), (256, 14.39), (512, 14.65), (1024, 22.91), (2048, 36.64),
+                    (4096, 63.86), (8192, 118.31), (16384, 230.48)),
+    (8, "mi355x"): ((24, 6.3), (48, 6.7), (96, 7.6), (192, 10.0), (384, 13.1), (768, 16.0), (1536, 24.2)),
+}  # fmt: skip
+"""Ranks and card -> KiB of a message and us of vLLM's custom all-reduce in 16 bits: ROCm/aiter pull request 801
+(2025-08), vllm-project/vllm pull requests 19744 (2025-06) and 39080 (2026-04). Links join
+pairs: two ranks have one of seven."""
+REDUCE_PARAMS = (
+    Param("start", 5e-6, 1e-7, 2e-5),
+    Param("step", 2e-7, 1e-9, 3e-6),
+    Param("eff_short", 0.1, 0.005, 1.0),
+    Param("gain_short", 0.5, -1.0, 2.0, log=False),
+    Param("wait", 1.5, 1.0, 6.0),
+    Param("eff_long", 0.1, 0.02, 0.5),
+    Param("gain_long", 1.4, 0.0, 2.0, log=False),
+    Param("grow", 0.3, 0.0, 3.0, log=False),
+)
+
+
+def reduces() -> list[FitRow]:
+    """All-reduces: the engines' own kernels for both generations, and RCCL as other cards have NCCL (unmeasured)."""
+    ranks = np.array([n for (n, _), points in REDUCED.items() for _ in points], float)
+    rate = np.array([load_cluster(f"{card}-box").tiers[0].bandwidth for (_, card), p in REDUCED.items() for _ in p])
+    sizes, us = np.array([point for points in REDUCED.values() for point in points]).T
+    link = float(load_cluster("mi300x-box").tiers[0].latency)
+
+    def model(c: Mapping[str, float]) -> Array:
+        own = collectives.CollectiveConstants(**c, latency=link)
+        return np.asarray(collectives.time("all_reduce", sizes * KIB, ranks, bandwidth=rate, latency=link, c=own))
+
+    c = fit(model, us * 1e-6, REDUCE_PARAMS, starts=({}, {"eff_short": 0.05, "gain_short": 0.0}), max_nfev=300)
+    inside = error(model(c), us * 1e-6)
+    print(f"all-reduce {_said(inside)}, mean {inside.mape:.1f} %: {c}")
+    common = collectives.nearest("all_reduce", gpu="", generation="", library="nccl", kind="xgmi").row
+    found = []
+    for generation in ("cdna3", "cdna4"):
+        for engine in ("vllm", "sglang"):
+            names = {"gpu": ANY, "architecture": generation, "engine": engine, "dtype": ANY, "kernel": "all_reduce"}
+            found.append(
+                fit_row(
+                    names=names,
+                    constants=c | {"latency": link},
+                    inside=inside,
+                    outside=inside,
+                    source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080",
+                )
+            )
+        found.append(msgspec.structs.replace(common, architecture=generation))
+    return found
+
+
+WIDE = {"eff_c": 1.5, "eff_m": 1.2, "eff_pass": 4.0}
+"""Upper bounds: shares of rates that are shares of a datasheet already."""
+PRODUCT_PARAMS = tuple(p._replace(high=WIDE.get(p.name, p.high)) for p in gemm.PARAMS)
+EXPERT_PARAMS = tuple(
+    p._replace(high=WIDE.get(p.name, p.high)) for p in moe.PARAMS if p.name not in (moe.WARM, "stray")
+)
+
+
+def fitted(
+    rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any
+) -> dict[str, float]:
+    """Constants of a table."""
+    card = reached(device, kind)
+    if rows.seconds.size > MOST:
+        rows = rows.where(np.random.default_rng(0).choice(rows.seconds.size, MOST, replace=False))
+    extra = {"stray": 0.0} if params is EXPERT_PARAMS else {}
+    return (
+        fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, params, starts=starts, max_nfev=50) | extra
+    )
+
+
+def row(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any) -> FitRow:
+    """The row of a generation: fitted to all, judged by thirds left out."""
+    card = reached(device, kind)
+    constants = fitted(rows, kind, device, model, params, starts)
+    guess = np.empty_like(rows.seconds)
+    for fold in np.unique(rows.fold):
+        out = rows.fold == fold
+        guess[out] = model(rows.where(out), kind, card, fitted(rows.where(~out), kind, device, model, params, starts))
+    inside, outside = error(model(rows, kind, card, constants), rows.seconds), error(guess, rows.seconds)
+    if params is EXPERT_PARAMS:
+        constants = constants | {"start": constants["start"] + LAUNCHES}
+    names = {"gpu": ANY, "architecture": device.kernel_generation, "engine": ANY, "dtype": kind.name, "family": "aiter"}
+    found = fit_row(names=names, constants=constants, inside=inside, outside=outside, source=SOURCE,
+                    note=f"median out {outside.median:.1f} %; measured on {device.name}")  # fmt: skip
+    print(f"{found.architecture} {found.dtype:12} in {found.mape_in:5.1f} %  out {found.mape_out:5.1f} %  "
+          f"{_said(outside)}  {found.constants}", flush=True)  # fmt: skip
+    return found
+
+
+def _said(e: Error) -> str:
+    return f"median {e.median:.1f} of {e.rows}"
+
+
+def as_before(family: str, row: FitRow) -> FitRow:
+    """The set of all cards for PyTorch on a measured generation: frameworks of training have these kernels not, but the
+    libraries' own, untuned."""
+    common = lookup(family, "", "", TORCH, row.dtype).row
+    return msgspec.structs.replace(common, architecture=row.architecture, engine=TORCH)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line of the fit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder aiter/configs")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the calibration files")
+    options = parser.parse_args(argv)
+    kinds = {k.name: k for k in (*EXPERTS.values(), *PRODUCTS.values())}
+    works: tuple[tuple[str, str, Any, Any, Any, Any], ...] = (
+        ("gemm", "products", product_tables(options.data), product_time, PRODUCT_PARAMS, gemm.STARTS),
+        ("moe", "experts", expert_tables(options.data), expert_time, EXPERT_PARAMS, ({},)),
+    )
+    for name, what, tables, model, params, starts in works:
+        rows = [
+            row(table, kinds[kind], load_device(CARDS[cu]), model, params, starts)
+            for (cu, kind), table in sorted(tables.items())
+            if cu in CARDS and table.seconds.size >= LEAST
+        ]
+        rows += [TRITON] if name == "gemm" else []
+        rows += [as_before(name, own) for own in rows if own.engine == ANY]
+        write_fits(options.out / f"{name}-instinct.toml", rows, HEADER.format(what=what))
+    write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="all-reduces"))
+
+
+if __name__ == "__main__":
+    main()

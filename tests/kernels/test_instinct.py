@@ -1,0 +1,95 @@
+"""AMD Instinct: whose measured kernels run there, in which engine and release, and what generations make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rooflm import infer
+from rooflm.asked.assumed import build_for
+from rooflm.kernels.collectives import fitted, time
+from rooflm.kernels.constants import lookup
+from rooflm.kernels.products import _among
+from rooflm.readers.devices import load_cluster, load_device
+from rooflm.readers.engines import load_engine
+
+GENERATIONS = ("mi300x", "mi325x", "mi350x", "mi355x")
+
+
+def tpot(model: str, gpu: str, batch: int = 16, **given: Any) -> float:
+    return float(infer(model, gpu=gpu, batch=batch, prompt=1024, output=256, **given).tpot)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("generation", ["cdna3", "cdna4"])
+@pytest.mark.parametrize("family", ["gemm", "moe"])
+def test_engines_that_serve_take_the_sets_of_aiter(engine: str, generation: str, family: str) -> None:
+    assert lookup(family, "", generation, engine, "fp8_block").row.architecture == generation
+
+
+@pytest.mark.parametrize(("family", "dtype"), [("gemm", "bf16"), ("moe", "bf16")])
+def test_frameworks_keep_the_common_ones(family: str, dtype: str) -> None:
+    before, now = (lookup(family, "", kind, "torch", dtype).row for kind in ("no-such-generation", "cdna4"))
+    assert before.constants == now.constants
+
+
+def test_an_engine_takes_its_build_for_rocm() -> None:
+    assert load_device("mi300x").software == "rocm"
+    assert build_for("vllm", "rocm") == "vllm-rocm"
+    assert load_engine("vllm-rocm").host.gap > load_engine("vllm").host.gap
+
+
+def test_products_of_blocks_by_release_of_sglang_on_cdna3() -> None:
+    """aiter's own until 0.5.5; then Triton's default configuration; from 0.5.10 shapes of DeepSeek's are tuned."""
+    given = {"tp": 8, "quant": "fp8-block"}
+    own, untuned, tuned = (
+        tpot("deepseek-v3", "mi300x", engine=name, **given) for name in ("sglang-0.5.5", "sglang", "sglang-0.5.10")
+    )
+    assert untuned > 1.3 * own
+    assert own == pytest.approx(tuned, rel=0.05)
+    later = [
+        tpot("deepseek-v3", "mi355x", engine=name, **given) for name in ("sglang-0.5.5", "sglang", "sglang-0.5.10")
+    ]
+    assert later == pytest.approx([later[0]] * 3, rel=1e-3)  # CDNA4: tuned from the start
+
+
+def test_triton_on_cdna3_takes_a_time_of_its_own() -> None:
+    """ROCm/aiter pull request 1930: DeepSeek-R1 on eight MI300X, 4 clients: 28.8 ms, 22.1 with one shape tuned."""
+    given = {"tp": 8, "quant": "fp8-block-kv8", "batch": 4}
+    assert 1e3 * tpot("deepseek-v3", "mi300x", engine="sglang", **given) == pytest.approx(28.76, rel=0.15)
+
+
+def test_shapes_are_pairs() -> None:
+    assert _among(np.array([[2112.0], [2112.0]]), np.array([[7168.0], [7168.0]]), "2112x7168").all()
+    assert not _among(np.array([7168.0]), np.array([2112.0]), "2112x7168").any()
+
+
+def test_two_ranks_have_one_link_of_seven() -> None:
+    """ROCm/aiter pull request 801: two MI300X reduce 16 MiB in 356 us, four in 230 us."""
+    link, c = load_cluster("mi300x-box").tiers[0], fitted("all_reduce", "mi300x", "cdna3", "vllm", "xgmi")
+    two, four = (
+        float(time("all_reduce", 2.0**24, n, bandwidth=link.bandwidth, latency=link.latency, c=c)) for n in (2, 4)
+    )
+    assert two == pytest.approx(356e-6, rel=0.25)
+    assert four == pytest.approx(230e-6, rel=0.25)
+
+
+def test_amds_checkpoints_in_4_bits_keep_their_cache_in_16() -> None:
+    infer("amd/DeepSeek-R1-0528-MXFP4", gpu="mi355x", tp=8, engine="vllm", batch=4)
+
+
+@pytest.mark.parametrize(
+    ("model", "quant", "tp"),
+    [
+        ("deepseek-v3", "fp8-block", 8),
+        ("gpt-oss-120b", "mxfp4", 1),
+        ("llama-3.1-70b", "bf16", 4),
+        ("llama-3.1-70b", "fp8", 4),
+    ],
+)
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: str) -> None:
+    taken = [tpot(model, gpu, engine=engine, quant=quant, tp=tp) for gpu in GENERATIONS]
+    assert taken == sorted(taken, reverse=True)
