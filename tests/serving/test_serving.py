@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
+from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, usable
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.request import timed_nodes
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
-from rooflm.serving import metrics
-from rooflm.serving.capacity import capacity
-from rooflm.errors import RooflmError
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
+from rooflm.serving import metrics
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import of_card, serve, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS, Ranks
