@@ -37,9 +37,11 @@ Array = NDArray[np.float64]
 OLD = "megatron-2021 megatron-2022 megatron-deepspeed"
 INHERIT = "internevo nanotron"
 """Rows that take every fitted habit from their base, megatron: nothing is written to them."""
+DATED = "torchtitan-2024"
+"""Rows of older releases that take every fitted habit from the newer row they stand on."""
 NEW = f"nemo megatron-bridge megatron {INHERIT}"
 FOUNDRY = "llm-foundry llm-foundry-0.0"
-FSDP = f"{FOUNDRY} torchtitan fsdp nemo-automodel pax"
+FSDP = f"{FOUNDRY} torchtitan {DATED} fsdp nemo-automodel pax"
 
 
 class Constant(NamedTuple):
@@ -82,7 +84,7 @@ CONSTANTS = (
     Constant("dp_factor", 1.2, 0.3, OLD),
     Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
     Constant("stream_share", 0.75, 0.15, FOUNDRY),
-    Constant("stream_share", 0.8, 0.15, "torchtitan fsdp"),
+    Constant("stream_share", 0.8, 0.15, f"torchtitan {DATED} fsdp"),
     Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
     Constant("dp_factor", 1.0, 0.3, f"{NEW} {FSDP}"),
     Constant("overlap_tax", 0.2, 0.7, f"{FSDP} megatron-bridge"),
@@ -258,7 +260,8 @@ def write(constants: Sequence[Constant], logs: Array) -> None:
         value = float(np.exp(log))
         if constant.engines:
             value = min(value, MOST_SHARE) if constant.path.endswith("share") else value
-            names = [name for name in constant.engines.split() if name not in INHERIT.split()]
+            bare = f"{INHERIT} {DATED}".split()
+            names = [name for name in constant.engines.split() if name not in bare]
             places = [(file_of(name), name, constant.path) for name in names]
         else:
             section, _, name = constant.path.rpartition(".")
