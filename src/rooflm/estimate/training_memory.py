@@ -45,11 +45,7 @@ def zero_bytes(zero: Num, d: Num, weight: Num = 2.0, grad: Num = 2.0, state: Num
     [16.0, 7.0, 5.5, 4.0]
     """
     stage = np.asarray(zero)
-    return (
-        weight / pick(stage >= 3, d, 1),
-        grad / pick(stage >= 2, d, 1),
-        state / pick(stage >= 1, d, 1),
-    )
+    return weight / pick(stage >= 3, d, 1), grad / pick(stage >= 2, d, 1), state / pick(stage >= 1, d, 1)
 
 
 def state_bytes(t: Training) -> Num:

@@ -285,10 +285,7 @@ def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
     with the smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
     """
     t, m, g = s.training, s.mapping, grad_bytes(s)
-    d, e = (
-        pick(m.zero >= 1, tm.shard_ranks(m), 1),
-        pick(m.zero >= 1, tm.expert_replicas(m), 1),
-    )
+    d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = own.dense / d + own.experts / e
     full = own.dense / pick(m.zero >= 2, d, 1) + own.experts / pick(m.zero >= 2, e, 1)
     nodes: Nodes = []

@@ -14,16 +14,7 @@ from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import by_part, launches
 from rooflm.estimate.training_kernels import in_training
-from rooflm.estimate.training_step import (
-    PHASES,
-    PLACES,
-    StepGraph,
-    grad_bytes,
-    held,
-    multi_token,
-    setup_of,
-    step_graph,
-)
+from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.forward import Context
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors

@@ -44,12 +44,7 @@ abstract), two kernels for each of 7 products in 32 layers."""
 
 
 def elementwise_time(
-    traffic: Num,
-    *,
-    bandwidth: Num,
-    c: ElementwiseConstants = IDEAL,
-    row_bytes: Num = 0.0,
-    sms: Num = 1.0,
+    traffic: Num, *, bandwidth: Num, c: ElementwiseConstants = IDEAL, row_bytes: Num = 0.0, sms: Num = 1.0
 ) -> Num:
     """Time in s of a kernel that moves `traffic` bytes (reads and writes together); all arguments broadcast.
 

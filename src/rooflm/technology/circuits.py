@@ -201,7 +201,7 @@ def dram_stacks(area: Num, edge: Num, package: Num, dram: Dram, node: Node, site
 def dram_bandwidth(stacks: Num, power: Num, dram: Dram) -> Num:
     """B/s: all stacks at their rate, or what the power carries (power / energy a byte).
 
-    >>> d = Dram("d", 400e9, 16e9, 4e-12, 5e-7, 1e-4, 1e-5, 1e-5, 0.011, 200)
+    >>> d = Dram("d", 400e9, 16e9, 4e-12, 1e-4, 1e-5, 1e-5, 0.011, 200)
     >>> float(dram_bandwidth(5, 100.0, d)), float(dram_bandwidth(5, 32.0, d))
     (2000000000000.0, 1000000000000.0)
     """
