@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from rooflm.asked.build_inference import build_inference
+from rooflm.errors import RooflmError
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.request import timed_nodes
 from rooflm.estimate.step import prompt_issue, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
-from rooflm.serving import metrics
-from rooflm.serving.capacity import capacity
-from rooflm.errors import RooflmError
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
+from rooflm.serving import metrics
+from rooflm.serving.capacity import capacity
 from rooflm.serving.deploy import of_card, serve, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS
@@ -524,7 +524,8 @@ def test_a_burst_is_taken_up_before_its_first_request_goes_on() -> None:
 def test_kernels_of_experts_cost_their_own_launches() -> None:
     def ttft(model: str, experts: float) -> float:
         sets = {"engine.eager": 20e-6, "engine.eager_experts": experts}
-        run = serve(model, gpu="h100-sxm-80gb", engine="sglang", concurrency=1, requests=2, prompt=64, output=4, sets=sets)
+        size = {"concurrency": 1, "requests": 2, "prompt": 64, "output": 4}
+        run = serve(model, gpu="h100-sxm-80gb", engine="sglang", sets=sets, **size)
         return float(run.summary.values["ttft_s"]["mean"])
 
     assert ttft("qwen3-8b", 1e-3) == ttft("qwen3-8b", 0.0)
