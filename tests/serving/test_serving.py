@@ -548,9 +548,8 @@ def test_a_burst_is_taken_up_before_its_first_request_goes_on() -> None:
 def test_kernels_of_experts_cost_their_own_launches() -> None:
     def ttft(model: str, experts: float) -> float:
         sets = {"engine.eager": 20e-6, "engine.eager_experts": experts}
-        run = serve(
-            model, gpu="h100-sxm-80gb", engine="sglang", concurrency=1, requests=2, prompt=64, output=4, sets=sets
-        )
+        size = {"concurrency": 1, "requests": 2, "prompt": 64, "output": 4}
+        run = serve(model, gpu="h100-sxm-80gb", engine="sglang", sets=sets, **size)
         return float(run.summary.values["ttft_s"]["mean"])
 
     assert ttft("qwen3-8b", 1e-3) == ttft("qwen3-8b", 0.0)
