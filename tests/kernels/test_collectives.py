@@ -26,6 +26,12 @@ from rooflm.kernels.collectives import (
 from rooflm_fit.collectives import Table, interpolated
 
 NCCL = CollectiveConstants(4.4e-6, 1.7e-6, 0.28, 0.0, 3.0, 0.66, 0.28, 0.2, 0.5e-6)
+
+
+def link(kind: str, bandwidth: float = 450e9) -> Link:
+    return Link("", kind, 8, bandwidth, 1e-6)
+
+
 NODE = Link("", "nvlink", 8, 450e9, 0.5e-6)
 FABRIC = Link("", "infiniband", 1024, 50e9, 5e-6)
 ranks = st.integers(1, 512)
@@ -51,7 +57,7 @@ def test_volume_by_counting_chunks(op: str, by_hand: float) -> None:
 @given(op=ops, size=sizes)
 def test_one_rank_is_free(op: str, size: float) -> None:
     assert float(volume(op, size, 1)) == 0
-    assert float(ideal(op, size, 1, bandwidth=1e9, latency=1e-6, direct=True, in_switch=True)) == 0
+    assert float(ideal(op, size, 1, link("nvswitch", 1e9))) == 0
     assert float(time(op, size, 1, bandwidth=1e9, latency=1e-6, c=NCCL)) == 0
     for constants in (None, (NCCL, NCCL)):
         assert float(hierarchical(op, size, 1, (NODE, FABRIC), constants=constants)) == 0
@@ -59,16 +65,16 @@ def test_one_rank_is_free(op: str, size: float) -> None:
 
 def test_ideal_all_reduce_by_hand() -> None:
     # 2·7/8·1 GB / 450 GB/s = 3888.9 us; tree 2·3 hops; two-shot 3 hops; in-switch 1 GB / 450 GB/s + 2 hops
-    tree = ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6)
-    shot = ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6, direct=True)
-    switch = ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6, direct=True, in_switch=True)
+    tree = ideal("all_reduce", 1e9, 8, link("infiniband"))
+    shot = ideal("all_reduce", 1e9, 8, link("nvlink"))
+    switch = ideal("all_reduce", 1e9, 8, link("nvswitch"))
     assert float(tree) == pytest.approx(3888.889e-6 + 6e-6, rel=1e-6)
     assert float(shot) == pytest.approx(3888.889e-6 + 3e-6, rel=1e-6)
     assert float(switch) == pytest.approx(2222.222e-6 + 2e-6, rel=1e-6)
 
 
 def test_small_all_reduce_takes_one_shot() -> None:
-    assert float(ideal("all_reduce", 1e3, 8, bandwidth=1e12, latency=1e-6, direct=True)) == pytest.approx(2.007e-6)
+    assert float(ideal("all_reduce", 1e3, 8, link("nvlink", 1e12))) == pytest.approx(2.007e-6)
 
 
 def test_two_regimes_by_hand() -> None:
@@ -108,7 +114,7 @@ def test_a_group_inside_a_node_is_flat(op: str, size: float, n: int) -> None:
     flat = time(op, size, n, bandwidth=NODE.bandwidth, latency=NODE.latency, c=NCCL)
     cost = hierarchical(op, size, n, (NODE, FABRIC), constants=(NCCL, NCCL))
     assert float(cost) == pytest.approx(float(flat), rel=1e-9)
-    best = ideal(op, size, n, bandwidth=NODE.bandwidth, latency=NODE.latency, direct=True)
+    best = ideal(op, size, n, NODE)
     assert float(hierarchical(op, size, n, (NODE, FABRIC))) == pytest.approx(float(best), rel=1e-9)
 
 

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.catalogue.hardware import Link
 from rooflm.graph.ops import Comm
 from rooflm.kernels.blend import smooth_min
@@ -122,16 +120,7 @@ def by_algorithm(op: str, bytes_: Num, n: Num, algorithm: str, bandwidth: Num, l
     return pick(n > 1, volume(op, bytes_, n) / bandwidth + hops * latency, 0.0)
 
 
-def ideal(
-    op: str,
-    bytes_: Num,
-    n: Num,
-    *,
-    bandwidth: Num,
-    latency: Num,
-    direct: bool | Num = False,
-    in_switch: bool | Num = False,
-) -> Num:
+def ideal(op: str, bytes_: Num, n: Num, link: Link) -> Num:
     """Seconds of the cheapest legal algorithm at full link rate: the lower bound. Zero for one rank.
 
     With V bytes, n ranks, B one way a rank and α a hop:
@@ -142,27 +131,29 @@ def ideal(
 
     for all_reduce (half of the first two for reduce_scatter, all_gather; broadcast is a pipelined tree V/B +
     log2(n) α; all_to_all and p2p take one hop). The tree has the ring's volume and never more hops, so the ring itself
-    needs no candidate. One- and two-shot are legal where ranks read each other's memory (`direct`: NVLink class),
-    in-switch where the switch adds up (`in_switch`: SHARP).
+    needs no candidate. One- and two-shot are legal where ranks read each other's memory (DIRECT_KINDS), in-switch where
+    the switch adds up (IN_SWITCH_KINDS).
 
     Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce" (2009); Sanders, Speck and Träff, "Two-tree
     algorithms" (2009), in NCCL since 2.4; Thakur et al. (2005); one- and two-shot as in TensorRT-LLM's and vLLM's
     custom all-reduce.
 
-    >>> round(float(ideal("all_reduce", 1e9, 8, bandwidth=450e9, latency=1e-6)) * 1e6, 1)   # 3888.9 + 6 hops
+    >>> tree, direct = Link("", "infiniband", 8, 450e9, 1e-6), Link("", "nvlink", 8, 450e9, 1e-6)
+    >>> round(float(ideal("all_reduce", 1e9, 8, tree)) * 1e6, 1)   # 3888.9 + 6 hops
     3894.9
-    >>> round(float(ideal("all_reduce", 1e3, 8, bandwidth=450e9, latency=1e-6, direct=True)) * 1e6, 2)
+    >>> round(float(ideal("all_reduce", 1e3, 8, direct)) * 1e6, 2)
     2.02
     """
+    bandwidth, latency = link.bandwidth, link.latency
     tree = by_algorithm(op, bytes_, n, "tree", bandwidth, latency)
     if op in ("all_to_all", "p2p", "broadcast"):
         return tree
     two_shot = volume(op, bytes_, n) / bandwidth + (3.0 if op == "all_reduce" else 1.0) * latency
     one_shot = (n - 1) * bytes_ / bandwidth + 2.0 * latency
     shots = smaller(two_shot, one_shot) if op == "all_reduce" else two_shot
-    best = smaller(tree, pick(direct, shots, np.inf))
-    if op == "all_reduce":
-        best = smaller(best, pick(in_switch, bytes_ / bandwidth + 2.0 * latency, np.inf))
+    best = smaller(tree, shots) if link.kind in DIRECT_KINDS else tree
+    if op == "all_reduce" and link.kind in IN_SWITCH_KINDS:
+        best = smaller(best, bytes_ / bandwidth + 2.0 * latency)
     return pick(n > 1, best, 0.0)
 
 
@@ -274,20 +265,14 @@ def hierarchical(
         if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
             continue
         if rule is None:
-            floor, body = _ideal_floor_and_body(op, part, ranks, tier)
+            floor = ideal(op, 0.0, ranks, tier)
+            body = ideal(op, part, ranks, tier) - floor
         else:
             floor, body = _floor_and_body(op, part, ranks, tier.bandwidth, tier.latency, rule)
         if op == "p2p":  # a message takes one tier alone
             floor, body = 0.0, floor + body
         latency, longest = latency + floor, larger(longest, body)
     return latency + longest
-
-
-def _ideal_floor_and_body(op: str, bytes_: Num, n: Num, tier: Link) -> tuple[Num, Num]:
-    """`ideal` on a tier, as its value for an empty message and the rest (s)."""
-    legal = {"direct": tier.kind in DIRECT_KINDS, "in_switch": tier.kind in IN_SWITCH_KINDS}
-    floor = ideal(op, 0.0, n, bandwidth=tier.bandwidth, latency=tier.latency, **legal)
-    return floor, ideal(op, bytes_, n, bandwidth=tier.bandwidth, latency=tier.latency, **legal) - floor
 
 
 def _part(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
