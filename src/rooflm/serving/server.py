@@ -17,6 +17,7 @@ class Server(ServerOptions):
     max_sequences: int = number(1024, "running limit of a rank", whole=True)
     front: float = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: float = number(0.0, "time a prompt token in that front end", "s")
+    template: float = number(0.0, "time once a request there, of all that came at once before one goes on", "s")
     request: float = number(0.0, "time until its client sees a token that was made", "s")
 
     def fronted(self, prompt: Any) -> Any:
@@ -25,7 +26,7 @@ class Server(ServerOptions):
         >>> Server(front=1e-3, tokenise=4e-6).fronted(1000)
         0.005
         """
-        return self.front + self.tokenise * prompt
+        return self.front + self.template + self.tokenise * prompt
 
     @property
     def tokens_a_step(self) -> float:

@@ -142,8 +142,8 @@ class Loop:
         if self.closed:
             for _ in range(requests.concurrency):
                 self._issue(0.0)
-            # an event loop takes up all that came at once before it goes on with the first
-            taken = server.front * len(self.heap) / len(self.first)
+            # an event loop fills in the templates of all that came at once before it goes on with the first
+            taken = server.template * len(self.heap) / len(self.first)
             self.heap = [(max(time, taken), order, request, stage) for time, order, request, stage in self.heap]
         else:
             self._static(visible(requests.arrival, np.asarray(self.front)))
