@@ -47,7 +47,7 @@ integers are 4 to 6 % slower there, and 26 % for the largest messages of eight H
 LIBRARIES = {
     "nccl": "nccl",
     "vLLM_custom_graph": "vllm",
-    "custom_ar:trtllm": "trtllm",
+    "custom_ar:trtllm": "flashinfer",
     "SGLang_CustomAllReduce_graph": "sglang",
 }
 PARAMS = (

@@ -388,7 +388,7 @@ def test_kimi_never_ran_with_experts_apart_and_later_in_graphs() -> None:
     rows = [run(**kimi, note=f"trust=B; {label} attn_dp=1; x") for label in ("moe_tp=4 moe_ep=1", "moe_tp=1 moe_ep=4")]
     assert [c["ep"] for c in rows] == ["1", "1"]
     assert [c["sets"].partition(";")[2] for c in rows] == ["engine.captured=2048", ""]
-    assert all(c["sets"].startswith("engine.all_reduce=trtllm") for c in rows)  # fuse_allreduce_rms
+    assert all(c["sets"].startswith("engine.all_reduce=flashinfer") for c in rows)  # fuse_allreduce_rms
 
 
 def test_ranks_of_attention_are_filed_as_products_and_their_clients_a_rank() -> None:

@@ -195,7 +195,7 @@ def test_hops_grow_as_measured() -> None:
 def test_an_engine_takes_the_all_reduces_that_its_server_was_told_to() -> None:
     own, told, theirs = (
         rooflm.infer("llama-3.1-70b", gpu="b200", tp=8, engine=engine, quant="fp8", batch=8, sets=sets)
-        for engine, sets in (("vllm", {}), ("vllm", {"engine.all_reduce": "trtllm"}), ("trtllm", {}))
+        for engine, sets in (("vllm", {}), ("vllm", {"engine.all_reduce": "flashinfer"}), ("trtllm", {}))
     )
     assert told.decode_parts["tp_comm"] < own.decode_parts["tp_comm"]
     logits = 5e-5  # which TensorRT-LLM does not gather

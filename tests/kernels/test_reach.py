@@ -70,7 +70,7 @@ def questions(family: str, w: Where, sizes: Iterable[int]) -> Iterator[Match]:
         for dtype, split in itertools.product(QUANT, (False, True)):
             yield usual(w.gpu, w.generation, w.kernels, dtype, split)
     else:
-        for op, library, link in itertools.product(OPS, ("nccl", w.kernels), LINKS):
+        for op, library, link in itertools.product(OPS, ("nccl", "flashinfer", w.kernels), LINKS):
             try:
                 yield nearest(op, gpu=w.gpu, generation=w.generation, library=library, kind=link)
             except UnknownNameError:  # an engine has no kernels of its own but for all_reduce

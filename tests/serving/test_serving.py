@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -481,7 +482,10 @@ def test_prompts_fall_on_attention_ranks_by_chance_but_never_beyond_a_budget() -
 
 
 def test_experts_of_all_ranks_work_on_the_mean_and_attention_on_the_fullest_rank() -> None:
-    request = build_inference(model="qwen3-30b-a3b", gpu="h100", tp=1, dp=4, ep=4, batch=4, prompt=512, output=64)
+    device = {"engine.eager": 0, "engine.eager_experts": 0}  # the host's launches would hide it
+    request = build_inference(
+        model="qwen3-30b-a3b", gpu="h100", tp=1, dp=4, ep=4, batch=4, prompt=512, output=64, sets=device
+    )
     table = StepTable(components(request.scenario, TableSize(4096 + 64, 64, 1024)), balanced=True)
     chunks = [(512, 0.0)] * 8
     even, fuller, fullest = (table.mixed(chunks, 0, 0.0, n) for n in (1.0, 1.5, 2.0))
@@ -555,3 +559,25 @@ def test_kernels_of_experts_cost_their_own_launches() -> None:
 
     assert ttft("qwen3-8b", 1e-3) == ttft("qwen3-8b", 0.0)
     assert ttft("qwen3-30b-a3b", 1e-3) > ttft("qwen3-30b-a3b", 0.0) + 0.1
+
+
+def test_only_experts_and_what_goes_to_them_are_shared_by_ranks_of_attention() -> None:
+    def saved(model: str, ep: int) -> float:
+        request = build_inference(model=model, gpu="h100", tp=4, dp=2, ep=ep, batch=4, prompt=512, output=64)
+        table = StepTable(components(request.scenario, TableSize(8192, 64, 1024)))
+        return float(table.together(2048, 4096))
+
+    assert saved("llama-3.1-70b", 1) == 0.0
+    assert saved("qwen3-30b-a3b", 8) < 0.0
+
+
+def test_a_limit_that_is_told_holds_on_every_card(tmp_path: Path) -> None:
+    card = load_device("l40s")
+    own = tmp_path / "own.toml"
+    own.write_text('base = "vllm"\nmax_sequences = 16\n[server]\nbudget = 1024\n', encoding="utf-8")
+    told = {e: server_options(load_engine(e), card) for e in ("vllm", "exllamav3", "tgi", "atom", str(own))}
+    assert [(o["budget"], o["max_sequences"]) for o in told.values()] == [
+        (2048, 256), (2048, 16), (4096, 128), (16384, 512), (1024, 16),
+    ]  # fmt: skip
+    asked = server_options(load_engine("vllm").but(token_budget=512, max_sequences=8), card)
+    assert (asked["budget"], asked["max_sequences"]) == (512, 8)

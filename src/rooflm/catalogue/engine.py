@@ -57,7 +57,7 @@ class Kernels:
     )
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
-    all_reduce: str = word("nccl", "nccl, in a node its own (custom) or TensorRT-LLM's", ("nccl", "custom", "trtllm"))
+    all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
@@ -268,11 +268,14 @@ class Engine:
         return self.measured_as or self.name
 
     def but(self, **values: Any) -> Engine:
-        """The engine with some of its constants, by their own names.
+        """The engine with some of its constants, by their own names; a limit that is told holds on every card.
 
         >>> Engine("x").but(step=1e-3, flash=False).host.step
         0.001
         """
+        told: dict[str, Any] = {by_card: "" for limit, by_card in BY_CARD.items() if limit in values}
+        if told and "server" not in values:
+            values["server"] = replace(self.server, **told)
         groups: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             group, _, field = PLACES[name].rpartition(".")
@@ -289,6 +292,8 @@ class Engine:
         return attrgetter(PLACES[name])(self)
 
 
+BY_CARD = {"token_budget": "budgets", "max_sequences": "limits"}
+"""Limits -> the server's option that gives them by card."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
     "factors": Factors, "abilities": Abilities,

@@ -12,7 +12,7 @@ import msgspec
 
 from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.engine import ABOUT, Engine, ServerOptions
+from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
 from rooflm.errors import RooflmError, UnknownNameError, near_matches, one_of
 from rooflm.readers.residuals import parse
 from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where
@@ -138,7 +138,10 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     widths = [w.strip() for w in str(values.get("caches", "")).split(",") if w]
     if not all(w.isdecimal() for w in widths):
         raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
-    values["server"] = replace(base.engine.server, **values_of(ServerOptions, about.server, label, "server"))
+    limits = {*own, *about.server, *(["token_budget"] if "budget" in about.server else [])}
+    server: dict[str, Any] = {by_card: "" for limit, by_card in BY_CARD.items() if limit in limits}
+    server |= values_of(ServerOptions, about.server, label, "server")
+    values["server"] = replace(base.engine.server, **server)
     values["command"] = replace(base.engine.command, **values_of(Command, about.command, label, "command"))
     known = beside(name, "residuals")
     if known is not None:

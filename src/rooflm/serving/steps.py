@@ -43,8 +43,10 @@ RATIO = 1.09
 """Ratio of neighbouring points of the token and sequence axes."""
 
 
-SHARED = ("moe_factor", "collective_factor")
-"""Factors of the kernels that work on the tokens of all ranks of attention together."""
+EXCHANGE = "exchange"
+"""Name of the experts' collectives, whose factor is that of all collectives."""
+SHARED = ("moe_factor", EXCHANGE)
+"""Names of what works on the tokens of all ranks of attention together: experts, and what goes to them and back."""
 HEAD = "head"
 """Name under which a group keeps the seconds of the output head, which the last stage of a pipeline has alone."""
 HOST = "host layers"
@@ -117,8 +119,10 @@ class Components:
 
 
 def factor_name(t: Timed) -> str:
-    """The engine's constant that scales a node's time."""
-    return FACTORS.get(t.node.kind, "stream_factor") if isinstance(t.node, Op) else "collective_factor"
+    """The engine's constant that scales a node's time, but `EXCHANGE` of the experts' collectives."""
+    if isinstance(t.node, Op):
+        return FACTORS.get(t.node.kind, "stream_factor")
+    return EXCHANGE if t.node.group == "ep" else "collective_factor"
 
 
 def grouped(timed: Sequence[Timed], s: Scenario, shape: tuple[int, int]) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -191,9 +195,10 @@ def total(parts: dict[str, Array], engine: Engine, base: Engine, fitted: bool, s
     for name, value in parts.items():
         if name in ("joules", HEAD) or name.endswith(ROOF):
             continue
-        factor = getattr(engine.factors, name) if fitted and name != HOST else 1.0
-        if name == "collective_factor":
+        if name in ("collective_factor", EXCHANGE):
             factor = engine.factors.collective_factor / base.factors.collective_factor
+        else:
+            factor = getattr(engine.factors, name) if fitted and name != HOST else 1.0
         out += np.maximum(value * factor, parts.get(f"{name} {ROOF}", 0.0))
     return out
 
