@@ -16,7 +16,7 @@ def line(name: str, about: About) -> str:
     """A row of the table: name, meaning, unit, rule."""
     unit = {"bytes": "B", "bytes/s": "B/s"}.get(about.unit, about.unit)
     rule = ", ".join(about.among) if about.among else about.rule if about.kind == "number" else ""
-    kind = {"flag": "yes or no", "word": "name", "sizes": "numbers", "number": ""}[about.kind]
+    kind = {"flag": "yes or no", "word": "name", "sizes": "numbers", "shapes": "shapes", "number": ""}[about.kind]
     return f"| `{name}` | {about.meaning} | {unit} | {rule or kind} |"
 
 

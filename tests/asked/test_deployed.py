@@ -58,3 +58,16 @@ def test_few_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, three = Mapping(), Mapping(tp=2), Mapping(tp=3)
     assert [devices(m) for m in (one, one, two, two, three, one)] == [1, 1, 2, 2, 3, 1]
     assert [m.devices for m in asked] == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("model", "quant", "warned"),
+    [("llama-3.1-8b", "mxfp4", True), ("gpt-oss-20b", "mxfp4", False), ("llama-3.1-8b", "nvfp4-ffn", False),
+     ("llama-3.1-8b", "fp8", False), ("llama-3.1-8b", "nvfp4-experts", True)],
+)  # fmt: skip
+def test_a_scheme_that_narrows_nothing_says_so(model: str, quant: str, warned: bool) -> None:
+    told = [
+        w for w in rooflm.infer(model, gpu="b200", engine="vllm", quant=quant).warnings if "narrows experts alone" in w
+    ]
+    assert len(told) == warned
+    assert all("narrows all its layers" in w for w in told)

@@ -164,3 +164,10 @@ def test_shapes_that_make_no_sense_are_one_sentence(change: dict[str, object], s
     with pytest.raises(RooflmError, match=sentence):
         checked(replace(LLAMA, **change), "model 'x'")
     assert checked(LLAMA, "model 'x'") is LLAMA
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.77])
+def test_pruned_depth_is_whole_layers_of_the_model(share: float) -> None:
+    pruned = replace(load_model("longcat-flash"), depth_prune=share)
+    assert pruned.layers == round(28 * (1 - share))
+    assert pruned.scaled().blocks[0].count == 2 * pruned.scaled().blocks[1].count

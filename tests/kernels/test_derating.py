@@ -49,9 +49,16 @@ def test_from_near_to_far() -> None:
     assert derating(replace(new, derating=Derating(compute=0.5)), "llama.cpp") == Derating(compute=0.5)
 
 
-def test_one_chip_is_one_family_whatever_it_is_sold_as() -> None:
+def test_one_chip_has_one_row_whatever_it_is_sold_as() -> None:
     cards = [load_device(name) for name in ("mi50-32gb", "mi60", "radeon-vii", "radeon-pro-vii")]
     assert len({derating(card, "llama.cpp-rocm") for card in cards}) == 1
+    assert [card.product_family for card in cards] == ["instinct", "instinct", "radeon", "radeon"]
+
+
+def test_a_card_reaches_no_more_of_its_sums_in_another_build() -> None:
+    given: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "gb10", "quant": "q4_k_m", "prompt": 512, "output": 1}
+    cuda, vulkan = (float(infer(**given, engine=e).ttft) for e in ("llama.cpp", "llama.cpp-vulkan"))
+    assert vulkan > cuda
 
 
 def test_a_new_card_is_one_row(tmp_path: Path) -> None:

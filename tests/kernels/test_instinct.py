@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from rooflm import infer
+from rooflm.asked.answers.bands import standing_in
 from rooflm.asked.assumed import build_for
+from rooflm.asked.build_inference import build_inference
+from rooflm.errors import RooflmError
 from rooflm.kernels.collectives import fitted, time
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.products import _among
@@ -87,9 +90,31 @@ def test_amds_checkpoints_in_4_bits_keep_their_cache_in_16() -> None:
         ("gpt-oss-120b", "mxfp4", 1),
         ("llama-3.1-70b", "bf16", 4),
         ("llama-3.1-70b", "fp8", 4),
+        ("qwen3-235b-a22b", "fp8", 8),
+        ("glm-4.5", "fp8", 8),
+        ("qwen3-30b-a3b", "fp8", 1),
     ],
 )
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_the_next_card_is_never_slower(model: str, quant: str, tp: int, engine: str) -> None:
     taken = [tpot(model, gpu, engine=engine, quant=quant, tp=tp) for gpu in GENERATIONS]
     assert taken == sorted(taken, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ("tuned", "engine.tuned is '7x', but it must be shapes such as '2112x7168 7168x2048'"),
+        ("untuned", "engine.untuned is '7x': it must be one of none, triton"),
+    ],
+)
+@pytest.mark.parametrize("model", ["deepseek-v3", "llama-3.1-8b"])
+def test_tuned_products_are_checked_when_they_are_read(told: str, sentence: str, model: str) -> None:
+    with pytest.raises(RooflmError, match=sentence):
+        infer(model, gpu="mi300x", gpus=8, engine="sglang", sets={f"engine.{told}": "7x"})
+
+
+def test_a_card_whose_kernels_were_measured_is_not_told_otherwise() -> None:
+    told = [standing_in(build_inference(model="llama-3.1-8b", gpu=g, quant="fp8").scenario) for g in GENERATIONS]
+    assert not told[0] and not told[3]
+    assert told[2] == "constants of mi355x: none of mi350x was measured"

@@ -164,6 +164,17 @@ def test_bad_rows_say_what_is_wrong(tmp_path: Path) -> None:
         load_engine(str(path))
 
 
+@pytest.mark.parametrize("name", ["llama.cpp-rocm", "llama.cpp-rocm-2025-12", "llama.cpp-vulkan-rocm"])
+def test_factors_hold_for_a_generation(name: str) -> None:
+    plain, known, new = (load_engine(name, *on) for on in ((), ("rx-9070", "rdna4"), ("a-new-card", "rdna4")))
+    assert known == new != plain
+    assert load_engine(name, "a-new-card", "rdna3.5") == plain
+
+
+def test_a_factor_may_be_none_where_the_field_may() -> None:
+    assert load_engine("llama.cpp-vulkan-rocm", "rx-9070", "rdna4").kernels.brain_share == 0
+
+
 def test_every_field_of_an_engine_is_described_once() -> None:
     groups = {f.name for f in fields(Engine)} - set(abouts(Engine))
     assert groups == {*GROUPS, "name", "server", "command", "residuals"}

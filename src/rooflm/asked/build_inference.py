@@ -27,7 +27,7 @@ from rooflm.asked.refused import refuse
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Cluster, Device
-from rooflm.catalogue.model import Model
+from rooflm.catalogue.model import Model, MoE
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
@@ -36,7 +36,7 @@ from rooflm.readers.engines import load_engine
 from rooflm.readers.prices import GIVEN, OWN
 from rooflm.readers.prices import told as told_prices
 from rooflm.readers.rows import aliases, is_path, normalise, own_row
-from rooflm.readers.schemes import native, parse_quant
+from rooflm.readers.schemes import narrowed, native, nearest_schemes, parse_quant
 from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.offload import Offload
@@ -200,7 +200,8 @@ def find_engine(engine: str | Engine, cluster: Cluster | None = None) -> Engine:
         return engine
     if cluster is None:
         return load_engine(engine)
-    return load_engine(build_for(engine, cluster.device.software), cluster.device.name)
+    device = cluster.device
+    return load_engine(build_for(engine, device.software), device.name, device.kernel_generation)
 
 
 def find_efficiency(efficiency: str | Efficiency | None) -> Efficiency:
@@ -292,6 +293,16 @@ def other_phase(s: Scenario, phase: str) -> tuple[str, ...]:
     if s.engine.phase == phase or s.efficiency.mode != "calibrated":
         return ()
     return (f"engine {s.engine.name} is for {s.engine.phase}: its constants say little of {phase}",)
+
+
+def nothing_narrow(model: Model, scheme: Quant, able: Abilities) -> tuple[str, ...]:
+    """A warning where a model has none of the weights that a scheme narrows."""
+    ffn = {"experts" if isinstance(b.ffn, MoE) else "mlp" for b in model.blocks if b.ffn is not None}
+    if scheme.rest_bits or any(scheme.narrows(part) for part in ("attention", *ffn)):
+        return ()
+    near = nearest_schemes(able, scheme)
+    other = f": {near[0]} narrows all its layers" if near else ""
+    return (f"{scheme.name} narrows {narrowed(scheme)} alone, and {model.name} has none, so it stays wide{other}",)
 
 
 class Deployed(NamedTuple):
@@ -386,4 +397,5 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
         refuse(scenario, ASKED if known else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
     warnings += other_phase(scenario, "inference")
+    warnings += nothing_narrow(found, scenario.quant, scenario.engine.abilities)
     return Built(scenario, assumed, warnings)

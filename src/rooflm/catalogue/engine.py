@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from rooflm.catalogue.abilities import Abilities
 from rooflm.catalogue.command import Command
-from rooflm.catalogue.fields import About, abouts, count, flag, number, share, sizes, word
+from rooflm.catalogue.fields import About, abouts, count, flag, number, shapes, share, sizes, word
 from rooflm.units import Num
 
 INF = float("inf")
@@ -61,8 +61,9 @@ class Kernels:
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
-    untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)")
-    tuned: str = word("", "shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
+    untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
+                        ("", "triton"))  # fmt: skip
+    tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
     kv_reread: Num = number(0.0, "time of query heads that read the cache one by one, over 16-bit values at L1's rate")

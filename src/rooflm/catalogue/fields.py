@@ -21,9 +21,10 @@ from rooflm.shown.numbers import shown
 class About(NamedTuple):
     """What is known of a field.
 
-    kind: number, flag, word or sizes (rising whole numbers as text). unit: of a number. low, high: bounds, both allowed
-    unless `above` (then the value must be above low) or `below` (then below high). whole: counts something. endless: a
-    limit that may be none at all, so that infinity is allowed. among: the words that it may be (none: any).
+    kind: number, flag, word, sizes (rising whole numbers as text) or shapes (2112x7168, as text). unit: of a number.
+    low, high: bounds, both allowed unless `above` (then the value must be above low) or `below` (then below high).
+    whole: counts something. endless: a limit that may be none at all, so that infinity is allowed. among: the words
+    that it may be (none: any).
     """
 
     meaning: str
@@ -109,6 +110,11 @@ def word(default: str, meaning: str, among: Sequence[str] = ()) -> Any:
 def sizes(meaning: str) -> Any:
     """A field that holds rising whole numbers as text, with spaces between them; "" for none."""
     return field(default="", metadata={KEY: About(meaning, kind="sizes", whole=True, low=1, high=2**16)})
+
+
+def shapes(meaning: str) -> Any:
+    """A field that holds shapes of products as text, columns x inner, with spaces between them; "" for none."""
+    return field(default="", metadata={KEY: About(meaning, kind="shapes")})
 
 
 def text(meaning: str, among: Sequence[str] = ()) -> dict[str, About]:

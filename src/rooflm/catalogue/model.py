@@ -14,7 +14,7 @@ import numpy as np
 
 from rooflm.catalogue.fields import LARGEST, count, flag, number, part, size, text, word
 from rooflm.shown.numbers import several
-from rooflm.units import Num, is_plain
+from rooflm.units import Num, is_plain, pick
 
 INF = float("inf")
 WIDEST = 1e6
@@ -248,7 +248,7 @@ class Model:
         inner = self.width_scale * (1 - self.width_prune)
         depth = self.depth_scale * (1 - self.depth_prune)
         blocks = tuple(
-            replace(b, count=_whole(b.count * depth), mixer=_widen(b.mixer, inner), ffn=_widen(b.ffn, inner))
+            replace(b, count=_kept(b, depth), mixer=_widen(b.mixer, inner), ffn=_widen(b.ffn, inner))
             for b in self.blocks
         )
         return replace(
@@ -264,6 +264,16 @@ def _whole(value: Num) -> Num:
     (23.0, 1.0)
     """
     return np.maximum(np.round(value), 1)
+
+
+def _kept(block: Block, depth: Num) -> Num:
+    """Blocks that are left at a depth: whole layers of the model, where each is a part of one.
+
+    >>> float(_kept(Block(56, layers=0.5), 0.7)), float(_kept(Block(28, layers=0), 0.7))
+    (40.0, 20.0)
+    """
+    each = pick(block.layers > 0, block.layers, 1.0)
+    return _whole(block.count * each * depth) / each
 
 
 _SCALED = {

@@ -35,6 +35,7 @@ class Quant:
     rest_bits: Num = 0.0
     half: str = word("", "the 16-bit type where it says which (none: the device's first)", ("", "bf16", "fp16"))
     gguf: bool = flag(False, "a type of GGUF files")
+    needs: str = word("", "type that tells whether a device's units multiply in it, in training (none: its width's)")
     in_files: str = word("", "scheme as which an engine that reads files of its own format runs it (none: as it is)")
 
     def narrows(self, part: str) -> bool:

@@ -18,7 +18,7 @@ from rooflm.readers import rows as catalogue
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import ANY_DEVICE, cluster_parts, default_cluster, load_cluster, load_device
 from rooflm.readers.engines import load_engine, row_of
-from rooflm.readers.schemes import PRESETS, parse_quant
+from rooflm.readers.schemes import PRESETS, narrowed, parse_quant
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, gib, text
 
@@ -96,9 +96,10 @@ def _technology_rows(kind: str, names: list[str]) -> Table:
 
 
 def _quants(match: str) -> Table:
-    rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g}")
+    rows = [(q.name, f"w{q.weight_bits}a{q.act_bits}kv{q.kv_bits}", f"{float(q.weight_bytes):.3g}",
+             f"{narrowed(q)} only" if q.wide else "all")
             for q in PRESETS.values() if match in q.name]  # fmt: skip
-    return Table([("scheme", "widths (bits)", "B a weight"), *rows], "llr", head=True, indent=0)
+    return Table([("scheme", "widths (bits)", "B a weight", "narrow"), *rows], "llrl", head=True, indent=0)
 
 
 HEADS: dict[str, tuple[tuple[str, ...], str, Any]] = {
@@ -269,7 +270,8 @@ def _show_cluster(name: str) -> list[Block]:
 def _show_quant(name: str) -> list[Block]:
     q = parse_quant(name)
     rows = [("weights", f"{float(q.weight_bits):g} bits, {float(q.weight_bytes):.3g} B with scales"),
-            ("activations", f"{float(q.act_bits):g} bits"), ("KV cache", f"{float(q.kv_bits):g} bits")]  # fmt: skip
+            ("activations", f"{float(q.act_bits):g} bits"), ("KV cache", f"{float(q.kv_bits):g} bits"),
+            *[("narrow", f"{narrowed(q)} only")] * bool(q.wide)]  # fmt: skip
     return [Table(rows, "ll", q.name)]
 
 

@@ -58,8 +58,13 @@ PRODUCTS = ("gemm", "bmm", "attention", "mla_attention", "scan")
 def stream_time(node: Op, s: Scenario, bandwidth: Num) -> Num:
     """An elementwise kernel on a micro-batch's tensors: bytes over a share of the bandwidth, and a floor a launch."""
     biased = node.of == "experts" and node.kind == "activation" and not s.engine.kernels.grouped
-    slower = bias_factor(s) if biased else 1.0
+    slower = bias_factor(s) if biased else stream_factor(node)
     return slower * node.bytes / (s.engine.factors.stream_share * bandwidth) + STREAM_FLOOR * node.launches
+
+
+def stream_factor(node: Op) -> float:
+    """Time of a streaming kernel over that of one which reaches the usual share of the bandwidth."""
+    return float(factors.table()["stream"].get(node.name, 1.0))
 
 
 def expert_launches(node: Op, s: Scenario) -> Num:
@@ -86,7 +91,12 @@ def in_training(timed: Sequence[Timed], s: Scenario) -> list[Timed]:
     r = rates(s)
     if s.cluster.device.measured is not None:
         c = s.cluster.device.measured.of(r.dtype["half"])
-        return [t._replace(time=t.time * training_factor(t.node, c)) if isinstance(t.node, Op) else t for t in timed]
+        return [
+            t._replace(time=t.time * training_factor(t.node, c) * stream_factor(t.node))
+            if isinstance(t.node, Op)
+            else t
+            for t in timed
+        ]
     out: list[Timed] = []
     for t in timed:
         if isinstance(t.node, Op):

@@ -270,12 +270,11 @@ def adapters(nodes: Sequence[Op | Comm], t: Training) -> list[Op | Comm]:
 
 
 def dequantised(nodes: Sequence[Op | Comm], bits: Num) -> list[Op | Comm]:
-    """Before each product of a frozen narrow base a kernel writes its weights at 16 bits (QLoRA, arXiv 2305.14314), at
-    0.28 of the bandwidth (litgpt, config_hub/finetune: 27 ms more a micro-batch and 1e9 weights, on A10G)."""
+    """Before each product of a frozen narrow base a kernel writes its weights at 16 bits (QLoRA, arXiv 2305.14314)."""
     extra: list[Op | Comm] = []
     for op in nodes:
         if isinstance(op, Op) and op.kind == "gemm" and op.part in ("attention", "mlp", "moe"):
             _m, n, k, *rest = op.shape
-            moved = n * k * (rest[0] if rest else 1) * (smaller(bits, 16) / 8 + 2.0) / 0.28
+            moved = n * k * (rest[0] if rest else 1) * (smaller(bits, 16) / 8 + 2.0)
             extra.append(stream("dequantise", op.part, "cast", op.count, moved))
     return extra

@@ -70,8 +70,8 @@ def own_row(device: Device) -> bool:
 
 def derating(device: Device, engine: str) -> Derating:
     """The factors of a device: its own where it states any, else those of this card in this engine, else of the card,
-    else both of the card whose kernels it takes, else of its product family (of its generation there, or of the one
-    nearest in time, the later of two), else of its architecture; else 1.
+    else both of the card whose kernels it takes, else of its architecture whoever sells it, else of its product family
+    (of its generation there, or of the one nearest in time, the later of two); else 1.
 
     >>> from rooflm.readers.devices import load_device
     >>> derating(load_device("tpu-v4"), "no-such-engine").compute
@@ -91,7 +91,7 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
     """The factors in data/calibration/devices.toml."""
     cards = [(card, ANY, ANY, who) for card in (gpu, twin) for who in (engine, ANY)]
     families = [(ANY, product_family, kind, who) for who in (engine, ANY) for kind in (_nearest, ANY)]
-    for card, family, kind, who in [*cards, *families, *((ANY, ANY, architecture, who) for who in (engine, ANY))]:
+    for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (engine, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
         for row in _rows():
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):

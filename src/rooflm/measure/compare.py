@@ -67,7 +67,7 @@ def machine_of(gpu: str, engine: str | None = None, efficiency: str | None = Non
     cluster, _ = find_cluster(gpu, None)
     name = engine or own_row("engine", gpu) or "hf-eager"
     mode = parse_efficiency(efficiency) if efficiency else Efficiency()
-    return Machine(cluster, load_engine(name, cluster.device.name), mode)
+    return Machine(cluster, load_engine(name, cluster.device.name, cluster.device.kernel_generation), mode)
 
 
 def model_of(case: Case, shape: str) -> Model:

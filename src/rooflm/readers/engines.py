@@ -13,6 +13,7 @@ import msgspec
 from rooflm.catalogue.abilities import KINDS, listed
 from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
+from rooflm.catalogue.fields import About
 from rooflm.errors import RooflmError, UnknownNameError, near_matches, one_of
 from rooflm.readers.residuals import parse
 from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where
@@ -20,7 +21,7 @@ from rooflm.readers.tables import bounded, held, known_field
 from rooflm.readers.tables import values as values_of
 
 Factors = Mapping[str, Mapping[str, float]]
-"""Card or release -> field of the engine -> factor."""
+"""Card, generation of cards or release -> field of the engine -> factor."""
 RELEASE = "@"
 """Between an engine's name and a release of it whose constants were fitted: "vllm@0.19.0"."""
 
@@ -45,33 +46,33 @@ class EngineSaid(Said):
     fitted: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-def load_engine(name: str, gpu: str = "") -> Engine:
-    """An engine by name, alias or path, on a card by its catalogue name (none: before any card's factors); with
-    "@RELEASE" after it, as that release. A user's file is read each time. Raises RooflmError for unknown names and bad
-    rows.
+def load_engine(name: str, gpu: str = "", generation: str = "") -> Engine:
+    """An engine by name, alias or path, on a card by its catalogue name, else by its generation
+    (`Device.kernel_generation`; none: before any card's factors); with "@RELEASE" after it, as that release. A user's
+    file is read each time. Raises RooflmError for unknown names and bad rows.
 
     >>> load_engine("ideal").host.step, load_engine("vllm", "h100-sxm-80gb").name
     (0.0, 'vllm')
     """
     if is_path(name):
-        return _on(_read(name), "", gpu)
-    return _loaded(name, gpu)
+        return _on(_read(name), "", (gpu, generation))
+    return _loaded(name, (gpu, generation))
 
 
 @lru_cache(maxsize=4096)
-def _loaded(name: str, gpu: str) -> Engine:
+def _loaded(name: str, cards: tuple[str, ...]) -> Engine:
     """`load_engine` of a row of the catalogue."""
     plain, _, release = name.partition(RELEASE)
     row = _packaged(resolve("engine", plain))
     if release and release not in row.releases:
         near = near_matches(release, row.releases) or list(row.releases) or ["none"]
         raise RooflmError(f"nothing was fitted of {plain} {release}: known releases are {', '.join(near)}")
-    return _on(row, release, gpu)
+    return _on(row, release, cards)
 
 
-def _on(row: Row, release: str, gpu: str) -> Engine:
-    """The engine of a row as a release, on a card."""
-    e = scaled(row.engine, row.cards.get(gpu, {}))
+def _on(row: Row, release: str, cards: tuple[str, ...]) -> Engine:
+    """The engine of a row as a release, on a card: by the first of these that the row has factors of."""
+    e = scaled(row.engine, next((row.cards[key] for key in cards if key in row.cards), {}))
     if not release:
         return e
     return replace(scaled(e, row.releases[release]), name=f"{e.name}{RELEASE}{release}", measured_as=e.runs)
@@ -173,12 +174,12 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 
 def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:
-    """Factors by card or release, of fields that hold numbers, each above 0."""
+    """Factors by card or release, of fields that hold numbers; above 0 where the field is."""
     for key, own in given.items():
         for name, value in own.items():
             if name not in ABOUT or ABOUT[name].kind != "number":
                 raise RooflmError(f"{label}: {key} has a factor of {name!r}, which is no number of an engine")
-            bounded(f"{label}: {key}, {name}", value, ABOUT["prompt"])
+            bounded(f"{label}: {key}, {name}", value, About("", above=ABOUT[name].above))
     return given
 
 

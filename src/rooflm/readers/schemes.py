@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from rooflm.catalogue.abilities import Abilities
-from rooflm.catalogue.quant import Quant
+from rooflm.catalogue.quant import PARTS, Quant
 from rooflm.errors import RooflmError, near_matches
 from rooflm.readers.rows import DATA
 from rooflm.units import Num
@@ -115,6 +115,15 @@ def _widths(name: str, low: str, match: re.Match[str], wide: tuple[str, ...]) ->
     table = float(match[4] or 0)
     table = int(table) if table.is_integer() else table
     return Quant(low, weight, act, kv_bits, "any", scale, wide, table_bits=table)
+
+
+def narrowed(q: Quant) -> str:
+    """The parts of a layer that a scheme narrows, in words.
+
+    >>> narrowed(PRESETS["mxfp4"]), narrowed(parse_quant("nvfp4-ffn"))
+    ('experts', 'mlp, shared, experts')
+    """
+    return ", ".join(part for part in PARTS if q.narrows(part))
 
 
 def nearest_schemes(able: Abilities, quant: Quant) -> list[str]:

@@ -4,6 +4,7 @@ their bounds, text with a unit as a number, parts as dataclasses of their own.""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
@@ -57,6 +58,10 @@ def held(name: str, value: Any, about: About) -> Any:
         return one_of(name, value, about.among) if about.among else value
     if about.kind == "sizes":
         return rising(name, value, about)
+    if about.kind == "shapes":
+        if not all(re.fullmatch(r"[1-9]\d{0,8}x[1-9]\d{0,8}", piece) for piece in str(value).split()):
+            raise RooflmError(f"{name} is {str(value)[:80]!r}, but it must be shapes such as '2112x7168 7168x2048'")
+        return str(value)
     if isinstance(value, str) and about.unit not in ("", "1"):
         value = parse(value, about.unit, name)
     if isinstance(value, bool) or not (is_array(value) or isinstance(value, int | float)):

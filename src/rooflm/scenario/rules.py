@@ -174,7 +174,6 @@ ASKED = (
 """Rules of what is asked of it."""
 INFERENCE = (*DEPLOYED, *ASKED)
 """Rules of serving."""
-TOLD_BY = {"bf16": "bf16", "mxfp8": "fp4"}  # the units that multiply in 4 bits are those that apply scales of 32 values
 TRAINING = (
     Rule("the model has no head to train", lambda s: not s.model.head),
     *SPLIT,
@@ -182,7 +181,7 @@ TRAINING = (
     *ENGINE,
     Rule("the device does not multiply in such a type",
          lambda s: not compute_dtype(np.max(s.quant.act_bits), s.quant.kind, s.cluster.device.peak)[1]
-         or not {TOLD_BY.get(s.quant.name)} <= {None, *s.cluster.device.peak}),
+         or s.quant.needs not in ("", *s.cluster.device.peak)),
     Rule("the last stage leaves none to the others", lambda s: (s.training.last_layers > 0)
          & (s.training.last_layers > s.model.layers + s.training.mtp + 1 - s.mapping.pp)),
     Rule("pp x vp exceeds the layers", lambda s: s.mapping.pp * s.mapping.vp > s.model.layers + 2),

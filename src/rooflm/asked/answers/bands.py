@@ -182,7 +182,11 @@ def _standing_in(device: Device, engine: Engine, scheme: Quant, efficiency: Effi
         return ""
     r = rates_of(device, scheme, efficiency)
     w = where(device, engine, scheme, r)
-    level = lookup("gemm", w.gpu, w.generation, w.kernels, r.dtype["half"]).level
+    for dtype in (w.quant, w.half):
+        _, found, on = lookup("gemm", w.gpu, w.generation, w.kernels, dtype).row.note.rpartition("measured on ")
+        if found:
+            return "" if on == w.gpu else f"constants of {on}: none of {device.name} was measured"
+    level = lookup("gemm", w.gpu, w.generation, w.kernels, w.half).level
     kin = {"generation": f"{w.generation} cards", "all": "all measured cards"}.get(level)
     if kin and derating(device, engine.runs) != Derating():
         kin = f"other {device.product_family} cards"
