@@ -62,8 +62,9 @@ def litgpt(cells: dict[str, Any]) -> dict[str, Any]:
     On several GPUs every block is recomputed, and FSDP holds frozen and trained weights of a block in one flat tensor,
     whose gradient is whole (PyTorch, FullyShardedDataParallel, use_orig_params) and unsharded while steps accumulate
     (no_backward_sync). On one, adapters keep 3 widths a token and layer more than ours (the dropped copy of their input
-    with its mask, the norms' fp32 copies: lit_gpt/lora.py, rmsnorm.py), and over a base of 4 bits 9: by the two tables
-    that print both (13B on A100, config_hub/finetune on A10G, which would have 7 and 18).
+    with its mask, the norms' fp32 copies: lit_gpt/lora.py, rmsnorm.py), and over a base of 4 bits 9: by hand between
+    the two tables that print both (13B on A100, config_hub/finetune on A10G, which would have 7 and 18): memory of one
+    GPU is no yardstick (`refused` in training.py).
 
     >>> litgpt({"model": "llama-2-7b", "gpus": 4})["recompute"]
     'full'

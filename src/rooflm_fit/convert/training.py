@@ -407,6 +407,9 @@ def refused(row: Row, source: str) -> str:
         "rank and modules of the adapters not stated": ("LoRA" in note or "LoRA" in text(row, "model"))
         and source not in ADAPTERS,
         "lengths vary, their mean not stated": source == "litgpt" and text(row, "metric") == "step_time_s",
+        "room by two tables of this source": source == "litgpt"
+        and text(row, "metric") == "memory_gb"
+        and (number(row, "gpus") or 1) == 1,
         "distrusted: ZeRO-3 baseline of a rival's paper": source == "NAR2" and "zero3" in text(row, "zero_fsdp"),
         "losses and MLPs in tiles, optimiser run by the CPU: not represented": source == "STAS",
         "distrusted: the same model is 20 % faster elsewhere": source == "MTN",
