@@ -761,6 +761,8 @@ def test_what_sets_training_rows_apart() -> None:
     assert flops["doubt"] == "only a FLOP rate is printed, and not how its FLOPs are counted"
     assert "adapters" in train_row(note="LoRA")["doubt"]
     assert "micro_batch" not in train_row(micro_batch="") and "recompute" not in train_row(recompute="")
+    litgpt = {"id": "litgpt-1", "note": "LoRA", "gpu": "A100-40GB", "metric": "memory_gb", "value": "38"}
+    assert "two tables" in train_row(**litgpt, gpus="1", tp="1", pp="1", vp="")["doubt"]
     unknown = train_row(id="ZZZ-1", metric="step_time_s", value="30")
     assert "engine" not in unknown and "doubt" not in unknown
     assert "engine not stated: megatron" in read(unknown).assumed

@@ -13,7 +13,7 @@ from rooflm.cli import main
 from rooflm.errors import UnknownNameError
 from rooflm.readers import rows
 from rooflm.readers import rows as catalogue
-from rooflm.readers.devices import load_device
+from rooflm.readers.devices import load_cluster, load_device
 
 DEVICES = catalogue.names("gpu")
 
@@ -336,3 +336,11 @@ def test_a_p40_is_as_measured() -> None:
     assert 1 / float(prompts.tpot) == pytest.approx(56.5, rel=0.2)
     band = prompts.error_band["tpot_s"]
     assert band["low"] < 1 / 56.5 < band["high"]
+
+
+def test_geforce_cards_since_turing_reach_each_other_through_host_memory() -> None:
+    for name in DEVICES:
+        row, _ = catalogue.raw_row("gpu", name)
+        if row.get("product_family") == "geforce" and row["architecture"] != "pascal" and row["cluster"] != "laptop":
+            cluster = load_cluster(row["cluster"], name)
+            assert float(cluster.tiers[0].bandwidth) == pytest.approx(float(cluster.host_bandwidth) / 3), name
