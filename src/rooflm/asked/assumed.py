@@ -6,8 +6,10 @@ from functools import cache
 from typing import Any
 
 from rooflm.catalogue.abilities import listed
+from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.quant import Quant
-from rooflm.readers.engines import load_engine
+from rooflm.readers.engine_releases import parted, row_named, row_of_release
+from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
 
 
@@ -20,24 +22,34 @@ def _rows(phase: str = "") -> dict[str, dict[str, Any]]:
 def build_for(name: str, software: str) -> str:
     """The row of an engine's build for a device's software, where the catalogue has one; else the name as it is.
 
-    >>> build_for("llama.cpp", "rocm"), build_for("vllm", "rocm"), build_for("llama.cpp", "")
-    ('llama.cpp-rocm', 'vllm-rocm', 'llama.cpp')
+    >>> build_for("llama.cpp", "rocm"), build_for("vllm-0.10.1", "rocm"), build_for("llama.cpp", "")
+    ('llama.cpp-rocm', 'vllm-0.8-rocm', 'llama.cpp')
     """
     if not software or is_path(name):
         return name
     known = aliases("engine")
-    plain = known.get(normalise(name), name)
-    return known.get(f"{plain}-{software}", name)
+    own = known.get(normalise(name))
+    plain, release = ("", "") if own else parted(name)
+    build = known.get(f"{plain}-{software}")
+    found = row_of_release(build, release) if build else None  # of builds that have releases of their own
+    return found or known.get(f"{own or row_named(name) or name}-{software}", name)
 
 
 @cache
 def other_releases(name: str) -> tuple[str, ...]:
-    """The rows of other releases of an engine of the catalogue, where it has any.
+    """The rows of other releases of an engine of the catalogue, of the same build, where it has any.
 
-    >>> other_releases("llama.cpp"), other_releases("hf-eager")
-    (('llama.cpp-2024-05',), ())
+    >>> other_releases("llama.cpp"), other_releases("sglang-rocm"), other_releases("hf-eager")
+    (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.5-rocm'), ())
     """
-    return tuple(n for n, row in _rows().items() if row.get("family") == name and n != name)
+    family = family_of(name)
+    rows = [n for n in _rows() if n != name and family_of(n) == family and n.startswith(family)]
+    return tuple(n for n in rows if _build(n, family) == _build(name, family)) if name.startswith(family) else ()
+
+
+def _build(name: str, family: str) -> str:
+    """What a row's name says beside its family and release: "rocm" of "sglang-0.5.5-rocm"."""
+    return "-".join(piece for piece in name.removeprefix(family).split("-") if piece.isalpha())
 
 
 @cache
@@ -61,6 +73,15 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     return tuple(sorted(places, key=lambda name: places[name]))
 
 
+def built_for(engine: Engine, *kinds: str) -> bool:
+    """Whether an engine is built for devices of a product family and an architecture.
+
+    >>> built_for(load_engine("atom"), "instinct", "cdna3"), built_for(load_engine("atom"), "datacenter", "hopper")
+    (True, False)
+    """
+    return not set(kinds) & set(listed(engine.abilities.elsewhere))
+
+
 def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
     it does not run the scheme or is not built for the card's product family, one that does and is.
@@ -71,8 +92,8 @@ def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
     """
 
     def able(name: str) -> bool:
-        abilities = load_engine(name).abilities
-        return abilities.runs(quant) and not set(kinds) & set(listed(abilities.elsewhere))
+        engine = load_engine(name)
+        return engine.abilities.runs(quant) and built_for(engine, *kinds)
 
     usual = own or usual_engine("inference")
     others = () if own or able(usual) else engines_instead("inference")

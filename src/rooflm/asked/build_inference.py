@@ -18,7 +18,7 @@ import numpy as np
 
 from rooflm.asked import paths
 from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
-from rooflm.asked.assumed import assumed_engine, build_for, other_releases
+from rooflm.asked.assumed import assumed_engine, build_for, built_for, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
@@ -305,6 +305,14 @@ def nothing_narrow(model: Model, scheme: Quant, able: Abilities) -> tuple[str, .
     return (f"{scheme.name} narrows {narrowed(scheme)} alone, and {model.name} has none, so it stays wide{other}",)
 
 
+def not_built_for(s: Scenario) -> tuple[str, ...]:
+    """A warning where an engine is asked on a device that it is not built for: its constants are of other devices."""
+    device = s.cluster.device
+    if built_for(s.engine, device.product_family, device.architecture) or s.efficiency.mode != "calibrated":
+        return ()
+    return (f"engine {s.engine.name} is not built for {device.name}: its constants say little of it",)
+
+
 class Deployed(NamedTuple):
     """What a request is made of: a scenario with the usual work, and what was assumed to make it."""
 
@@ -396,6 +404,6 @@ def build_inference(model: str | Model, *, alone: bool = True, **arguments: Any)
     if alone:
         refuse(scenario, ASKED if known else INFERENCE)
     warnings = too_long(found, "prompt + output", work.prompt + (work.output if found.head else 0))
-    warnings += other_phase(scenario, "inference")
+    warnings += other_phase(scenario, "inference") + not_built_for(scenario)
     warnings += nothing_narrow(found, scenario.quant, scenario.engine.abilities)
     return Built(scenario, assumed, warnings)

@@ -176,7 +176,7 @@ def names(kind: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def resolve(kind: str, name: str) -> str:
     """The canonical name behind a name or an alias, in any case, with spaces or underscores for hyphens; devices by any
-    spelling of their product name (see `product`).
+    spelling of their product name (see `product`), engines with a release that a row's range holds.
 
     >>> resolve("gpu", "NVIDIA A100-SXM4-80GB"), resolve("gpu", "GeForce RTX 4090 24 GB")
     ('a100-sxm-80gb', 'rtx-4090')
@@ -192,6 +192,10 @@ def resolve(kind: str, name: str) -> str:
 
         checkpoint = find(name)
         found = checkpoint.model if checkpoint is not None else None
+    if found is None and kind == "engine":
+        from rooflm.readers.engine_releases import row_named
+
+        found = row_named(name)
     if found is None:
         known = aliases(kind)
         near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))

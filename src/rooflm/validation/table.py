@@ -22,6 +22,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
+from rooflm.readers.engine_releases import nearest_by_range, rows_of_releases
 from rooflm.readers.engines import RELEASE, load_engine, releases
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
@@ -264,56 +265,6 @@ def device_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) -
     return found
 
 
-def numbers(release: str) -> tuple[int, ...]:
-    """The numbers that a release begins with.
-
-    >>> numbers("1.2.0rc6.post1"), numbers("nightly-dev")
-    ((1, 2, 0), ())
-    """
-    found = []
-    for part in release.split("."):
-        rest = part.lstrip("0123456789")
-        if rest == part:
-            break
-        found.append(int(part[: len(part) - len(rest)]))
-        if rest:
-            break
-    return tuple(found)
-
-
-def rows_of_releases(plain: str) -> list[str]:
-    """The rows of an engine and of its releases, its builds for a software apart.
-
-    >>> sorted(rows_of_releases("ollama")), "llama.cpp-metal" in rows_of_releases("llama.cpp")
-    (['ollama'], False)
-    """
-    return [
-        row
-        for row in set(catalogue.aliases("engine").values())
-        if row == plain
-        or (row.startswith(f"{plain}-") and row.removeprefix(f"{plain}-").replace(".", "").replace("-", "").isdigit())
-    ]
-
-
-def nearest_by_range(plain: str, release: str) -> str | None:
-    """Of an engine's rows of several releases, the one whose range of them ("0.4 to 0.5", "b4000 to b6000") holds a
-    release or is nearest to it, counted in the first number that differs (the later of two); none without numbers.
-
-    >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "0.10.2"), nearest_by_range("vllm", "nightly")
-    ('vllm-2024', 'vllm-0.8', None)
-    """
-    asked = numbers(release.removeprefix("b"))
-
-    def distance(row: str) -> tuple[int, ...]:
-        first, _, last = load_engine(row).version.partition(" to ")
-        low, high = (numbers(end.removeprefix("b")) for end in (first, last or first))
-        nearest = low if asked < low else high if asked[: len(high)] > high else asked
-        return tuple(abs(a - b) for a, b in zip(asked, nearest, strict=False)) if low and high else (10**9,)
-
-    rows = sorted(rows_of_releases(plain), key=lambda row: load_engine(row).date, reverse=True) if asked else []
-    return min(rows, key=distance) if len(rows) > 1 else None
-
-
 def nearest_by_date(plain: str, date: str) -> str:
     """Of an engine's rows of several releases, the one whose date is nearest (months; the later of two).
 
@@ -333,8 +284,8 @@ def nearest_by_date(plain: str, date: str) -> str:
 
 
 def engine_row(name: str, release: str, date: str = "") -> str | None:
-    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else its own, that of the
-    longest part of it, or whose range of releases is nearest. Without a release, the row that is nearest in date.
+    """The engine's row of a release: with "@RELEASE" where constants of it were fitted; else that of its name, or whose
+    range holds it or is nearest. Without a release, or without numbers in it, that nearest in date.
 
     >>> engine_row("trtllm", "0.9.0"), engine_row("vllm", "2024"), engine_row("vllm", "0.18.0"), engine_row("x", "")
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
@@ -345,14 +296,10 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     plain = known.get(catalogue.normalise(name))
     if plain is not None and release in releases(plain):
         return f"{plain}{RELEASE}{release}"
-    parts = release.split(".") if release else []
-    for size in range(len(parts), 0, -1):
-        found = known.get(catalogue.normalise(f"{name}-{'.'.join(parts[:size])}"))
-        if found:
-            return found
     if plain is None or not release:
         return plain and nearest_by_date(plain, date)
-    return nearest_by_range(plain, release) or nearest_by_date(plain, date)
+    exact = known.get(catalogue.normalise(f"{name}-{release}"))
+    return exact or nearest_by_range(plain, release) or nearest_by_date(plain, date)
 
 
 def engine_of_row(kwargs: Mapping[str, Any], task: str, release: str, assumed: list[str], date: str = "") -> str:

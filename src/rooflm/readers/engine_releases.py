@@ -1,0 +1,118 @@
+"""Which row of an engine a release is: by the range of releases that the rows say (`version`)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rooflm.readers.rows import aliases, normalise, raw_row
+
+_NUMBERS = re.compile(r"(?:^|[\s_-])[vb]?(\d{1,5}(?:\.\d+)*)(?!\d)")
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """The first numbers of a release or of an end of a range; dates and hashes of nightly builds are none.
+
+    >>> numbers("1.2.0rc6.post1"), numbers("v0.10.1"), numbers("Megatron-Core 0.12"), numbers("b4000")
+    ((1, 2, 0), (0, 10, 1), (0, 12), (4000,))
+    >>> numbers("nightly-dev-20260216-d3bae71e")
+    ()
+    """
+    found = _NUMBERS.search(release)
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def said_of(row: str, field: str) -> str:
+    """What a row of the catalogue says of its release (`version`, `date`), or the row that it builds on."""
+    own, _ = raw_row("engine", row)
+    return str(own[field]) if field in own else said_of(own["base"], field) if "base" in own else ""
+
+
+@lru_cache
+def span(row: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The first and the last release of a row, () and () where it says none.
+
+    >>> span("vllm-0.8"), span("ideal")
+    (((0, 8), (0, 13)), ((), ()))
+    """
+    first, _, last = said_of(row, "version").partition(" to ")
+    return numbers(first), numbers(last or first)
+
+
+@lru_cache
+def rows_of_releases(plain: str) -> tuple[str, ...]:
+    """The rows of an engine and of its releases, its builds for a software apart; the newest first.
+
+    >>> rows_of_releases("ollama"), "llama.cpp-metal" in rows_of_releases("llama.cpp")
+    (('ollama',), False)
+    """
+    own = re.compile(rf"{re.escape(plain)}(-[\d.-]+)?")
+    rows = sorted(row for row in set(aliases("engine").values()) if own.fullmatch(row))
+    return tuple(sorted(rows, key=lambda row: said_of(row, "date"), reverse=True))
+
+
+def holds(row: str, asked: tuple[int, ...]) -> bool:
+    """Whether a release is in a row's range, as far as both are stated.
+
+    >>> holds("vllm-0.8", (0, 13, 2)), holds("vllm-0.8", (0, 14))
+    (True, False)
+    """
+    low, high = span(row)
+    return bool(asked and low) and low[: len(asked)] <= asked and asked[: len(high)] <= high
+
+
+def row_of_release(plain: str, release: str) -> str | None:
+    """Of an engine's rows, the newest whose range holds a release, or None.
+
+    >>> row_of_release("vllm", "0.10.1"), row_of_release("llama.cpp", "b5000"), row_of_release("vllm", "9.0")
+    ('vllm-0.8', 'llama.cpp', None)
+    """
+    asked = numbers(release)
+    return next((row for row in rows_of_releases(plain) if holds(row, asked)), None)
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The engine and the release of "NAME-RELEASE", by the longest name or alias that it begins with; else "" and "".
+
+    >>> parted("trt-llm 1.0"), parted("llama.cpp-rocm-b7000"), parted("vllm-nightly")
+    (('trtllm', '1.0'), ('llama.cpp-rocm', 'b7000'), ('', ''))
+    """
+    pieces = normalise(name).split("-")
+    for size in range(len(pieces) - 1, 0, -1):
+        plain, release = aliases("engine").get("-".join(pieces[:size])), "-".join(pieces[size:])
+        if plain:
+            return (plain, release) if re.match(r"[vb]?\d", release) else ("", "")
+    return "", ""
+
+
+def row_named(name: str) -> str | None:
+    """The row whose range holds what "NAME-RELEASE" says, or None.
+
+    >>> row_named("vllm-0.8.5"), row_named("llama.cpp-rocm-b7000"), row_named("vllm-9.0")
+    ('vllm-0.8', 'llama.cpp-rocm-2025-12', None)
+    """
+    plain, release = parted(name)
+    return row_of_release(plain, release) if plain else None
+
+
+def nearest_by_range(plain: str, release: str) -> str | None:
+    """Of an engine's rows of several releases, the one whose range holds a release or is nearest to it: farther where
+    an earlier number differs, then by how much, then by the rest (of two neighbours the later); None without numbers.
+
+    >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "1.0"), nearest_by_range("vllm", "nightly")
+    ('vllm-2024', 'vllm', None)
+    """
+    asked = numbers(release)
+    rows = [row for row in rows_of_releases(plain) if span(row)[0]]
+
+    def distance(row: str) -> tuple[int, int, bool, tuple[int, ...]]:
+        low, high = span(row)
+        below = asked < low
+        end = low if below else high
+        at = next((i for i, (a, b) in enumerate(zip(asked, end, strict=False)) if a != b), min(len(asked), len(end)))
+        size = abs(asked[at] - end[at]) if at < min(len(asked), len(end)) else 0
+        return -at, size, not below, tuple(n if below else -n for n in end)
+
+    if not asked or len(rows) < 2:
+        return None
+    return row_of_release(plain, release) or min(rows, key=distance)

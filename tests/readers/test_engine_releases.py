@@ -1,0 +1,82 @@
+"""Releases of engines: each is found by the range that a row says, in the build for the card, wherever it is named."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+import rooflm
+from rooflm.asked.assumed import build_for, other_releases
+from rooflm.errors import UnknownNameError
+from rooflm.readers.engine_releases import rows_of_releases, span
+from rooflm.readers.engines import load_engine
+from rooflm.readers.rows import row_files, rows_of
+
+ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("vllm-0.6", "vllm-2024-11"),
+        ("vllm-0.8.5", "vllm-0.8"),
+        ("vllm-v0.10.1", "vllm-0.8"),
+        ("vLLM 0.18", "vllm"),
+        ("sglang-0.4", "sglang-0.5.5"),
+        ("sglang-0.5.7", "sglang"),
+        ("sglang-0.5.17", "sglang-0.5.10"),
+        ("trtllm-1.0", "trtllm"),
+        ("llama.cpp-b5000", "llama.cpp"),
+        ("ollama-0.10", "ollama"),
+        ("lmdeploy-0.10", "lmdeploy"),
+        ("megatron-core-0.6", "megatron-2023"),
+    ],
+)
+def test_a_release_is_found_by_range(name: str, row: str) -> None:
+    assert load_engine(name).name == row
+
+
+def test_a_release_out_of_all_ranges_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="unknown engine 'vllm-9.0'"):
+        load_engine("vllm-9.0")
+
+
+def test_a_release_takes_its_build_for_the_card() -> None:
+    found = [build_for(name, "rocm") for name in ("vllm-0.10.1", "vllm-0.18", "llama.cpp-b7000", "sglang-0.5.7")]
+    assert found == ["vllm-0.8-rocm", "vllm-rocm", "llama.cpp-rocm-2025-12", "sglang-rocm"]
+    assert load_engine("vllm-0.8-rocm").value("gap") == load_engine("vllm-rocm").value("gap")
+
+
+def test_ranges_of_releases_do_not_overlap() -> None:
+    for plain in ROWS:
+        for a, b in combinations([row for row in rows_of_releases(plain) if span(row)[0]], 2):
+            (low, high), (other_low, other_high) = span(a), span(b)
+            apart = high < other_low[: len(high)] or other_high < low[: len(other_high)]
+            assert apart, (a, b)
+
+
+def test_other_releases_are_of_the_same_build() -> None:
+    assert other_releases("sglang-0.5.5-rocm") == ("sglang-0.5.10-rocm", "sglang-rocm")
+    assert not [name for name in other_releases("vllm") if "rocm" in name]
+    said = rooflm.infer("llama-3-8b", gpu="mi300x", engine="sglang").assumed
+    assert any("other releases: sglang-0.5.10-rocm" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu"),
+    [("atom", "h100"), ("vllm-rocm", "h100"), ("mlx", "h100"), ("vllm", "m3-max"), ("trtllm", "mi300x")],
+)
+def test_an_engine_that_is_not_built_for_a_card_is_told(engine: str, gpu: str) -> None:
+    said = rooflm.infer("llama-3-8b", gpu=gpu, engine=engine).warnings
+    assert any("is not built for" in line for line in said), said
+
+
+def test_an_engine_that_is_built_for_a_card_is_not_told() -> None:
+    for engine, gpu in (("atom", "mi300x"), ("vllm", "mi300x"), ("mlx", "m3-max"), ("llama.cpp-vulkan", "rtx-4090")):
+        assert not rooflm.infer("llama-3.2-1b", gpu=gpu, engine=engine).warnings
+
+
+def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
+    for name in ("vllm-rocm", "vllm-0.8-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
+        assert "roc" in load_engine(name).command.image
