@@ -39,7 +39,7 @@ class Prior(NamedTuple):
 HOST, DEVICE = 0.3, 0.1
 """Widths of the priors of what the host costs and of what kernels take."""
 PRIORS = {
-    "request": Prior(0.01, HOST), "front": Prior(1e-3, 0.0), "tokenise": Prior(4e-6, 0.0), "step": Prior(1e-3, 0.0),
+    "request": Prior(0.015, HOST), "front": Prior(1e-3, 0.0), "tokenise": Prior(4e-6, 0.0), "step": Prior(1e-3, 0.0),
     "sequence": Prior(1e-5, 0.0), "eager": Prior(60e-6, HOST), "collective_factor": Prior(0.85, 0.0),
     "gemm_factor": Prior(0.95, 0.0), "decode_factor": Prior(1.1, DEVICE), "moe_factor": Prior(1.05, 0.0),
     "stream_factor": Prior(0.9, 0.0), "prompt": Prior(1.15, 0.0), "deliver": Prior(1e-5, HOST),
