@@ -38,14 +38,13 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
 
 
 def test_a_release_out_of_all_ranges_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match="unknown engine 'vllm-9.0'"):
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm-9\.0'"):
         load_engine("vllm-9.0")
 
 
 def test_a_release_takes_its_build_for_the_card() -> None:
     found = [build_for(name, "rocm") for name in ("vllm-0.10.1", "vllm-0.18", "llama.cpp-b7000", "sglang-0.5.7")]
     assert found == ["vllm-0.8-rocm", "vllm-rocm", "llama.cpp-rocm-2025-12", "sglang-rocm"]
-    assert load_engine("vllm-0.8-rocm").value("gap") == load_engine("vllm-rocm").value("gap")
 
 
 def test_ranges_of_releases_do_not_overlap() -> None:

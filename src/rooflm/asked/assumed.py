@@ -48,7 +48,7 @@ def other_releases(name: str) -> tuple[str, ...]:
 
 
 def _build(name: str, family: str) -> str:
-    """What a row's name says beside its family and release: "rocm" of "sglang-0.5.5-rocm"."""
+    """What a row's name says beside its family and release, such as rocm; "" where it says nothing."""
     return "-".join(piece for piece in name.removeprefix(family).split("-") if piece.isalpha())
 
 
