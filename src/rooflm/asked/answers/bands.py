@@ -97,16 +97,19 @@ def asked(engine: str, architecture: str) -> tuple[tuple[str, str], ...]:
 @cache
 def band(phase: str, engine: str, architecture: str) -> Band | None:
     """The band of a prediction: phase "prefill", "decode", "request", "memory" or "step". None where no row exists.
+    None is wider than that of all rows.
 
     >>> found = band("decode", "no-such-engine", "no-such-generation")
     >>> found is not None and found.low < 1 < found.high
     True
     """
+    every = _rows().get((phase, ANY, ANY))
     for (name, wider), (who, on) in zip(LEVELS, asked(engine, architecture), strict=True):
         row = _rows().get((phase, who, on))
-        if row is not None and (row.rows >= FEWEST or (who, on) == (ANY, ANY)):
-            power = widening(phase, wider)
-            return Band(row.low**power, row.high**power, row.rows, name)
+        if row is not None and every is not None and (row.rows >= FEWEST or row is every):
+            power, most = widening(phase, wider), widening(phase, LEVELS[-1][1])
+            low, high = max(row.low**power, every.low**most), min(row.high**power, every.high**most)
+            return Band(low, high, row.rows, name)
     return None
 
 
