@@ -40,7 +40,7 @@ def test_every_parser_is_cited() -> None:
 
 def parser_of(engine: str) -> str:
     """Whose parser reads an engine's flags: its own, or that of the engine of which it is a build."""
-    return engine if engine in PARSERS else engine.rpartition("-")[0]
+    return engine if engine in PARSERS else parser_of(engine.rpartition("-")[0])
 
 
 SERVERS = sorted(n for n in engine_names() if load_engine(n).command.start and not load_engine(n).family)

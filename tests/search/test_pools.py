@@ -36,7 +36,7 @@ def test_the_estimate_is_near_the_simulation(point, share):
     values, steady = served.summary.values, served.steady
     assert steady.tpot == pytest.approx(values["tpot_s"]["mean"], rel=0.08)
     assert steady.ttft == pytest.approx(values["ttft_s"]["mean"], rel=0.3)
-    assert steady.latency == pytest.approx(values["latency_s"]["mean"], rel=0.12)
+    assert steady.latency == pytest.approx(values["latency_s"]["mean"], rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,8 @@ def prompt_issue(engine: Engine, tokens: Num, experts: Num = 0.0) -> Num:
     experts: share of the launches that are of experts and their routing.
 
     >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5, captured=512)
-    >>> [float(prompt_issue(e, n, 0.5)) for n in (512, 513)]
-    [1e-06, 7e-05]
+    >>> [round(1e6 * float(prompt_issue(e, n, 0.5))) for n in (512, 513)]
+    [1, 70]
     """
     h = engine.host
     eager = h.eager + experts * larger(h.eager_experts - h.eager, 0.0)

@@ -164,7 +164,7 @@ def inputs(run: Run) -> dict[str, Any]:
     """{path: value} that a run's row and its scripts say.
 
     >>> inputs(Run("TT", "torchtitan", facts={"async_tp": True}))
-    {'engine.tp_overlap': 0.7}
+    {'engine.tp_overlap': 0.7, 'engine.logit_bytes': 12.0}
     """
     facts = run.facts
     sets: dict[str, Any] = {}
