@@ -242,7 +242,7 @@ def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: b
     if name:
         return parse_quant(name)
     chosen = model.quant or ("fp32" if model.dtype == "fp32" else "q4_k_m" if tag else "w16a16kv16")
-    assumed.append(f"quant {chosen}" + ", as Ollama pulls a name:size" * (tag and chosen == "q4_k_m"))
+    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * (tag and chosen == "q4_k_m"))
     return parse_quant(chosen)
 
 

@@ -301,7 +301,7 @@ def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Link], stride: Nu
 def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:
     """The row of an operation on a kind of link.
 
-    library: nccl, or an engine with all-reduce kernels of its own (vllm, trtllm, sglang; their other operations are
+    library: nccl, flashinfer, or an engine with all-reduce kernels of its own (vllm, sglang; their other operations are
     NCCL's). NVLink-class links take the generation's row, else the common one; PCIe the GPU's own, else the link's;
     InfiniBand and Ethernet the link's. Broadcast, which nobody measured, takes all_gather's.
     """

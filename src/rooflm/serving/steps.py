@@ -247,10 +247,9 @@ class StepTable:
         p = c.parts
         attend = total(p.prefill, e, s.engine, fitted, shape_p)
         own = total({k: v for k, v in p.dense.items() if k != HOST}, e, s.engine, fitted, shape_p[:1])
-        prompt = float(e.factors.prompt)
-        lean = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
+        roofs = least(p.dense, shape_p[:1]) + least(p.prefill, shape_p)[:, 0]
         alone = np.maximum(own + attend[:, 0] + c.launches[0] * float(e.host.gap), 1e-300)
-        slower = np.maximum(prompt, np.minimum(lean / alone, 1.0)) if prompt < 1 else np.full(shape_p[0], prompt)
+        slower = np.maximum(float(e.factors.prompt), np.minimum(roofs / alone, 1.0))  # as in `estimate.step.step`
         dense = own + (p.dense[HOST] / slower if HOST in p.dense else 0.0)
         decode = total(p.decode, e, s.engine, fitted, shape_d[:1]) * scale
         attention = total(p.attention, e, s.engine, fitted, shape_d) * scale
