@@ -12,9 +12,9 @@ from rooflm.asked.answers.bands import standing_in
 from rooflm.asked.assumed import build_for
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
+from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import fitted, time
 from rooflm.kernels.constants import lookup
-from rooflm.graph.ops import Comm
 from rooflm.kernels.products import _among
 from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
