@@ -171,7 +171,7 @@ def load_tables(data: Path) -> list[Table]:
     return tables
 
 
-DOUBTED = (("gb200", "vllm", "bf16"),)
+THROTTLED = (("gb200", "vllm", "bf16"),)
 """Tables of one library (cuBLAS) whose largest products take twice as long as in the card's other tables."""
 COPIED = (("b300-sxm-288gb", "blackwell", "sglang"),)
 """Cards, their generation, and engines whose tables of them are copies of another card's."""
@@ -191,9 +191,13 @@ def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
     return found
 
 
-def believed(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows without those of DOUBTED tables: the card's other engines stand in."""
-    return [row for row in rows if (row.gpu, row.engine, row.dtype) not in DOUBTED]
+def throttled(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, those of THROTTLED tables as of frameworks of training ("torch"), whose products keep a card at its
+    limit: in servers the card's other engines stand in."""
+    return [
+        msgspec.structs.replace(row, engine="torch") if (row.gpu, row.engine, row.dtype) in THROTTLED else row
+        for row in rows
+    ]
 
 
 def copied(rows: Sequence[FitRow]) -> list[FitRow]:
@@ -346,7 +350,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     arguments = parser.parse_args()
-    write_fits(arguments.out, copied(believed(untuned(fit_all(load_tables(arguments.data))))), HEADER)
+    write_fits(arguments.out, copied(throttled(untuned(fit_all(load_tables(arguments.data))))), HEADER)
 
 
 if __name__ == "__main__":

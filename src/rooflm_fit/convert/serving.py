@@ -405,7 +405,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note)
-    sets |= usual_experts(values, note) | usual_overlap(values, note)
+    sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     values |= {"sets": sets} if sets else {}
     doubts = [uneven, unknown, *doubts_of(row, values, quant)]
     if source == "trtserve":
