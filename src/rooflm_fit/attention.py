@@ -126,7 +126,7 @@ def load(path: Path) -> Any:
 
 
 def as_served(rows: Any) -> Any:
-    """Prefill's rows as servers run them: Q has 16 bits, but where the server makes it as narrow as its cache. There the
+    """Prefill's rows as servers run them: Q has 16 bits, but where the server makes it as narrow as its cache. There
     kernels of 8-bit Q take the place of others with a wide Q, which only a server told so runs (FlashInfer, Triton)."""
     both = rows.kernel.isin(NARROWING) & (rows.dtype == "fp8")
     pairs = set(zip(rows.gpu[both], rows.backend[both], rows.head_dim[both], strict=True))

@@ -293,7 +293,9 @@ def fitted(
     if extra and np.ptp(rows.shape[3]) == 0:
         extra["expert"] = 0.0
     free = [p for p in params if p.name not in extra]
-    return fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, free, starts=starts, max_nfev=50) | extra
+    return (
+        fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, free, starts=starts, max_nfev=50) | extra
+    )
 
 
 def row(rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any) -> FitRow:

@@ -134,8 +134,9 @@ def split(rows: Any) -> Any:
 
 
 APART = 50.0
-"""Error (%) out of sample from which a set mixes kernels that have nothing in common, and stands in for no card: SGLang's
-with an 8-bit cache are FlashAttention 3 on Hopper, five times slower a byte than TensorRT-LLM's on Blackwell."""
+"""Error (%) out of sample from which a set mixes kernels that have nothing in common, and stands in for no card:
+SGLang's with an 8-bit cache are FlashAttention 3 on Hopper, five times slower a byte than TensorRT-LLM's on Blackwell.
+"""
 
 HEADER = """Constants of the MLA kernels (rooflm.kernels.mla), fitted by python -m rooflm_fit.mla.
 kernel: mla-prefill (MlaPrefillConstants), mla-decode (MlaDecodeConstants); dtype is that of the KV cache (Q is bf16).

@@ -303,9 +303,9 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
 
 
 def borrowed(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, and of a family that an engine was measured with on some cards of a generation alone, those of the first
-    such card for the others: it runs there as well. (Nobody measured small passes of TensorRT-LLM's 4-bit experts on
-    B300.) Cards on which it has no other kernels of the data type stay as they are."""
+    """The rows, and of a family that an engine was measured with on some cards of a generation alone, those of the
+    first such card for the others: it runs there as well. (Nobody measured small passes of TensorRT-LLM's 4-bit experts
+    on B300.) Cards on which it has no other kernels of the data type stay as they are."""
     found = list(rows)
     cards = {(r.architecture, r.engine, r.dtype, r.gpu) for r in rows if r.gpu != ANY}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Answers that no figure checks, by their kin: a newer card, a narrower cache, experts with less work, the same library."""
+"""Answers that no figure checks, by their kin: a newer card, a narrower cache, experts with less work, one library."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def usual_overlap(values: dict[str, Any], note: str, cached: bool = True) -> dic
 
 
 KEPT_STATES = ("mamba2", "gated-delta")
-"""Recurrent layers whose states SGLang's prefix cache holds (server_args.py, support_mamba_cache: not Kimi Linear's)."""
+"""Recurrent layers whose states SGLang's prefix cache holds (server_args.py, support_mamba_cache; not Kimi Linear)."""
 
 
 def has_states(model: Any) -> bool:
