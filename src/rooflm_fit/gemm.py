@@ -200,6 +200,17 @@ def throttled(rows: Sequence[FitRow]) -> list[FitRow]:
     ]
 
 
+LENT = ("trtllm", "blackwell", "fp8_block")
+"""Engine, generation and data type of products that FlashInfer publishes, so that another server may be told to run
+them (SGLang, fp8_gemm_runner_backend flashinfer_trtllm)."""
+
+
+def lent(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, and those of LENT's cards under the library's own name."""
+    own = [r for r in rows if (r.engine, r.architecture, r.dtype) == LENT and r.gpu != ANY]
+    return [*rows, *(msgspec.structs.replace(row, engine="flashinfer") for row in own)]
+
+
 def copied(rows: Sequence[FitRow]) -> list[FitRow]:
     """The rows, and where an engine's table of a card is a copy of another's its set of the generation for that card.
 
@@ -350,7 +361,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     arguments = parser.parse_args()
-    write_fits(arguments.out, copied(throttled(untuned(fit_all(load_tables(arguments.data))))), HEADER)
+    write_fits(arguments.out, lent(copied(throttled(untuned(fit_all(load_tables(arguments.data)))))), HEADER)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Kernels:
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
-                        ("", "triton", "trtllm"))  # fmt: skip
+                        ("", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")
