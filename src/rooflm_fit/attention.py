@@ -60,6 +60,8 @@ WARM = "l2_frac"
 """Share of L2 that keeps data between a benchmark's repeats: fitted with the rest, no constant of the kernel."""
 COPIES = {("b300-sxm-288gb", "sglang")}
 """Cells whose rows are copies of another GPU's."""
+NARROWING = ("fa3", "trtllm_mha")
+"""Kernels before which SGLang turns Q into the cache's 8 bits (flashattention_backend.py, trtllm_mha_backend.py)."""
 
 
 class Recipe(NamedTuple):
@@ -121,6 +123,16 @@ def load(path: Path) -> Any:
     rows["gpu"] = rows.gpu.map(CATALOGUE_GPU)
     rows = rows[[(g, e) not in COPIES for g, e in zip(rows.gpu, rows.backend, strict=True)]]
     return rows
+
+
+def as_served(rows: Any) -> Any:
+    """Prefill's rows as servers run them: Q has 16 bits, but where the server makes it as narrow as its cache. There
+    kernels of 8-bit Q take the place of others with a wide Q, which only a server told so runs (FlashInfer, Triton)."""
+    both = rows.kernel.isin(NARROWING) & (rows.dtype == "fp8")
+    pairs = set(zip(rows.gpu[both], rows.backend[both], rows.head_dim[both], strict=True))
+    here = np.array([x in pairs for x in zip(rows.gpu, rows.backend, rows.head_dim, strict=True)])
+    kept = both | ((rows.dtype != "fp8") & ~((rows.kv_dtype == "fp8") & here))
+    return rows.assign(dtype=rows.dtype.where(~both, "bf16"))[kept]
 
 
 def columns(rows: Any) -> Columns:
@@ -363,7 +375,7 @@ def summary(table: Any, label: str) -> str:
 
 HEADER = """Constants of the attention kernels (rooflm.kernels.attention), fitted by python -m rooflm_fit.attention.
 kernel: prefill (PrefillConstants), decode (DecodeConstants). dtype: of the KV cache in decode, of Q in prefill;
-prefill-kv8: Q of 16 bits and a cache of 8. -hd<size>: a head size that the engine gives to another kernel.
+prefill-kv8: a cache of 8 bits, and Q as the engine makes it. -hd<size>: a head size that it gives to another kernel.
 decode-mha, decode-wide: TensorRT-LLM with one query head a KV head, and with more than 32; decode-few: FlashInfer in
 SGLang with fewer than 4 (rooflm.kernels.attention.decode_kernels names them).
 Benchmarks ran with a warm cache; the fits know what it saved, a model's step has none of it.
@@ -380,7 +392,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for recipe in (PREFILL, DECODE):
         rows = load(args.data / f"attention_{recipe.kind}.parquet")
         if recipe is PREFILL:
-            rows = rows[rows.dtype != "fp8"]
+            rows = as_served(rows)
         fitted, table = fit_cells(recipe, cells(rows, recipe.kind))
         print(summary(table, recipe.kind), flush=True)
         done += fitted + fit_families(recipe, table, fitted)

@@ -240,7 +240,7 @@ def of_generations(rows: Iterable[FitRow], all_cards: bool = False) -> list[FitR
 def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:
     """Write a calibration file: `header` as comments, then one [[fit]] table a row, defaults left out."""
     lines = [f"# {line}".rstrip() for line in header.strip().splitlines()]
-    optional = {"kernel": "", "note": "", "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
+    optional = {"kernel": "", "family": "", "note": "", "mape_large": 0.0, "mape_transfer": 0.0, "p10": 0.0, "p90": 0.0}
     for row in rows:
         lines += ["", "[[fit]]"]
         for name in row.__struct_fields__:

@@ -171,6 +171,8 @@ def load_tables(data: Path) -> list[Table]:
     return tables
 
 
+THROTTLED = (("gb200", "vllm", "bf16"),)
+"""Tables of one library (cuBLAS) whose largest products take twice as long as in the card's other tables."""
 COPIED = (("b300-sxm-288gb", "blackwell", "sglang"),)
 """Cards, their generation, and engines whose tables of them are copies of another card's."""
 UNTUNED = "blackwell"
@@ -189,17 +191,36 @@ def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
     return found
 
 
+def throttled(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, those of THROTTLED tables as of frameworks of training ("torch"), whose products keep a card at its
+    limit: in servers the card's other engines stand in."""
+    return [
+        msgspec.structs.replace(row, engine="torch") if (row.gpu, row.engine, row.dtype) in THROTTLED else row
+        for row in rows
+    ]
+
+
+LENT = ("trtllm", "blackwell", "fp8_block")
+"""Engine, generation and data type of products that FlashInfer publishes, so that another server may be told to run
+them (SGLang, fp8_gemm_runner_backend flashinfer_trtllm)."""
+
+
+def lent(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, and those of LENT's cards under the library's own name."""
+    own = [r for r in rows if (r.engine, r.architecture, r.dtype) == LENT and r.gpu != ANY]
+    return [*rows, *(msgspec.structs.replace(row, engine="flashinfer") for row in own)]
+
+
 def copied(rows: Sequence[FitRow]) -> list[FitRow]:
     """The rows, and where an engine's table of a card is a copy of another's its set of the generation for that card.
 
-    In 8 bits with a scale a tensor and in 4; what else it multiplies stays with the other engines' tables of the card:
-    by blocks its scripts ask for TensorRT-LLM's kernels (FlashInfer), and 16 bits are cuBLAS's for all.
+    In 8 and 4 bits; 16 stay with the other engines' tables of the card: they are cuBLAS's for all.
     """
     of_kind = {(r.architecture, r.engine, r.dtype): r for r in rows if r.gpu == ANY}
     stand_ins = [
         msgspec.structs.replace(of_kind[generation, engine, dtype], gpu=gpu, mape_out=row.mape_transfer or row.mape_out)
         for gpu, generation, engine in COPIED
-        for dtype in ("fp8", "nvfp4")
+        for dtype in ("fp8", "fp8_block", "nvfp4")
         for row in (of_kind[generation, engine, dtype],)
     ]
     return [*rows, *stand_ins]
@@ -340,7 +361,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     arguments = parser.parse_args()
-    write_fits(arguments.out, copied(untuned(fit_all(load_tables(arguments.data)))), HEADER)
+    write_fits(arguments.out, lent(copied(throttled(untuned(fit_all(load_tables(arguments.data)))))), HEADER)
 
 
 if __name__ == "__main__":

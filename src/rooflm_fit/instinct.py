@@ -284,13 +284,17 @@ EXPERT_PARAMS = tuple(
 def fitted(
     rows: Table, kind: Kind, device: Device, model: Any, params: Sequence[Param], starts: Any
 ) -> dict[str, float]:
-    """Constants of a table."""
+    """Constants of a table. Of one number of experts no time an expert is fitted: it would be a part of the start, and
+    grow where there are more."""
     card = reached(device, kind)
     if rows.seconds.size > MOST:
         rows = rows.where(np.random.default_rng(0).choice(rows.seconds.size, MOST, replace=False))
     extra = {"stray": 0.0} if params is EXPERT_PARAMS else {}
+    if extra and np.ptp(rows.shape[3]) == 0:
+        extra["expert"] = 0.0
+    free = [p for p in params if p.name not in extra]
     return (
-        fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, params, starts=starts, max_nfev=50) | extra
+        fit(lambda c: model(rows, kind, card, {**c, **extra}), rows.seconds, free, starts=starts, max_nfev=50) | extra
     )
 
 

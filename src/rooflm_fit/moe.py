@@ -302,6 +302,21 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
     return result
 
 
+def borrowed(rows: Sequence[FitRow]) -> list[FitRow]:
+    """The rows, and of a family that an engine was measured with on some cards of a generation alone, those of the
+    first such card for the others: it runs there as well. (Nobody measured small passes of TensorRT-LLM's 4-bit experts
+    on B300.) Cards on which it has no other kernels of the data type stay as they are."""
+    found = list(rows)
+    cards = {(r.architecture, r.engine, r.dtype, r.gpu) for r in rows if r.gpu != ANY}
+    for row in rows:
+        kin = {gpu for *where, gpu in cards if where == [row.architecture, row.engine, row.dtype]}
+        here = {r.gpu for r in found if (r.engine, r.dtype, r.kernel) == (row.engine, row.dtype, row.kernel)}
+        if row.gpu != ANY and row.kernel not in ("", "tp"):
+            note = f"{row.note}; of {row.gpu}"
+            found += [msgspec.structs.replace(row, gpu=gpu, note=note) for gpu in sorted(kin - here)]
+    return found
+
+
 def _pooled(engine: str, kind: Kind, parts: Mapping[str, Table], kernel: str) -> list[FitRow]:
     """One row a generation and one for all GPUs, each with its error on members left out."""
     result = []
@@ -336,7 +351,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of moe.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     options = parser.parse_args(argv)
-    write_fits(options.out, fit_all(read(options.data)), HEADER)
+    write_fits(options.out, borrowed(fit_all(read(options.data))), HEADER)
 
 
 if __name__ == "__main__":

@@ -421,8 +421,8 @@ def test_commits_of_nightly_builds_are_of_their_engine() -> None:
 OF_LOAD = ("requests", "warmup", "spread", "output_limit", "prompt", "output")
 OF_ROWS = (*OF_LOAD, "accepted", "cache", "guesses", "image", "scheme", "split")
 """What recipes set that is no option of a server."""
-TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "perf-overview.md", "the same page", "sgl-cookbook",
-        "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
+TOLD = ("InferenceX", "aiconfigurator", "llm_args.py", "server_args.py", "perf-overview.md", "the same page",
+        "sgl-cookbook", "NIM LLM benchmarking", "benchmark_serving.py")  # fmt: skip
 """Scripts and pages that recipes name."""
 
 

@@ -63,7 +63,7 @@ class Kernels:
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
     experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
-                        ("", "triton"))  # fmt: skip
+                        ("", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
     attention: str = word("", "library of its latent attention, as the server was told (none: its own)", ("", "triton"))
     fixed_attention: bool = flag(False, "its attention is its own, whatever a measured case asked PyTorch for")

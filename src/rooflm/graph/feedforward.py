@@ -64,7 +64,7 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         nodes.append(
             Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
                touched * mats * inner * width * w + moved,
-               (gathered, inner, width, f.experts, local, f.top_k, pairs), (w, act, b), "quant", 4)
+               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4)
         )  # fmt: skip
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))

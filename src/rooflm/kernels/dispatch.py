@@ -282,7 +282,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
     d = s.cluster.device
     times: list[Num] = []
     for op in ops:
-        tokens, hidden, width, experts, local, top_k, _ = op.shape
+        tokens, hidden, width, experts, local, top_k, gated = op.shape
         ep = experts / local
         spread = popularity(experts, top_k, s.engine.kernels.skew)
         routing = routed(tokens, top_k, experts, ep, spread)
@@ -292,7 +292,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
             fewer = pick(alike > 0, smaller(routing.experts, touched), routing.experts)
             routing = routing._replace(experts=fewer)
         call = partial(moe_time, tokens, hidden, width, routing, top_k=top_k, experts=experts, ep=ep,
-                       weight_bytes=op.widths[0])  # fmt: skip
+                       gated=gated, weight_bytes=op.widths[0])  # fmt: skip
         best = {
             parallel: reduce(smaller, [
                 call(device=Hardware(r.peak[at], r.dram, d.sms), c=kernel.constants.on(r.l2 / r.dram), act_bytes=act)
@@ -304,7 +304,7 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         time = pick(spread_out, best[True], best[False]) if len(best) > 1 else best.popitem()[1]
         if s.engine.kernels.gemv:
             alone = s.engine.factors.gemm_factor / s.engine.factors.moe_factor  # the kernels of its other products
-            flops = tokens * top_k * local / experts * 6.0 * hidden * width
+            flops = tokens * top_k * local / experts * (4.0 + 2.0 * gated) * hidden * width
             time = larger(time, brain_time(flops, s.engine.kernels.brain_experts, s, r))
             brain = brain_time(flops, s.engine.kernels.brain_share, s, r)
             vectors = alone * expert_vectors(op, constants("gemm", GemmConstants, w, w.half), r)

@@ -89,10 +89,10 @@ def brain_time(flops: Num, share: Num, s: Scenario, r: Rates) -> Num:
 def expert_vectors(op: Op, c: GemmConstants, r: Rates) -> Num:
     """Seconds of experts' products by vector kernels: every pair of token and expert streams that expert's weights by
     itself, at the share of the bandwidth of other products; three launches (llama.cpp's mul_mat_vec with ids)."""
-    tokens, hidden, width, experts, local, top_k, _ = op.shape
-    pairs = tokens * top_k * local / experts
-    stream = pairs * 3.0 * hidden * width * op.widths[0] / (c.eff_m * r.dram)
-    compute = pairs * 6.0 * hidden * width / r.peak["vector"]
+    tokens, hidden, width, experts, local, top_k, gated = op.shape
+    values = tokens * top_k * local / experts * (2.0 + gated) * hidden * width
+    stream = values * op.widths[0] / (c.eff_m * r.dram)
+    compute = 2.0 * values / r.peak["vector"]
     return 3.0 * c.t0 + larger(stream + filling(stream, smaller(c.ramp, VECTOR_RAMP)), compute)
 
 

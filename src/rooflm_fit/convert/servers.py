@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
+from rooflm.readers.devices import load_device
+
 
 def note_number(note: str, name: str) -> int | None:
     """The whole number after `name=` in a note, or None.
@@ -62,15 +66,45 @@ def usual_limits(values: dict[str, Any]) -> dict[str, Any]:
     return {"max_sequences": GUESSING_SEQUENCES} if guesses and not values.get("max_sequences") else {}
 
 
-def usual_overlap(values: dict[str, Any], note: str) -> dict[str, str]:
+def usual_overlap(values: dict[str, Any], note: str, cached: bool = True) -> dict[str, str]:
     """Whether the host prepares a step while one runs: not in SGLang when it guesses, unless SGLANG_ENABLE_SPEC_V2
-    is set (server_args.py; "overlap schedule is turned on" with it alone).
+    is set (server_args.py; "overlap schedule is turned on" with it alone), nor with recurrent layers whose states the
+    prefix cache keeps (server_args.py, mamba_scheduler_strategy no_buffer; on Blackwell its attention turns the cache
+    off instead). cached: prompts are kept.
 
     >>> usual_overlap({"engine": "sglang", "guesses": 3}, ""), usual_overlap({"engine": "sglang"}, "")
     ({'engine.overlap': 'false'}, {})
+    >>> run = {"engine": "sglang", "model": "qwen3-next-80b-a3b"}
+    >>> [usual_overlap(run | {"gpu": gpu}, "") for gpu in ("h200-sxm-141gb", "b200-sxm-180gb")]
+    [{'engine.overlap': 'false'}, {}]
     """
-    alone = values.get("engine") == "sglang" and values.get("guesses") and "SPEC_V2=1" not in note
+    if values.get("engine") != "sglang":
+        return {}
+    guesses = values.get("guesses") and "SPEC_V2=1" not in note
+    kept = cached and "disable-radix-cache" not in note and "extra_buffer" not in note
+    alone = guesses or (kept and has_states(values.get("model")) and not on_blackwell(values.get("gpu")))
     return {"engine.overlap": "false"} if alone else {}
+
+
+KEPT_STATES = ("mamba2", "gated-delta")
+"""Recurrent layers whose states SGLang's prefix cache holds (server_args.py, support_mamba_cache; not Kimi Linear)."""
+
+
+def has_states(model: Any) -> bool:
+    """Whether a catalogued model has such layers."""
+    try:
+        blocks = load_model(str(model)).blocks
+    except RooflmError:
+        return False
+    return any(getattr(b.mixer, "kind", "") in KEPT_STATES for b in blocks)
+
+
+def on_blackwell(gpu: Any) -> bool:
+    """Whether a card has TensorRT-LLM's attention by default in SGLang."""
+    try:
+        return load_device(str(gpu)).kernel_generation == "blackwell"
+    except RooflmError:
+        return False
 
 
 LIBRARIES = ("triton",)

@@ -31,7 +31,7 @@ CAMPAIGN = "aic"
 """Source of the rows that recipes.toml is about."""
 PREFIXES = ("aic", "trtserve", "trtllm17", "trtllm10", "mlperf", "nim")
 RECIPES = Path(__file__).parent / "recipes.toml"
-SET = ("all_reduce", "captured", "deliver", "experts", "graphs", "overlap", "reduce_bits", "reduce_norm")
+SET = ("all_reduce", "captured", "deliver", "experts", "graphs", "overlap", "reduce_bits", "reduce_norm", "untuned")
 """What recipes set of the engine, not of its server."""
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
@@ -405,7 +405,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= {"quant": quant or None} | server_flags(note) | options | deployment_of(note)
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note)
-    sets |= usual_experts(values, note) | usual_overlap(values, note)
+    sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
     values |= {"sets": sets} if sets else {}
     doubts = [uneven, unknown, *doubts_of(row, values, quant)]
     if source == "trtserve":

@@ -1,0 +1,74 @@
+"""Answers that no figure checks, by their kin: a newer card, a narrower cache, experts with less work, one library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rooflm
+
+SLACK = 1.02
+"""Constants of two cards are fits: so much is noise."""
+
+
+def parts(model: str, gpu: str, quant: str, engine: str, **kwargs: Any) -> dict[str, Any]:
+    """The answer's values as one dictionary, 1,024 tokens in and out unless told."""
+    asked = {"tp": 4, "batch": 64, "prompt": 1024, "output": 256, **kwargs}
+    return rooflm.infer(model, gpu=gpu, quant=quant, engine=engine, **asked).values()
+
+
+@pytest.mark.parametrize("engine", ["sglang-0.5.10", "trtllm", "vllm"])
+@pytest.mark.parametrize(
+    ("model", "quant"),
+    [("llama-3.1-8b", "fp8kv8"), ("qwen3-32b", "fp8-blockkv8"), ("qwen3.5-397b-a17b", "nvfp4kv8"),
+     ("glm-4.5-air", "nvfp4kv8"), ("minimax-m2", "fp8kv8"), ("deepseek-v3", "nvfp4kv8")],
+)  # fmt: skip
+@pytest.mark.parametrize("batch", [4, 256])
+def test_b300_is_not_slower_than_b200(model: str, quant: str, engine: str, batch: int) -> None:
+    old, new = (parts(model, gpu, quant, engine, batch=batch) for gpu in ("b200-sxm-180gb", "b300-sxm-288gb"))
+    assert new["tpot_s"] <= SLACK * old["tpot_s"]
+    assert new["ttft_s"] <= SLACK * old["ttft_s"]
+
+
+@pytest.mark.parametrize("gpu", ["b200-sxm-180gb", "b300-sxm-288gb", "gb200", "h200-sxm-141gb"])
+@pytest.mark.parametrize("model", ["llama-3.3-70b", "gemma-3-27b", "qwen3.5-27b"])  # heads of 128 and 256 values
+def test_prompts_do_not_wait_for_a_narrow_cache(gpu: str, model: str) -> None:
+    """SGLang makes Q as narrow as its cache: FlashAttention 3 and TensorRT-LLM's kernels take both in 8 bits."""
+    wide, narrow = (
+        parts(model, gpu, quant, "sglang-0.5.10", prompt=8192, batch=8)["prefill_parts_s"]["attention"]
+        for quant in ("fp8", "fp8kv8")
+    )
+    assert narrow < 1.15 * wide
+
+
+@pytest.mark.parametrize("engine", ["sglang-0.5.10-rocm", "vllm-rocm", "atom"])
+@pytest.mark.parametrize("gpu", ["mi300x", "mi355x"])
+def test_a_narrow_latent_cache_is_not_slower_where_nobody_measured_it(gpu: str, engine: str) -> None:
+    wide, narrow = (
+        parts("deepseek-v3", gpu, quant, engine, tp=8, prompt=8192)["decode_parts_s"]["attention"]
+        for quant in ("fp8-block", "fp8-blockkv8")
+    )
+    assert narrow < 1.25 * wide  # stand-ins of two other engines
+
+
+@pytest.mark.parametrize("engine", ["sglang-0.5.10", "trtllm", "vllm"])
+def test_experts_without_a_gate_move_two_matrices_of_three(engine: str) -> None:
+    model = "nemotron-3-nano-30b-a3b"
+    asked = {"tp": 1, "batch": 64}
+    own = parts(model, "h200-sxm-141gb", "bf16", engine, **asked)
+    blocks = range(len(rooflm.load_model(model).blocks))
+    experts = [i for i in blocks if hasattr(rooflm.load_model(model).blocks[i].ffn, "experts")]
+    sets = {f"model.blocks.{i}.ffn.gated": True for i in experts}
+    gated = parts(model, "h200-sxm-141gb", "bf16", engine, **asked, sets=sets)
+    assert 0.6 < own["decode_parts_s"]["moe"] / gated["decode_parts_s"]["moe"] < 0.85
+
+
+def test_a_server_told_another_library_of_products_has_its_launches() -> None:
+    """SGLang's own products of blocks on Blackwell are DeepGEMM's with a kernel that quantises, on B300 as on B200."""
+    asked = {"tp": 8, "batch": 4}
+    for gpu in ("b200-sxm-180gb", "b300-sxm-288gb"):
+        own = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked)
+        sets = {"engine.untuned": "flashinfer"}
+        told = parts("deepseek-v3", gpu, "fp8-blockkv8", "sglang-0.5.10", **asked, sets=sets)
+        assert 0.6 < told["tpot_s"] / own["tpot_s"] < 0.9
