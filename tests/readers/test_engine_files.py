@@ -171,6 +171,13 @@ def test_factors_hold_for_a_generation(name: str) -> None:
     assert load_engine(name, "a-new-card", "rdna3.5") == plain
 
 
+def test_cards_without_tensor_cores_had_integer_products_before_others() -> None:
+    early, today = (load_engine(name, "p40", "pascal") for name in ("llama.cpp-2024-05", "llama.cpp"))
+    assert early.kernels.dequant == today.kernels.dequant == 0
+    assert early.factors.prompt == pytest.approx(today.factors.prompt)
+    assert load_engine("llama.cpp-2024-05", "rtx-3090", "ampere").kernels.dequant > 0
+
+
 def test_a_factor_may_be_none_where_the_field_may() -> None:
     assert load_engine("llama.cpp-vulkan-rocm", "rx-9070", "rdna4").kernels.brain_share == 0
 
