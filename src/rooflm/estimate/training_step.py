@@ -198,16 +198,17 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads = s.training, s.quant, grad_bytes(s)
     own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
+    asis = t.adapters and is_plain(t.base_bits, q.act_bits)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, own)
     if t.adapters:
         extra = rules.adapters(base, t)
-        narrow = rules.dequantised(base, t.base_bits) if isinstance(t.base_bits, np.ndarray) or t.base_bits < 16 else []
+        narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
         backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
     else:  # frozen first layers need no backward pass at all
         backward = [scaled(n, t.trainable_layers) for n in backward]
     if isinstance(q.act_bits, int | float) and q.act_bits < 16:
-        casts = rules.quantisation(base, 1.0 / m, q.rowwise)
+        casts = rules.quantisation(base, 0.0 if asis else 1.0 / m, q.rowwise)
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
     return base, backward
@@ -314,8 +315,13 @@ class SyncNodes(NamedTuple):
     tied: Nodes
 
 
+BUCKET, BUCKET_RANK = 40e6, 1e6
+"""Parameters of a message at least, and a data-parallel rank (Megatron-Core, distributed_data_parallel.py: bucket_size
+= max(40000000, 1000000 * dp_size)); whole layers where ZeRO 3 frees each behind its use."""
+
+
 def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
-    """The messages of gradients and parameters, layer by layer.
+    """The messages of gradients and parameters, layer by layer, or in buckets of several layers where only sums stay.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
     all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
@@ -326,14 +332,16 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     group = tm.shard_ranks(m)
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
+    buckets = ceil((own.dense + own.experts) / larger(BUCKET, BUCKET_RANK * ranks))
+    messages = pick((zero >= 3) | s.engine.habits.owners, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
 
     def add(where: Nodes, name: str, op: str, size: Num, n: Num, step: Num, active: Any) -> None:
         if not np.any(active):
             return
-        count = pick(active, layers, 0.0)
-        where.append(Comm(name, "dp_comm", op, count, size / layers, n, step, "dp"))
+        count = pick(active, messages, 0.0)
+        where.append(Comm(name, "dp_comm", op, count, size / messages, n, step, "dp"))
 
     dense, experts = own.dense * g, own.experts * g
     add(reduce, "dp_all_reduce", "all_reduce", dense, ranks, stride, ~sharded)
