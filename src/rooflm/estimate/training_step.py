@@ -123,6 +123,16 @@ def grad_bytes(s: Scenario) -> Num:
     return pick(s.training.grad_bytes > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
 
 
+def stored_bytes(s: Scenario) -> tuple[Num, Num]:
+    """Bytes a weight, as stored and as gathered: of 16 bits, or of 8 (engine.fp8_params). Units that take 8 bits from
+    rows alone, as all before those that know 4 bits, keep a transposed copy of each (Transformer Engine,
+    is_non_tn_fp8_gemm_supported)."""
+    half, q = s.quant.half_bytes, s.quant
+    if not (s.engine.room.fp8_params and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
+        return half, half
+    return (1.0 if "fp4" in s.cluster.device.peak else 2.0), 1.0
+
+
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     """Forward nodes by place: embedding, layers, head."""
     layers: Nodes = []
@@ -274,7 +284,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     return tm.Setup(
         c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra,
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0],
     )  # fmt: skip
 
 
@@ -348,12 +358,12 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     add(reduce, "dp_reduce_scatter", "reduce_scatter", dense, group, stride, sharded)
     hybrid = sharded & np.asarray(group < ranks)
     add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
-    add(gather, "dp_all_gather", "all_gather", own.dense * 2.0, group, stride, sharded)
+    add(gather, "dp_all_gather", "all_gather", own.dense * stored_bytes(s)[1], group, stride, sharded)
     some = own.experts > 0
     if np.any(some):
         add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, some & ~sharded)
         add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, some & sharded)
-        add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, some & sharded)
+        add(gather, "edp_all_gather", "all_gather", own.experts * stored_bytes(s)[1], replicas, edge, some & sharded)
     tied: Nodes = []
     model = s.model
     if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
