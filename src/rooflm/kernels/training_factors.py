@@ -38,6 +38,16 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
 
 
+def young(architecture: str, date: str, kind: str) -> float:
+    """Factor of products in a release dated before a generation's libraries had ripened: 1 where none is known.
+
+    >>> young("blackwell", "2024-10", "fp8") > 1 == young("blackwell", "2026-06", "fp8"), young("hopper", "", "fp8")
+    (True, 1.0)
+    """
+    row = table()["young"].get(architecture, {})
+    return float(row.get(kind, 1.0)) if date < row.get("before", "") else 1.0
+
+
 def budget(architecture: str, watts: Num, peak: Num) -> Num:
     """Time of a power-bound product over that on the cards of the generation's fit: the cube root of how many W a
     FLOP/s they had over this card's (dynamic power goes with frequency times voltage squared, and voltage with
