@@ -62,6 +62,8 @@ CONSTANTS = (
     Constant("gemm.blackwell.fp8", 1.05, 0.1),
     Constant("gemm.blackwell.mxfp8", 0.95, 0.1),
     Constant("gemm.blackwell.fp4", 1.05, 0.15),
+    Constant("young.blackwell.half", 1.1, 0.1),
+    Constant("young.blackwell.fp8", 1.1, 0.1),
     Constant("attention.fa2.ampere.forward", 1.1, 0.2),
     Constant("attention.fa2.ampere.backward", 1.2, 0.2),
     Constant("attention.fa2.hopper.forward", 1.5, 0.2),
@@ -108,7 +110,8 @@ COMMON = (
 belongs to the runs that needed CUDA_LAUNCH_BLOCKING=1, which only BigScience's did."""
 SPREAD = {
     "KOR": 0.03, "KORL": 0.03, "NAR": 0.03, "NAR2": 0.03, "BLM": 0.06, "LLMF": 0.05, "TT": 0.06, "NEMO": 0.04,
-    "MBR": 0.06, "AUTO": 0.1, "PAX": 0.1, "MOE": 0.15, "FMS": 0.06, "IEVO": 0.12,
+    "MBR": 0.06, "AUTO": 0.1, "PAX": 0.1, "MOE": 0.15, "FMS": 0.06, "IEVO": 0.12, "dgxc": 0.05, "dgxc2": 0.08,
+    "dgxcft": 0.06, "mlplora": 0.06, "mlplorabw": 0.06, "mlp8b": 0.06, "mlp405bw": 0.06,
 }  # fmt: skip
 """Error that a row of a source is expected to have: how repeats scatter, and how much its table leaves unsaid."""
 SOURCE_ROWS = 40
