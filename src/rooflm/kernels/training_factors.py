@@ -38,14 +38,14 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
 
 
-def young(architecture: str, date: str, dtype: str) -> float:
-    """Factor of products in a release dated before a generation's libraries had ripened: 1 where none is known.
+def early(architecture: str, dtype: str) -> float:
+    """Factor of products of libraries that came before a generation's had ripened: 1 where none is known.
 
-    >>> young("blackwell", "2024-10", "fp8") > 1 == young("blackwell", "2026-06", "fp8"), young("hopper", "", "fp8")
-    (True, 1.0)
+    >>> early("blackwell", "fp8") > early("blackwell", "half") > 1 == early("hopper", "fp8")
+    True
     """
-    row = table()["young"].get(architecture, {})
-    return float(row.get(dtype, row["half"])) if date < row.get("before", "") else 1.0
+    row = table()["early"].get(architecture, {})
+    return float(row.get(dtype, row.get("half", 1.0)))
 
 
 def budget(architecture: str, watts: Num, peak: Num) -> Num:
