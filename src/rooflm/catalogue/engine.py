@@ -55,7 +55,7 @@ class Kernels:
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
         "rotary embedding and cache write are one kernel; else each is a chain of plain kernels",
     )
-    early: bool = flag(False, "training: its libraries are older than those of today's cards ([early] of training.toml)")
+    early: bool = flag(False, "training: libraries older than today's cards ([early] of training.toml)")
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))

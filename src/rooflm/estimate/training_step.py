@@ -208,7 +208,8 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads = s.training, s.quant, grad_bytes(s)
     own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
-    asis = t.adapters and is_plain(t.base_bits, q.act_bits)  # a frozen base of the products' own width feeds them
+    act = q.act_bits if isinstance(q.act_bits, int | float) else 16
+    asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, own)
     if t.adapters:
         extra = rules.adapters(base, t)
@@ -217,7 +218,7 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
         base = [*base, *extra, *narrow]
     else:  # frozen first layers need no backward pass at all
         backward = [scaled(n, t.trainable_layers) for n in backward]
-    if isinstance(q.act_bits, int | float) and q.act_bits < 16:
+    if act < 16:
         casts = rules.quantisation(base, 0.0 if asis else 1.0 / m, q.rowwise)
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
