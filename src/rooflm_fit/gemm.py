@@ -180,14 +180,18 @@ UNTUNED = "blackwell"
 
 
 def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, TensorRT-LLM's untuned ones as those of training frameworks ("torch") and vLLM's in their place."""
+    """The rows, TensorRT-LLM's untuned ones as those of training frameworks ("torch") and vLLM's in their place; in 16
+    bits TensorRT-LLM's are cuBLAS's, and stand for both (vLLM's of GB200 lose a third on long products alone)."""
+    kinds = {
+        "nvfp4": {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]},
+        "bf16": {"trtllm": ["trtllm", "torch"]},
+    }  # fmt: skip
     found = []
     for row in rows:
-        here = row.dtype == "nvfp4" and row.architecture == UNTUNED
-        names = (
-            {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]}.get(row.engine, [row.engine]) if here else [row.engine]
+        here = (
+            kinds.get(row.dtype, {}) if row.architecture == UNTUNED and (row.gpu != ANY or row.dtype != "bf16") else {}
         )
-        found += [msgspec.structs.replace(row, engine=name) for name in names]
+        found += [msgspec.structs.replace(row, engine=name) for name in here.get(row.engine, [row.engine])]
     return found
 
 

@@ -14,6 +14,7 @@ from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
+from rooflm.readers.engines import load_engine
 
 
 def run(**arguments: Any) -> TrainingEstimate:
@@ -484,3 +485,50 @@ def test_biases_of_experts_slow_their_products_unless_one_kernel_holds_them() ->
 
     assert products(True, False) > 1.4 * products(False, False)
     assert products(True, True) == pytest.approx(products(False, True))
+
+
+ADAPTED: dict[str, Any] = {
+    "model": "llama-2-70b", "engine": "nemo", "seq": 8192, "zero": 1, "micro_batch": 1, "dtype": "fp8",
+    "lora_rank": 16, "lora_modules": "qkv,out", "efficiency": "calibrated",
+}  # fmt: skip
+
+
+def test_small_gradients_travel_in_one_message_whatever_the_number_of_layers() -> None:
+    """MLPerf training 4.1, NVIDIA: 0.543 s a step on 64 H100 and 0.545 on 1,024, a sequence a rank."""
+    asked = ADAPTED | {"gpu": "h100-sxm-80gb", "tp": 4, "cp": 2, "engine": "nemo-2024"}
+    few, many = run(**asked, gpus=64, batch=8), run(**asked, gpus=1024, batch=128)
+    assert many.step_time < 1.05 * few.step_time
+
+
+def test_a_frozen_base_of_the_products_width_feeds_them_as_it_is() -> None:
+    asked = ADAPTED | {"gpu": "gb200", "gpus": 8, "batch": 8}
+    wide, own, narrow = (run(**asked, base_bits=bits) for bits in (16, 8, 4))
+    assert own.step_time < wide.step_time < narrow.step_time
+    assert own.memory.parts["weights"] == pytest.approx(0.5 * wide.memory.parts["weights"], rel=0.02)
+
+
+def test_weights_of_8_bits_alone_where_units_take_them_either_way() -> None:
+    """NeMo's recipes: fp8_param_gather. Hopper keeps a transposed copy of each; both gather half the bytes."""
+    asked: dict[str, Any] = {"model": "llama-3-8b", "gpus": 64, "batch": 64, "seq": 8192, "dtype": "fp8"}
+    for gpu, share in (("h100-sxm-80gb", 1.0), ("gb200", 0.5)):
+        plain, stored = run(**asked, gpu=gpu, engine="megatron"), run(**asked, gpu=gpu, engine="nemo")
+        assert stored.memory.parts["weights"] == pytest.approx(share * plain.memory.parts["weights"])
+        kept = run(**asked, gpu=gpu, engine=load_engine("nemo").but(fp8_params=False))
+        assert stored.comm_bytes["dp_all_gather"] < kept.comm_bytes["dp_all_gather"]
+
+
+def test_early_libraries_are_slower_on_the_generation_that_they_came_before() -> None:
+    asked: dict[str, Any] = {"model": "llama-3-8b", "gpus": 8, "batch": 8, "seq": 8192, "efficiency": "calibrated"}
+    slower = {
+        gpu: run(**asked, gpu=gpu, engine="nemo-2024").step_time / run(**asked, gpu=gpu, engine="nemo").step_time
+        for gpu in ("h100-sxm-80gb", "gb200")
+    }
+    assert slower["h100-sxm-80gb"] == pytest.approx(1.0)
+    assert 1.02 < slower["gb200"] < 1.15
+
+
+def test_instincts_of_one_generation_differ_by_their_power() -> None:
+    """MLPerf training 5.1, AMD: 1.64 s on MI350X (1,000 W) and 1.36 on MI355X (1,400 W)."""
+    asked = ADAPTED | {"gpus": 8, "batch": 8}
+    ratio = run(**asked, gpu="mi350x").step_time / run(**asked, gpu="mi355x").step_time
+    assert ratio == pytest.approx(1.643 / 1.362, rel=0.08)

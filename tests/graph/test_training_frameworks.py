@@ -284,7 +284,7 @@ NEMO: dict[str, str] = {
 
 def test_nemo_keeps_remainders_until_its_optimizer_became_megatron_cores() -> None:
     old, new = (training_scenario(only(NEMO | {"note": f"container {release}; FP8"})) for release in ("24.07", "25.04"))
-    assert (old.engine.name, old.training.remainders, new.training.remainders) == ("nemo", True, False)
+    assert (old.engine.name, old.training.remainders, new.training.remainders) == ("nemo-2024", True, False)
     assert old.engine.room.grad_bytes == 2
     less = train_scenario(new).memory.parts["optimizer"] / train_scenario(old).memory.parts["optimizer"]
     assert less == pytest.approx(12 / 10)  # two fp32 moments, and 4 or 2 bytes of the master copy

@@ -55,6 +55,7 @@ class Kernels:
         "norms take the residual add in, Q/K/V and gate/up are one product each, the activation multiplies in place, "
         "rotary embedding and cache write are one kernel; else each is a chain of plain kernels",
     )
+    early: bool = flag(False, "training: libraries older than today's cards ([early] of training.toml)")
     flash: bool = flag(True, "attention keeps its scores on chip")
     decode_flash: bool = flag(True, "so does decoding (one kernel), whatever the prefill does")
     all_reduce: str = word("nccl", "nccl, in a node its own (custom) or FlashInfer's", ("nccl", "custom", "flashinfer"))
@@ -158,6 +159,7 @@ class Room:
     fragmentation: Num = number(1.0, "memory that the framework holds over what its tensors need", low=1)
     logit_bytes: Num = number(6.0, "training: a logit at its fullest moment, copies and gradients", "bytes", above=True)
     grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
+    fp8_params: bool = flag(False, "in fp8 it stores and gathers 8-bit weights (fp8_param_gather), not 16-bit ones")
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
 
 

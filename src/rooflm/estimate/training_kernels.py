@@ -38,6 +38,7 @@ def product_factor(s: Scenario, dtype: str) -> Num:
     more of it is not faster than its kernels alone."""
     d = s.cluster.device
     found = factors.gemm(d.name, d.architecture, dtype, s.quant.name)
+    found *= factors.early(d.architecture, dtype) if s.engine.kernels.early else 1.0
     half = d.peak.get("bf16", d.peak.get("fp16", 0.0))
     share = factors.budget(d.architecture, d.tdp, half)
     return pick(share < 1, larger(found * share, smaller(found, 1.0)), found * share)

@@ -67,7 +67,7 @@ class Layer:
 
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
-    keys that unfused attention scores for a query."""
+    keys that unfused attention scores for a query; weight: bytes of a trained one."""
 
     model: Model
     mapping: Mapping
@@ -81,6 +81,7 @@ class Setup(NamedTuple):
     adapters: Num = 0.0
     logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
+    weight: Num = 2.0
 
     @property
     def tokens(self) -> Num:
@@ -261,7 +262,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     end_share = 1.0 * (t.embeddings and not t.adapters)
     trained = layers * (per["dense"] + per["plain"]) * share + ends * end_share + layers * c.adapters
     frozen = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8)) if t.adapters else 2.0
-    own = c.quant.half_bytes + (1.0 if t.fp8_weights else 0.0)
+    own = c.weight + (1.0 if t.fp8_weights else 0.0)
     weight = own if not t.adapters else frozen
     grad = c.grad_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))

@@ -123,6 +123,16 @@ def grad_bytes(s: Scenario) -> Num:
     return pick(s.training.grad_bytes > 0, s.training.grad_bytes, s.engine.room.grad_bytes)
 
 
+def stored_bytes(s: Scenario) -> tuple[Num, Num]:
+    """Bytes a weight, as stored and as gathered: of 16 bits, or of 8 (engine.fp8_params). Units that take 8 bits from
+    rows alone, as all before those that know 4 bits, keep a transposed copy of each (Transformer Engine,
+    is_non_tn_fp8_gemm_supported)."""
+    half, q = s.quant.half_bytes, s.quant
+    if not (s.engine.room.fp8_params and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
+        return half, half
+    return (1.0 if "fp4" in s.cluster.device.peak else 2.0), 1.0
+
+
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
     """Forward nodes by place: embedding, layers, head."""
     layers: Nodes = []
@@ -198,16 +208,18 @@ def layer_nodes(s: Scenario, base: Nodes, m: Num) -> tuple[Nodes, Nodes]:
     weights beside them, casts to 8 or 4 bits (the weights' once for all m micro-batches)."""
     t, q, grads = s.training, s.quant, grad_bytes(s)
     own = rules.Rules(grads, s.mapping.sp, 0.0 if t.adapters else 1.0)
+    act = q.act_bits if isinstance(q.act_bits, int | float) else 16
+    asis = t.adapters and act < 16 and is_plain(t.base_bits, act)  # a frozen base of the products' own width feeds them
     backward = rules.backward(base, own)
     if t.adapters:
         extra = rules.adapters(base, t)
-        narrow = rules.dequantised(base, t.base_bits) if isinstance(t.base_bits, np.ndarray) or t.base_bits < 16 else []
+        narrow = [] if asis or is_plain(t.base_bits, 16) else rules.dequantised(base, t.base_bits)
         backward += [*rules.backward(extra, rules.Rules(grads)), *narrow]
         base = [*base, *extra, *narrow]
     else:  # frozen first layers need no backward pass at all
         backward = [scaled(n, t.trainable_layers) for n in backward]
-    if isinstance(q.act_bits, int | float) and q.act_bits < 16:
-        casts = rules.quantisation(base, 1.0 / m, q.rowwise)
+    if act < 16:
+        casts = rules.quantisation(base, 0.0 if asis else 1.0 / m, q.rowwise)
         backward += rules.backward(casts, rules.Rules(grads))
         base = [*base, *casts]
     return base, backward
@@ -273,7 +285,7 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
     return tm.Setup(
         c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra,
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0],
     )  # fmt: skip
 
 
@@ -314,8 +326,13 @@ class SyncNodes(NamedTuple):
     tied: Nodes
 
 
+BUCKET, BUCKET_RANK = 40e6, 1e6
+"""Parameters of a message at least, and a data-parallel rank (Megatron-Core, distributed_data_parallel.py: bucket_size
+= max(40000000, 1000000 * dp_size)); whole layers where ZeRO 3 frees each behind its use."""
+
+
 def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
-    """The messages of gradients and parameters, layer by layer.
+    """The messages of gradients and parameters, layer by layer, or in buckets of several layers where only sums stay.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
     all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
@@ -326,26 +343,28 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     group = tm.shard_ranks(m)
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
+    buckets = ceil((own.dense + own.experts) / larger(BUCKET, BUCKET_RANK * ranks))
+    messages = pick((zero >= 3) | s.engine.habits.owners, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
 
     def add(where: Nodes, name: str, op: str, size: Num, n: Num, step: Num, active: Any) -> None:
         if not np.any(active):
             return
-        count = pick(active, layers, 0.0)
-        where.append(Comm(name, "dp_comm", op, count, size / layers, n, step, "dp"))
+        count = pick(active, messages, 0.0)
+        where.append(Comm(name, "dp_comm", op, count, size / messages, n, step, "dp"))
 
     dense, experts = own.dense * g, own.experts * g
     add(reduce, "dp_all_reduce", "all_reduce", dense, ranks, stride, ~sharded)
     add(reduce, "dp_reduce_scatter", "reduce_scatter", dense, group, stride, sharded)
     hybrid = sharded & np.asarray(group < ranks)
     add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
-    add(gather, "dp_all_gather", "all_gather", own.dense * 2.0, group, stride, sharded)
+    add(gather, "dp_all_gather", "all_gather", own.dense * stored_bytes(s)[1], group, stride, sharded)
     some = own.experts > 0
     if np.any(some):
         add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, some & ~sharded)
         add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, some & sharded)
-        add(gather, "edp_all_gather", "all_gather", own.experts * 2.0, replicas, edge, some & sharded)
+        add(gather, "edp_all_gather", "all_gather", own.experts * stored_bytes(s)[1], replicas, edge, some & sharded)
     tied: Nodes = []
     model = s.model
     if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):

@@ -38,6 +38,16 @@ def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
     return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
 
 
+def early(architecture: str, dtype: str) -> float:
+    """Factor of products of libraries that came before a generation's had ripened: 1 where none is known.
+
+    >>> early("blackwell", "fp8") > early("blackwell", "half") > 1 == early("hopper", "fp8")
+    True
+    """
+    row = table()["early"].get(architecture, {})
+    return float(row.get(dtype, row.get("half", 1.0)))
+
+
 def budget(architecture: str, watts: Num, peak: Num) -> Num:
     """Time of a power-bound product over that on the cards of the generation's fit: the cube root of how many W a
     FLOP/s they had over this card's (dynamic power goes with frequency times voltage squared, and voltage with
