@@ -196,12 +196,8 @@ def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
 
 
 def throttled(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, those of THROTTLED tables as of frameworks of training ("torch"), whose products keep a card at its
-    limit: in servers the card's other engines stand in."""
-    return [
-        msgspec.structs.replace(row, engine="torch") if (row.gpu, row.engine, row.dtype) in THROTTLED else row
-        for row in rows
-    ]
+    """The rows without those of THROTTLED tables: the card's other engines stand in."""
+    return [row for row in rows if (row.gpu, row.engine, row.dtype) not in THROTTLED]
 
 
 LENT = ("trtllm", "blackwell", "fp8_block")
