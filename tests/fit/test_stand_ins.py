@@ -50,9 +50,9 @@ def test_a_family_of_one_card_is_that_of_its_sisters() -> None:
     assert [(r.gpu, r.kernel, r.constants) for r in added] == [("b300", "min_latency", own.constants)]
 
 
-def test_a_table_at_the_card_s_limit_stands_for_training() -> None:
+def test_a_table_at_the_card_s_limit_stands_for_nothing() -> None:
     rows = [fit(gpu="gb200", engine=engine, dtype="bf16") for engine in ("vllm", "trtllm")]
-    assert [r.engine for r in throttled(rows)] == ["torch", "trtllm"]
+    assert [r.engine for r in throttled(rows)] == ["trtllm"]
 
 
 def test_one_number_of_experts_tells_no_time_an_expert() -> None:
