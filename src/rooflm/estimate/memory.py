@@ -6,6 +6,7 @@ The device is the fullest one: with a pipeline, the stage with the most layers a
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rooflm.catalogue.model import (
     MLA,
@@ -28,18 +29,19 @@ from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
+SPLIT: dict[type[Mixer], tuple[str, ...]] = {
+    Attention: ("heads", "kv_heads"), MLA: ("heads",), CompressedAttention: ("heads", "out_groups"),
+    LinearAttention: ("heads", "key_heads"),
+}  # fmt: skip
+"""What of a mixer a tensor group splits."""
+
 
 def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
-    if mixer is None or (is_plain(tp, 1)):
+    if mixer is None or is_plain(tp, 1):
         return mixer
-    if isinstance(mixer, Attention):
-        return replace(mixer, heads=ceil(mixer.heads / tp), kv_heads=ceil(mixer.kv_heads / tp))
-    if isinstance(mixer, CompressedAttention):
-        return replace(mixer, heads=ceil(mixer.heads / tp), out_groups=ceil(mixer.out_groups / tp))
-    if isinstance(mixer, MLA):
-        return replace(mixer, heads=ceil(mixer.heads / tp))
-    return replace(mixer, heads=ceil(mixer.heads / tp), key_heads=ceil(mixer.key_heads / tp))
+    own: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
+    return replace(mixer, **own)
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
