@@ -246,14 +246,13 @@ class Held(NamedTuple):
 def held(s: Scenario, c: Context) -> Held:
     """Trained parameters of the fullest device."""
     t, m, model = s.training, s.mapping, c.model
-    per = tm.layer_params(model, m)
+    experts, others = tm.layer_params(model, m)
     layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
     ends = pick(m.pp > 1, larger(first, last), first + last)
     if t.adapters:
         return Held(layers * adapter_params(s, c), 0.0)
-    dense = layers * (per["dense"] + per["plain"]) * t.trainable_layers + ends * t.embeddings
-    return Held(dense, layers * per["experts"] * t.trainable_layers)
+    return Held(layers * others * t.trainable_layers + ends * t.embeddings, layers * experts * t.trainable_layers)
 
 
 def adapter_params(s: Scenario, c: Context) -> Num:

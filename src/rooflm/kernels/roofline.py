@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.graph.ops import Comm, Op, columns, equal, stacked
+from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch as efficiency
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
 from rooflm.kernels.collectives import volume as sent_volume
@@ -142,15 +142,9 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
-    timed: list[Timed] = []
-    known: list[tuple[Comm, Num]] = []
-    for comm in comms:
-        time = next((t for other, t in known if _equal(comm, other)), None)
-        if time is None:
-            time = _comm_time(comm, tiers, s)
-            known.append((comm, time))
-        timed.append(Timed(comm, time))
-    return timed
+    own, which = distinct([(c.op, c.ranks, c.stride, c.bytes) for c in comms])
+    times = [_comm_time(comms[i], tiers, s) for i in own]
+    return [Timed(comm, times[at]) for comm, at in zip(comms, which, strict=True)]
 
 
 def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
@@ -158,11 +152,6 @@ def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
     constants = collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
     time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
     return time if constants is None else in_engine(time, comm, constants, s)
-
-
-def _equal(a: Comm, b: Comm) -> bool:
-    """Whether two collectives take the same time: one operation on equal messages of equal groups."""
-    return a.op == b.op and equal((a.ranks, a.stride, a.bytes), (b.ranks, b.stride, b.bytes))
 
 
 def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, factor: Factor = alone) -> list[Timed]:
