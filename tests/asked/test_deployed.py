@@ -71,3 +71,11 @@ def test_a_scheme_that_narrows_nothing_says_so(model: str, quant: str, warned: b
     ]
     assert len(told) == warned
     assert all("narrows all its layers" in w for w in told)
+
+
+def test_a_tag_of_ollamas_library_runs_in_an_engine_that_reads_its_files() -> None:
+    for tag, quant in (("llama3.1:8b", "q4_k_m"), ("gpt-oss:20b", "mxfp4-moe")):
+        s = build_inference(tag, gpu="rtx-4090").scenario
+        assert (s.engine.name, s.quant.name) == ("llama.cpp", quant)
+        assert build_inference(tag, gpu="rtx-4090", engine="vllm").scenario.engine.name == "vllm"
+    assert build_inference("gpt-oss-20b", gpu="rtx-4090").scenario.engine.name == "vllm"

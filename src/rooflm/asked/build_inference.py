@@ -236,13 +236,15 @@ def pulled(model: str | Model, engine: str | Engine | None) -> bool:
 
 def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: bool = False) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type; of a tag of Ollama's library
-    that names no other, Q4_K_M."""
+    that names no other, Q4_K_M, unless files of that kind hold the released weights (gpt-oss)."""
     if isinstance(name, Quant):
         return name
     if name:
         return parse_quant(name)
-    chosen = model.quant or ("fp32" if model.dtype == "fp32" else "q4_k_m" if tag else "w16a16kv16")
-    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * (tag and chosen == "q4_k_m"))
+    chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
+    tag = tag and model.dtype != "fp32" and not parse_quant(chosen).in_files
+    chosen = "q4_k_m" if tag else chosen
+    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * tag)
     return parse_quant(chosen)
 
 
@@ -308,7 +310,7 @@ def nothing_narrow(model: Model, scheme: Quant, able: Abilities) -> tuple[str, .
 def not_built_for(s: Scenario) -> tuple[str, ...]:
     """A warning where an engine is asked on a device that it is not built for: its constants are of other devices."""
     device = s.cluster.device
-    if built_for(s.engine, device.product_family, device.architecture) or s.efficiency.mode != "calibrated":
+    if built_for(s.engine, device) or s.efficiency.mode != "calibrated":
         return ()
     return (f"engine {s.engine.name} is not built for {device.name}: its constants say little of it",)
 
@@ -325,10 +327,10 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
     engine = given["engine"]
-    scheme = quant_for(found, given["quant"], told, pulled(model, engine))
+    tag = pulled(model, engine)
+    scheme = quant_for(found, given["quant"], told, tag)
     if engine is None:
-        kinds = (machine.device.product_family, machine.device.architecture)
-        engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
+        engine = assumed_engine(own, scheme, machine.device, tag) if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import Any
 
+from rooflm.asked.answers.said import dollars
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
 from rooflm.shown.numbers import count, gib, percent, text, watt_hours
@@ -25,7 +26,7 @@ SERVING: tuple[Column, ...] = (
     ("ttft_s", "TTFT", seconds),
     ("tpot_s", "TPOT", seconds),
     ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
-    ("cost_usd_per_million_tokens", "USD/M", count),
+    ("cost_usd_per_million_tokens", "USD/M", dollars),
     ("gpus", "GPUs", count),
     ("purchase_usd", "to buy", lambda v: f"{v:,.0f} USD"),
     ("memory_bytes", "memory", lambda v: gib(float(v))),
