@@ -79,3 +79,9 @@ def test_a_tag_of_ollamas_library_runs_in_an_engine_that_reads_its_files() -> No
         assert (s.engine.name, s.quant.name) == ("llama.cpp", quant)
         assert build_inference(tag, gpu="rtx-4090", engine="vllm").scenario.engine.name == "vllm"
     assert build_inference("gpt-oss-20b", gpu="rtx-4090").scenario.engine.name == "vllm"
+
+
+def test_layers_on_the_host_are_run_by_an_engine_that_can() -> None:
+    assert build_inference("qwen3-30b-a3b", gpu="rtx-4090", cpu_experts=24).scenario.engine.name == "llama.cpp"
+    with pytest.raises(RooflmError, match=r"use one that does, such as llama\.cpp"):
+        build_inference("qwen3-30b-a3b", gpu="rtx-4090", cpu_experts=24, engine="vllm")

@@ -74,6 +74,15 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     return tuple(sorted(places, key=lambda name: places[name]))
 
 
+def engines_on_host() -> tuple[str, ...]:
+    """Of the engines that may be assumed those that run layers on the host's CPU.
+
+    >>> "llama.cpp" in engines_on_host()
+    True
+    """
+    return tuple(name for name in engines_instead("inference") if load_engine(name).abilities.host_layers)
+
+
 def built_for(engine: Engine, device: Device) -> bool:
     """Whether an engine is built for a device.
 
@@ -85,10 +94,10 @@ def built_for(engine: Engine, device: Device) -> bool:
     return not kinds & set(listed(engine.abilities.elsewhere))
 
 
-def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False) -> str:
+def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
     it does not run the scheme or is not built for the card, one that does and is. files: it reads
-    files of its own format, as Ollama's library holds.
+    files of its own format, as Ollama's library holds; host: it runs layers on the host's CPU.
 
     >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS
@@ -99,8 +108,8 @@ def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = 
 
     def able(name: str) -> bool:
         engine = load_engine(name)
-        reads = engine.kernels.own_files or not files
-        return reads and engine.abilities.runs(quant) and built_for(engine, device)
+        can = (engine.kernels.own_files or not files) and (engine.abilities.host_layers or not host)
+        return can and engine.abilities.runs(quant) and built_for(engine, device)
 
     usual = own or usual_engine("inference")
     others = () if own or able(usual) else engines_instead("inference")

@@ -327,10 +327,12 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
     engine = given["engine"]
+    away = Offload(**fields_at("offload", "infer", given))
     tag = pulled(model, engine)
     scheme = quant_for(found, given["quant"], told, tag)
     if engine is None:
-        engine = assumed_engine(own, scheme, machine.device, tag) if mode.mode == "calibrated" else "ideal"
+        usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
+        engine = usual if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
@@ -343,7 +345,6 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))
-    away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
