@@ -234,6 +234,9 @@ def pulled(model: str | Model, engine: str | Engine | None) -> bool:
     return tag and (engine is None or find_engine(engine).kernels.own_files)
 
 
+ALL_16 = " (weights, activations and cache of 16 bits)"
+
+
 def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: bool = False) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type; of a tag of Ollama's library
     that names no other, Q4_K_M, unless files of that kind hold the released weights (gpt-oss)."""
@@ -241,10 +244,11 @@ def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: b
         return name
     if name:
         return parse_quant(name)
-    chosen = model.quant or ("fp32" if model.dtype == "fp32" else "w16a16kv16")
+    plain = "fp32" if model.dtype == "fp32" else "w16a16kv16"
+    chosen = model.quant or plain
     tag = tag and model.dtype != "fp32" and not parse_quant(chosen).in_files
     chosen = "q4_k_m" if tag else chosen
-    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * tag)
+    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * tag + ALL_16 * (chosen == "w16a16kv16"))
     return parse_quant(chosen)
 
 

@@ -147,7 +147,7 @@ def open_loop(
     p, o = _both(prompt, output, spread, total, seed)
     if day is not None:
         arrival = stretched(arrival, day)
-    return Requests(p, o, arrival, name=f"open loop at {rate:g} requests/s")
+    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s")
 
 
 def daily(peak: float = 2.0, period: float = 86400.0, top: float = 0.58) -> Callable[[Array], Array]:
