@@ -327,9 +327,13 @@ def test_what_scripts_captured_and_held_back_holds_from_their_clients_on() -> No
     assert "wait_steps" not in run(**plain, batch="64", input_len="8192")
 
 
-def test_budgets_of_runs_with_fixed_lengths_leave_one_prompt_of_1024_tokens() -> None:
+def test_budgets_of_runs_with_fixed_lengths_are_those_of_their_generators_form() -> None:
+    """One prompt of 1,024 tokens a pass in the older form (500 over the prompt), two in the later one (1,500)."""
     own = {"engine": "trtllm 1.0.0rc3", "gpu": "H100-SXM-80GB", "model": "Qwen/Qwen3-235B-A22B-FP8"}
-    assert [run(**own, input_len=n)["budget"] for n in ("128", "1024")] == ["2048", "1028"]
+    forms = [
+        run(**own, input_len="1024", note=f"trust=B; moe_tp=1 moe_ep={split} attn_dp=1")["budget"] for split in (1, 4)
+    ]
+    assert forms == ["1528", "2528"]
 
 
 def test_the_library_of_experts_is_a_cell_of_its_row() -> None:
@@ -534,7 +538,7 @@ def test_options_are_those_of_the_script_under_its_conditions_alone() -> None:
     other = run(**LLAMA | {"gpu": "H100-SXM-80GB"}, engine="trtllm")  # no script of this card
     assert "budget" not in other and "wait_steps" not in other
     house = run(model="Qwen/Qwen3-32B", engine="trtllm 1.0.0rc3", batch="64", input_len="4096", note="trust=B")
-    assert house["budget"] == str(4096 + 64)
+    assert house["budget"] == str(4096 + 64 + 500)
     fp4 = {"engine": "sglang 0.5.9", "gpu": "B300", "precision_weights": "nvfp4"}
     assert [run(**fp4, batch=n)["receive_interval"] for n in ("8", "64")] == ["10", "30"]
     assert "receive_interval" not in run(model="Qwen/Qwen3.5-397B-A17B", engine="sglang 0.5.9")

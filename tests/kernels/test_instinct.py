@@ -12,9 +12,11 @@ from rooflm.asked.answers.bands import standing_in
 from rooflm.asked.assumed import build_for
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
+from rooflm.graph.ops import Comm
 from rooflm.kernels.collectives import fitted, time
 from rooflm.kernels.constants import lookup
 from rooflm.kernels.products import _among
+from rooflm.kernels.roofline import time_comms
 from rooflm.readers.devices import load_cluster, load_device
 from rooflm.readers.engines import load_engine
 
@@ -118,3 +120,33 @@ def test_a_card_whose_kernels_were_measured_is_not_told_otherwise() -> None:
     told = [standing_in(build_inference(model="llama-3.1-8b", gpu=g, quant="fp8").scenario) for g in GENERATIONS]
     assert not told[0] and not told[3]
     assert told[2] == "constants of mi355x: none of mi350x was measured"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "mib", "microseconds"),
+    [(2, 1, 23.08), (2, 4, 41.37), (2, 16, 132.14), (2, 64, 459.58), (4, 2, 28.49), (4, 4, 37.49), (4, 8, 64.23)],
+)
+def test_a_quick_all_reduce_takes_as_long_as_its_authors_measured(ranks: int, mib: int, microseconds: float) -> None:
+    """INT4 on MI300X: ROCm/aiter pull request 801 (two ranks), sgl-project/sglang 6619 (four); nothing was fitted."""
+    given = {"gpu": "mi300x", "tp": ranks, "engine": "vllm"}
+    s = build_inference("llama-3.1-70b", **given, sets={"engine.reduce_bits": 4.5}).scenario
+    comm = Comm("", "", "all_reduce", 1, float(mib << 20), float(ranks), 1.0)
+    seconds = time_comms([comm], s)[0].time / s.engine.factors.collective_factor
+    assert float(seconds) == pytest.approx(microseconds * 1e-6, rel=0.17)
+
+
+def test_quick_reduce_helps_prompts_on_few_cards_and_never_harms() -> None:
+    plain, quick = (
+        infer("qwen3-235b-a22b", gpu="mi355x", tp=4, prompt=8192, output=2, engine="atom", sets=given)
+        for given in ({}, {"engine.reduce_bits": 4.5})
+    )
+    assert float(quick.ttft) < 0.85 * float(plain.ttft)
+    assert float(quick.tpot) == pytest.approx(float(plain.tpot), rel=1e-6)  # a token's message is too small
+
+
+@pytest.mark.parametrize("engine", ["vllm-rocm", "sglang-0.5.5-rocm", "sglang-rocm", "sglang-0.5.10-rocm"])
+def test_kernels_wait_for_each_other_on_cdna3_alone(engine: str) -> None:
+    gaps = [
+        build_inference("qwen3-8b", gpu=card, engine=engine).scenario.engine.host.gap for card in ("mi300x", "mi355x")
+    ]
+    assert gaps == [pytest.approx(1.1e-6), 0.0]

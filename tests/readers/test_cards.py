@@ -344,3 +344,12 @@ def test_geforce_cards_since_turing_reach_each_other_through_host_memory() -> No
         if row.get("product_family") == "geforce" and row["architecture"] != "pascal" and row["cluster"] != "laptop":
             cluster = load_cluster(row["cluster"], name)
             assert float(cluster.tiers[0].bandwidth) == pytest.approx(float(cluster.host_bandwidth) / 3), name
+
+
+@pytest.mark.parametrize(
+    ("card", "side"), [*((f"tpu-{n}", 128) for n in ("v3", "v4", "v5e", "v5p")), ("tpu-v6e", 256), ("tpu-v7x", 256)]
+)
+def test_matrix_units_of_a_tpu_make_its_peak(card: str, side: int) -> None:
+    """`sms` are its matrix units, of 128 x 128 or (since Trillium) 256 x 256 products a cycle."""
+    device = load_device(card)
+    assert device.peak["bf16"] == pytest.approx(2 * device.sms * side**2 * device.clock, rel=0.01)

@@ -136,7 +136,7 @@ def table(path: Path, *rows: dict[str, str]) -> Path:
 
 
 def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table(tmp_path / "t.csv", {}, {"id": "t-2", "model": "nobody-9b"}, {"id": "t-3", "batch": ""},
+    path = table(tmp_path / "t.csv", {}, {"id": "t-2", "model": "nobody"}, {"id": "t-3", "batch": ""},
                  {"id": "t-4", "doubt": "odd"}, {"id": "t-5", "value": "0"})  # fmt: skip
     out = tmp_path / "out.csv"
     assert main(["validate", str(path), "--json", "--out", str(out), "--rows", "--by", "release"]) == 0

@@ -88,7 +88,7 @@ def test_paths_are_set_by_one_column_or_by_a_column_each() -> None:
         ({"model": ""}, "missing: model"),
         ({"gpu": ""}, "missing: gpu"),
         (
-            {"model": "nobody-9b"},
+            {"model": "nobody"},
             "missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)",
         ),
         ({"gpu": "Abacus"}, "missing: figures of a gpu not in the catalogue (peak, bandwidth, memory; or like)"),
@@ -124,6 +124,8 @@ def test_own_sizes_make_a_model_and_counts_find_the_nearest() -> None:
     assert own.kwargs["model"]["layers"] == 48 and own.group[0] == "mine-20b" and own.assumed == ()
     near = request(model="mine-30b-a3b", params="30e9", active="3e9")
     assert near.kwargs["model"] == "qwen3-30b-a3b" and near.assumed[0].startswith("model mine-30b-a3b is not in")
+    told = request(model="Qwen/Qwen9-410B-A20B")  # counts as the name tells, of the same series first
+    assert told.kwargs["model"] == "qwen3.5-397b-a17b" and told.assumed[0].endswith("qwen3.5-397b-a17b stands in")
     experts = request(model="mine-moe", **sizes, experts="64", top_k="8", expert_ffn="1024", dense_layers="2")
     held = [score([request(model="m", metric="memory_bytes", value="9e9", unit="B", **sizes, **extra)])[0].predicted
             for extra in ({}, {"experts": "64", "top_k": "8", "expert_ffn": "1024", "dense_layers": "2"})]  # fmt: skip

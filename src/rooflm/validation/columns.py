@@ -161,7 +161,7 @@ SIZES = _many("whole", EVERY, "", {
     "tied": "head and embedding are one",
 }) + [
     Column("norm", "rms, or layer (with biases)"),
-    Column("params", "parameters: where sizes are blank, the catalogue's nearest model stands in", "number"),
+    Column("params", "parameters (blank: as the name tells): without sizes the nearest model stands in", "number"),
     Column("active", "parameters that a token uses", "number"),
 ]  # fmt: skip
 CARD = [*_many("number", EVERY, "", {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -65,15 +66,42 @@ def _counts() -> dict[str, tuple[float, float]]:
     return {name: (float(parameters(m)), float(parameters(m, active=True))) for name, m in models.items()}
 
 
-def nearest_model(params: float, active: float = 0.0) -> str:
+_SIZE = re.compile(r"(a?)(\d+(?:\.\d+)?)([mbt])")
+_SCALE = {"m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def sizes_in_name(name: str) -> dict[str, float]:
+    """The parameters, and those that a token uses ("A17B"), that a model's name tells by the custom of its makers.
+
+    >>> sizes_in_name("Qwen/Qwen3.5-397B-A17B"), sizes_in_name("openai/gpt-oss-20b"), sizes_in_name("grok-2")
+    ({'params': 397000000000.0, 'active': 17000000000.0}, {'params': 20000000000.0}, {})
+    """
+    found = [m.groups() for part in re.split(r"[-_/ ]", name.lower()) if (m := _SIZE.fullmatch(part))]
+    return {"active" if used else "params": float(count) * _SCALE[unit] for used, count, unit in found}
+
+
+def _series(name: str) -> str:
+    """The first word of a model's name, without its maker's: "Qwen/Qwen3.5-397B" and "qwen2-7b" are both "qwen"."""
+    return re.split(r"[^a-z]", name.lower().rsplit("/", 1)[-1])[0]
+
+
+def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
 
-    >>> nearest_model(176e9), nearest_model(30.5e9, 3.3e9)
-    ('bloom-176b', 'qwen3-30b-a3b')
+    One of the same series comes first, where it has half to twice the parameters. active: 0 where it is not known.
+
+    >>> nearest_model(176e9), nearest_model(30.5e9, 3.3e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
+    ('bloom-176b', 'qwen3-30b-a3b', 'deepseek-v3.2')
     """
-    used = active or params
-    return min(_counts().items(), key=lambda kv: (abs(math.log(kv[1][0] / params)) + abs(math.log(kv[1][1] / used)),
-                                                  kv[0]))[0]  # fmt: skip
+    series = _series(name)
+    kin = {n: c for n, c in _counts().items() if series and _series(n) == series and 0.5 <= c[0] / params <= 2}
+    used = active or (0.0 if kin else params)
+
+    def far(of: str) -> float:
+        total, each = _counts()[of]
+        return abs(math.log(total / params)) + (abs(math.log(each / used)) if used else 0.0)
+
+    return min(kin or _counts(), key=lambda of: (far(of), of))
 
 
 @lru_cache

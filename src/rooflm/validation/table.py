@@ -223,9 +223,10 @@ def model_of(kwargs: dict[str, Any], own: dict[str, Any], assumed: list[str]) ->
     if found is None and (catalogue.is_path(printed) or printed.endswith(".json")):
         return printed
     if found is None:
-        if not given.get("params"):
+        counts = {**sizes.sizes_in_name(printed), **given}
+        if not counts.get("params"):
             raise Unusable("missing: sizes of a model not in the catalogue (layers, hidden, heads, ffn; or params)")
-        found = sizes.nearest_model(float(given["params"]), float(given.get("active", 0)))
+        found = sizes.nearest_model(float(counts["params"]), float(counts.get("active", 0)), printed)
         assumed.append(f"model {printed} is not in the catalogue: {found} stands in")
         kwargs["model"] = found
         return printed
