@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
@@ -30,7 +30,8 @@ from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
 from rooflm.shown.progress import noticed
-from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest
+from rooflm.sweep.assumed import computed, of_points
+from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest, numeric_point
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import BLOCK, GridJob, run
 
@@ -202,15 +203,27 @@ class Task:
 
     def content(self, axes: list[Axis], fixed: Point) -> str:
         """A hash of every structure that a grid has, as it was read: models, devices and engines may be files."""
-        outer, inner = grids(axes)
-        first = {m.name: m.values[0] for a in inner for m in a.members}
+        first = {m.name: m.values[0] for a in grids(axes)[1] for m in a.members}
         told = hashlib.sha256()
-        for values in itertools.product(*(range(len(a.values)) for a in outer)):
-            names = {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
+        for names in named_points(axes):
             scenario = self.build(**nest({**fixed, **first, **names}), alone=False).scenario
             with np.printoptions(threshold=2**40, precision=17):
                 told.update(repr(asdict(scenario)).encode())
         return told.hexdigest()
+
+    def assumed(self, grid: Grid) -> tuple[str, ...]:
+        """What the points of a grid take for granted; nothing of very many names."""
+        every = list(named_points(grid.axes))
+        if len(every) > MOST_NAMES:
+            return ()
+        numbers = numeric_point(grids(grid.axes)[1])
+        asked = {**grid.fixed, **numbers}
+        told = []
+        for names in every:
+            request = self.build(**nest({**asked, **names}), alone=False)
+            labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
+            told.append((labels, [*request.assumed, computed(request.scenario)]))
+        return of_points(told)
 
     def answer(self, given: Point) -> Any:
         """The estimate of a scenario, or of arguments; with lists among them, a Dataset."""
@@ -231,6 +244,17 @@ class Task:
 
 PLAIN = (str, int, float, bool)
 """Kinds of arguments that are one value, neither a list nor a column of a table."""
+
+
+MOST_NAMES = 64
+"""Most combinations of names of a grid whose assumptions are told."""
+
+
+def named_points(axes: list[Axis]) -> Iterator[Point]:
+    """Every combination of the names among axes."""
+    outer, _ = grids(axes)
+    for values in itertools.product(*(range(len(a.values)) for a in outer)):
+        yield {m.name: m.values[i] for a, i in zip(outer, values, strict=True) for m in a.members}
 
 
 def has_lists(given: Point) -> bool:

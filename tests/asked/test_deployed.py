@@ -71,3 +71,17 @@ def test_a_scheme_that_narrows_nothing_says_so(model: str, quant: str, warned: b
     ]
     assert len(told) == warned
     assert all("narrows all its layers" in w for w in told)
+
+
+def test_a_tag_of_ollamas_library_runs_in_an_engine_that_reads_its_files() -> None:
+    for tag, quant in (("llama3.1:8b", "q4_k_m"), ("gpt-oss:20b", "mxfp4-moe")):
+        s = build_inference(tag, gpu="rtx-4090").scenario
+        assert (s.engine.name, s.quant.name) == ("llama.cpp", quant)
+        assert build_inference(tag, gpu="rtx-4090", engine="vllm").scenario.engine.name == "vllm"
+    assert build_inference("gpt-oss-20b", gpu="rtx-4090").scenario.engine.name == "vllm"
+
+
+def test_layers_on_the_host_are_run_by_an_engine_that_can() -> None:
+    assert build_inference("qwen3-30b-a3b", gpu="rtx-4090", cpu_experts=24).scenario.engine.name == "llama.cpp"
+    with pytest.raises(RooflmError, match=r"use one that does, such as llama\.cpp"):
+        build_inference("qwen3-30b-a3b", gpu="rtx-4090", cpu_experts=24, engine="vllm")

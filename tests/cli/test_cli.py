@@ -221,5 +221,21 @@ def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) 
         ("mapping.tp", "1,2", ("1", "2")),
     ):
         assert main(["infer", "llama-3.1-8b", "--gpu", "h100", "--set", f"{path}={asked}", "--outputs", "tpot"]) == 0
-        rows = [line.split("  ") for line in capsys.readouterr().out.strip().splitlines()]
+        rows = [line.split("  ") for line in capsys.readouterr().out.split("\n\n")[0].splitlines()]
         assert tuple(next(filter(None, row)).strip() for row in rows[1:]) == shown
+
+
+def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["infer", "llama-3.1-8b", "--gpu", "h100,v100,m3-max", "--batch", "1,2"]
+    assert main(words) == 0
+    _, same, assumed = capsys.readouterr().out.split("\n\n")
+    assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
+    told = " ".join(assumed.split())
+    assert "engine vllm (m3-max: llama.cpp);" in told and told.endswith("computed in bf16 (v100: fp16)")
+    assert main(["--quiet", *words]) == 0
+    assert "assumed" not in capsys.readouterr().out
+
+
+def test_a_command_of_a_group_that_is_unknown_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", "llama-3.1-8b"]) == 2
+    assert capsys.readouterr().err == "rooflm: No such command 'llama-3.1-8b': it must be one of infer, train\n"

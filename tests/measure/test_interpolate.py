@@ -62,8 +62,8 @@ def test_real_table_is_foretold_better() -> None:
 
 def test_far_away_the_compact_prediction_stands() -> None:
     known = Residuals({"decode": (Point((0.0, 6.0, 23.0, 0.0), 0.3),)})
-    assert float(known.factor("decode", (0.0, 6.0, 23.0, 0.0))) == pytest.approx(np.exp(0.3), rel=0.03)
-    assert float(known.factor("decode", (12.0, 6.0, 23.0, 0.0))) == pytest.approx(1.0, abs=1e-6)
+    assert float(known.at("decode", (0.0, 6.0, 23.0, 0.0))) == pytest.approx(np.exp(0.3), rel=0.03)
+    assert float(known.at("decode", (12.0, 6.0, 23.0, 0.0))) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_an_engine_file_corrects_predictions(tmp_path: Path) -> None:

@@ -581,3 +581,13 @@ def test_a_limit_that_is_told_holds_on_every_card(tmp_path: Path) -> None:
     ]  # fmt: skip
     asked = server_options(load_engine("vllm").but(token_budget=512, max_sequences=8), card)
     assert (asked["budget"], asked["max_sequences"]) == (512, 8)
+
+
+def test_an_open_burst_waits_for_its_templates_as_a_closed_one() -> None:
+    together, apart = (Requests(np.full(4, 100), np.full(4, 4), np.arange(4) * gap) for gap in (0.0, 10.0))
+    waited = [
+        metrics.table(run_of(load, template=0.5)).ttft - metrics.table(run_of(load)).ttft for load in (together, apart)
+    ]
+    assert waited[0][0] == pytest.approx(2.0) and waited[1] == pytest.approx(np.full(4, 0.5))
+    closed = metrics.table(run_of(closed_loop(4, 4, 100, 4), template=0.5)).ttft
+    assert metrics.table(run_of(together, template=0.5)).ttft == pytest.approx(closed)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
+from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.readers.engine_releases import parted, row_named, row_of_release
 from rooflm.readers.engines import family_of, load_engine
@@ -73,27 +74,42 @@ def engines_instead(phase: str, of: str = "instead") -> tuple[str, ...]:
     return tuple(sorted(places, key=lambda name: places[name]))
 
 
-def built_for(engine: Engine, *kinds: str) -> bool:
-    """Whether an engine is built for devices of a product family and an architecture.
+def engines_on_host() -> tuple[str, ...]:
+    """Of the engines that may be assumed those that run layers on the host's CPU.
 
-    >>> built_for(load_engine("atom"), "instinct", "cdna3"), built_for(load_engine("atom"), "datacenter", "hopper")
-    (True, False)
+    >>> "llama.cpp" in engines_on_host()
+    True
     """
-    return not set(kinds) & set(listed(engine.abilities.elsewhere))
+    return tuple(name for name in engines_instead("inference") if load_engine(name).abilities.host_layers)
 
 
-def assumed_engine(own: str | None, quant: Quant, *kinds: str) -> str:
+def built_for(engine: Engine, device: Device) -> bool:
+    """Whether an engine is built for a device.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> [built_for(load_engine("atom"), load_device(card)) for card in ("mi300x", "h100")]
+    [True, False]
+    """
+    kinds = {device.vendor, device.product_family, device.architecture}
+    return not kinds & set(listed(engine.abilities.elsewhere))
+
+
+def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:
     """The engine that is assumed where none is named: that of the card's own measurements, else the usual one, or where
-    it does not run the scheme or is not built for the card's product family, one that does and is.
+    it does not run the scheme or is not built for the card, one that does and is. files: it reads
+    files of its own format, as Ollama's library holds; host: it runs layers on the host's CPU.
 
+    >>> from rooflm.readers.devices import load_device
     >>> from rooflm.readers.schemes import PRESETS
-    >>> assumed_engine(None, PRESETS["fp8"]), assumed_engine(None, PRESETS["q4_k_m"])
+    >>> h100 = load_device("h100")
+    >>> assumed_engine(None, PRESETS["fp8"], h100), assumed_engine(None, PRESETS["q4_k_m"], h100)
     ('vllm', 'llama.cpp')
     """
 
     def able(name: str) -> bool:
         engine = load_engine(name)
-        return engine.abilities.runs(quant) and built_for(engine, *kinds)
+        can = (engine.kernels.own_files or not files) and (engine.abilities.host_layers or not host)
+        return can and engine.abilities.runs(quant) and built_for(engine, device)
 
     usual = own or usual_engine("inference")
     others = () if own or able(usual) else engines_instead("inference")

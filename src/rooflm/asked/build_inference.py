@@ -234,15 +234,21 @@ def pulled(model: str | Model, engine: str | Engine | None) -> bool:
     return tag and (engine is None or find_engine(engine).kernels.own_files)
 
 
+ALL_16 = " (weights, activations and cache of 16 bits)"
+
+
 def quant_for(model: Model, name: str | Quant | None, assumed: list[str], tag: bool = False) -> Quant:
     """The scheme asked for, else the one the model was released in, else its 16-bit type; of a tag of Ollama's library
-    that names no other, Q4_K_M."""
+    that names no other, Q4_K_M, unless files of that kind hold the released weights (gpt-oss)."""
     if isinstance(name, Quant):
         return name
     if name:
         return parse_quant(name)
-    chosen = model.quant or ("fp32" if model.dtype == "fp32" else "q4_k_m" if tag else "w16a16kv16")
-    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * (tag and chosen == "q4_k_m"))
+    plain = "fp32" if model.dtype == "fp32" else "w16a16kv16"
+    chosen = model.quant or plain
+    tag = tag and model.dtype != "fp32" and not parse_quant(chosen).in_files
+    chosen = "q4_k_m" if tag else chosen
+    assumed.append(f"quant {chosen}" + ", as such a tag is pulled" * tag + ALL_16 * (chosen == "w16a16kv16"))
     return parse_quant(chosen)
 
 
@@ -308,7 +314,7 @@ def nothing_narrow(model: Model, scheme: Quant, able: Abilities) -> tuple[str, .
 def not_built_for(s: Scenario) -> tuple[str, ...]:
     """A warning where an engine is asked on a device that it is not built for: its constants are of other devices."""
     device = s.cluster.device
-    if built_for(s.engine, device.product_family, device.architecture) or s.efficiency.mode != "calibrated":
+    if built_for(s.engine, device) or s.efficiency.mode != "calibrated":
         return ()
     return (f"engine {s.engine.name} is not built for {device.name}: its constants say little of it",)
 
@@ -325,10 +331,12 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     found, machine, mode, own, assumed = opened(model, given)
     told: list[str] = []
     engine = given["engine"]
-    scheme = quant_for(found, given["quant"], told, pulled(model, engine))
+    away = Offload(**fields_at("offload", "infer", given))
+    tag = pulled(model, engine)
+    scheme = quant_for(found, given["quant"], told, tag)
     if engine is None:
-        kinds = (machine.device.product_family, machine.device.architecture)
-        engine = assumed_engine(own, scheme, *kinds) if mode.mode == "calibrated" else "ideal"
+        usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
+        engine = usual if mode.mode == "calibrated" else "ideal"
         assumed.append(f"engine {engine}")
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
@@ -341,7 +349,6 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None
     spec = drafting(Speculation(**guessed, draft=draft))
-    away = Offload(**fields_at("offload", "infer", given))
     if not away.off and given["host_bandwidth"] is None:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,

@@ -8,6 +8,7 @@ import string
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from rooflm.asked.assumed import engines_on_host
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.model import Attention
 from rooflm.errors import RooflmError
@@ -174,7 +175,7 @@ SENTENCES = {
         "use one that does, such as {others}", lambda s: {"others": " or ".join(engines_of_adapters())}),
     "the engine runs nothing on the host": Sentence(
         "cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: use one that does, "
-        "such as the engines of GGUF files"),
+        "such as {others}", lambda s: {"others": " or ".join(engines_on_host())}),
     "the host holds more layers than there are": Sentence(
         "cpu_layers is {s.offload.layers} and cpu_experts {s.offload.experts}, but {s.model.name} has "
         "{s.model.layers} layers, of which the device holds at least one"),

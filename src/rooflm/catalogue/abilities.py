@@ -28,7 +28,7 @@ class Abilities:
     """What it can run, and how it splits what it was not told to split."""
 
     schemes: str = word("", f"kinds of schemes that it runs, with commas: {', '.join(KINDS)} (none: all)")
-    elsewhere: str = word("", "families or architectures of devices that it is not built for, with commas")
+    elsewhere: str = word("", "makers, families or architectures of devices that it is not built for, with commas")
     caches: str = word("", "widths in bits of a cached value that it keeps, with commas (none: any)")
     tensor_groups: bool = flag(True, "it splits a layer over several devices")
     stage_groups: bool = flag(True, "it runs pipeline stages")

@@ -6,7 +6,7 @@ costs a kernel and a step, whether decoding is replayed from CUDA graphs, and ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol
@@ -226,8 +226,8 @@ class Factors:
 class Correction(Protocol):
     """One's own measurements over the predictions (`readers.residuals`)."""
 
-    def factor(self, phase: str, at: Sequence[Num]) -> Num:
-        """Measured over predicted time at a point."""
+    def factor(self, phase: str, s: Any, sequences: Num) -> Num:
+        """Measured over predicted time of a scenario, with so many sequences running at once."""
 
 
 @dataclass(frozen=True)

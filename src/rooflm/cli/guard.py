@@ -63,15 +63,18 @@ MOST_NAMED = 16
 
 
 def choices(error: Exception) -> str:
-    """What an argument that is missing may be, as a shell would complete it; nothing of any other fault.
+    """What an argument that is missing, or a command that is unknown, may be; nothing of any other fault.
 
     >>> choices(ValueError("no"))
     ''
     """
     argument, context = getattr(error, "param", None), getattr(error, "ctx", None)
-    if argument is None or context is None or "Missing" not in str(getattr(error, "format_message", str)()):
-        return ""
-    names = [found.value for found in argument.shell_complete(context, "")]
+    said = getattr(error, "format_message", str)()
+    names: list[str] = []
+    if argument is not None and context is not None and "Missing" in said:
+        names = [found.value for found in argument.shell_complete(context, "")]
+    elif "No such command" in said and "Did you mean" not in said:
+        names = list(getattr(context.command, "commands", ())) if context is not None else []
     if len(names) > MOST_NAMED:
         return f": one of {len(names)} names, such as {', '.join(names[:3])}"
     return f": it must be one of {', '.join(names)}" if names else ""

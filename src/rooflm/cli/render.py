@@ -14,6 +14,7 @@ from rooflm.asked.build_inference import prices_told
 from rooflm.cli.console import dumps, width
 from rooflm.graph.ops import Op
 from rooflm.kernels.roofline import BOUNDS, Timed
+from rooflm.shown.answer import assumptions
 from rooflm.shown.blocks import BLANK, Block, Say, Table
 from rooflm.shown.numbers import count, gib, percent, text
 from rooflm.shown.terminal import lines
@@ -171,7 +172,20 @@ def grid_table(grid: Any) -> list[Block]:
         made,
         *([BLANK, Say(price, "faint", "price")] if price else []),
         *([Say(f"... {left:,} more points: write them with --out FILE.csv")] if left > 0 else []),
+        *fixed_sizes(grid),
+        *assumptions(grid),
     ]
+
+
+SAME = ("model", "gpu", "gpus", "batch", "prompt", "output", "seq", "concurrency", "rate")
+"""Inputs that are said of a grid where its points do not differ in them."""
+
+
+def fixed_sizes(grid: Any) -> list[Block]:
+    """What all points of a grid are asked."""
+    known = ((name, grid.fixed.get(name)) for name in SAME)
+    told = [v if isinstance(v, str) else f"{name} {v:g}" for name, v in known if isinstance(v, int | float | str)]
+    return [BLANK, Say("; ".join(told), "faint", "all of them")] if told else []
 
 
 def grid_prices(grid: Any, keys: Iterable[str]) -> str:

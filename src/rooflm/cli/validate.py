@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ ROWS = grouped((
     Argument("by", "repeated", "Group errors by columns (a comma list).", ()),
     Argument("rows", "flag", "Print every row with its prediction.", ()),
     Argument("columns", "flag", "Print what columns and metrics a table may have.", ()),
-    Argument("brief", "flag", "Print the errors by source only.", ()),
+    Argument("brief", "flag", "Print the errors by source (or by what --by names) only.", ()),
 ))  # fmt: skip
 """Arguments of `rooflm validate`."""
 
@@ -59,7 +59,7 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
     if shown["json"]:
         print(dumps(result | ({"each": rows_json(scored)} if asked["rows"] else {})))
     elif asked["brief"]:
-        show([*table("all", {"all": result["all"]}), BLANK, *table("by source", named(result["by_source"]))])
+        show([*table("all", {"all": result["all"]}), *by_groups(result, by or ("source",))])
     else:
         show(text(result, scored, by, asked["rows"]))
 
@@ -143,6 +143,15 @@ def table(title: str, groups: Mapping[str, Mapping[str, Any]], most: int = MOST)
     return [*made, *([Say(f"  ... and {len(ranked) - most} more (see --json)")] if len(ranked) > most else [])]
 
 
+def by_groups(result: Mapping[str, Any], names: Iterable[str]) -> list[Block]:
+    """Error figures by each of these columns."""
+    tables = (
+        table(f"by {name}", named(result[f"by_{name}"]) if name == "source" else result[f"by_{name}"])
+        for name in dict.fromkeys(names)
+    )
+    return [block for one in tables for block in (BLANK, *one)]
+
+
 NONE = "No row counts: what stands in for unstated conditions, and what sets rows apart, is below."
 
 
@@ -151,11 +160,7 @@ def text(result: Mapping[str, Any], scored: Sequence[Any], groups: Sequence[str]
     head = f"{result['rows']} rows, {result['scored']} scored, {result['counted']} counted"
     out: list[Block] = [Say(f"{head}; errors of predicted over measured in per cent"), BLANK]
     out += table("all", {"all": result["all"]}) if result["counted"] else [Say(NONE)]
-    for name in dict.fromkeys((*groups, *(() if groups else ("source", "gpu", "engine", "metric", "model")))):
-        if not result["counted"]:
-            break
-        found = result[f"by_{name}"]
-        out += [BLANK, *table(f"by {name}", named(found) if name == "source" else found)]
+    out += by_groups(result, groups or ("source", "gpu", "engine", "metric", "model")) if result["counted"] else []
     out += load_blocks(result["under_load"])
     for title, key in (("something stands in", "assumed"), ("set apart", "apart")):
         if result[key]:

@@ -6,6 +6,7 @@ The device is the fullest one: with a pipeline, the stage with the most layers a
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rooflm.catalogue.model import (
     MLA,
@@ -28,18 +29,19 @@ from rooflm.scenario.adapters import Adapters
 from rooflm.scenario.mapping import Mapping
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
 
+SPLIT: dict[type[Mixer], tuple[str, ...]] = {
+    Attention: ("heads", "kv_heads"), MLA: ("heads",), CompressedAttention: ("heads", "out_groups"),
+    LinearAttention: ("heads", "key_heads"),
+}  # fmt: skip
+"""What of a mixer a tensor group splits."""
+
 
 def local_mixer(mixer: Mixer | None, tp: Num) -> Mixer | None:
     """The mixer as one rank of the tensor group holds it: heads split, KV heads replicated when there are too few."""
-    if mixer is None or (is_plain(tp, 1)):
+    if mixer is None or is_plain(tp, 1):
         return mixer
-    if isinstance(mixer, Attention):
-        return replace(mixer, heads=ceil(mixer.heads / tp), kv_heads=ceil(mixer.kv_heads / tp))
-    if isinstance(mixer, CompressedAttention):
-        return replace(mixer, heads=ceil(mixer.heads / tp), out_groups=ceil(mixer.out_groups / tp))
-    if isinstance(mixer, MLA):
-        return replace(mixer, heads=ceil(mixer.heads / tp))
-    return replace(mixer, heads=ceil(mixer.heads / tp), key_heads=ceil(mixer.key_heads / tp))
+    own: dict[str, Any] = {name: ceil(getattr(mixer, name) / tp) for name in SPLIT[type(mixer)]}
+    return replace(mixer, **own)
 
 
 def local_ffn(ffn: FeedForward | None, mapping: Mapping) -> tuple[Num, Num, Num]:
@@ -90,21 +92,31 @@ def stage_share(model: Model, pp: Num) -> Num:
     return ceil(layers / pp) / layers
 
 
+def layer_shard(model: Model, mapping: Mapping) -> dict[str, Num]:
+    """Parameters of a mean layer on one rank by part (`quant.PARTS`) and plain."""
+    mean: dict[str, Num] = dict.fromkeys((*PARTS, "plain"), 0.0)
+    for block in model.blocks:
+        for kind, params in block_shard(model, block, mapping).items():
+            mean[kind] = mean[kind] + block.count * params / model.layers
+    return mean
+
+
+def end_tables(model: Model, mapping: Mapping) -> tuple[Num, Num]:
+    """Parameters on one rank of the first stage's tables (embedding and positions) and of the last one's (the head; a
+    tied one counts with the embedding where both are on one stage)."""
+    rows = ceil(model.vocab / mapping.tp)
+    apart = model.head * pick((mapping.pp == 1) & model.tied, 0.0, 1.0)
+    return (rows + model.positions) * model.hidden, rows * (apart * model.hidden + model.head_bias)
+
+
 def shards(model: Model, mapping: Mapping) -> dict[str, Num]:
     """Parameters on the fullest device by part (`quant.PARTS`), plain and embedding (with head and positions)."""
     m = model.scaled()
-    share = stage_share(m, mapping.pp)
-    total: dict[str, Num] = dict.fromkeys((*PARTS, "plain"), 0.0)
-    for block in m.blocks:
-        for kind, params in block_shard(m, block, mapping).items():
-            total[kind] = total[kind] + block.count * params * share
+    layers = ceil(m.layers / mapping.pp)
+    total = {kind: params * layers for kind, params in layer_shard(m, mapping).items()}
     total["plain"] = total["plain"] + norm_params(m) + m.tower_params / mapping.tp
-    rows = ceil(m.vocab / mapping.tp)
-    table = rows * m.hidden
-    first = table + m.positions * m.hidden
-    last = m.head * table + m.head_bias * rows
-    both = first + last - (m.head and m.tied) * table
-    total["embedding"] = pick(mapping.pp > 1, larger(first, last), both) + extra_share(m, mapping)
+    first, last = end_tables(m, mapping)
+    total["embedding"] = pick(mapping.pp > 1, larger(first, last), first + last) + extra_share(m, mapping)
     return total
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from rooflm.catalogue.engine import Engine
 from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
-from rooflm.estimate.memory import weight_bytes
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, launches, of_experts, prompt_issue, step, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
@@ -20,7 +19,6 @@ from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.dispatch import own_factor
 from rooflm.kernels.rates import Rates, rates
 from rooflm.kernels.roofline import Timed, time_nodes
-from rooflm.scenario.mapping import Mapping as Split
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
 
@@ -111,7 +109,7 @@ def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> 
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
     tick = step(timed, e, s.cluster.device, r, e.host.issue_decode, run.micro)
-    own = 1.0 if e.residuals is None else e.residuals.factor("decode", place(s, "decode", run.sequences))
+    own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
     return tick if is_plain(own, 1.0) else scaled(tick, own)
 
 
@@ -141,7 +139,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     beside: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:
-        own = e.residuals.factor("prefill", place(s, "prefill", run.sequences))
+        own = e.residuals.factor("prefill", s, run.sequences)
         repeat, before = repeat * own, {k: v * own for k, v in before.items()}
     if not s.offload.off:
         context = s.workload.prompt + s.workload.output / 2
@@ -166,19 +164,6 @@ def guessing_time(s: Scenario, run: Running) -> Num:
     d = drafting(s)
     tick = decode_step(d, timed_nodes(build(decode_context(d, run)), d), rates(d), run)
     return s.speculation.guesses * mean_step(tick.total, s.axes)
-
-
-ALONE = Split()
-"""One device."""
-
-
-def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
-    """Where a scenario lies on `residuals.AXES`: logarithms of sequences that run at once, tokens (of the prompt, or of
-    the middle context when decoding), bytes of weights, and devices that share them."""
-    w, m = s.workload, s.mapping
-    tokens = w.new if phase == "prefill" else w.prompt + larger(w.output - 1, 1) / 2
-    values = (sequences, tokens, weight_bytes(s.model, ALONE, s.quant), m.tp * m.pp * m.cp)
-    return tuple(np.log(larger(v, 1e-9)) for v in values)
 
 
 def scaled(one: Step, factor: Num) -> Step:

@@ -85,18 +85,40 @@ class TrainingFigures(Figures):
 
     @figure
     def memory(self) -> Memory:
-        """Bytes on the fullest device."""
-        return Memory(memory_parts(self.scenario, self.stages), self.used, self.capacity)
+        """Bytes on the fullest device by what they hold: the parts sum to those used."""
+        room, parts = self.scenario.engine.room, tm.fullest_stage(self.stages)
+        parts["fragmentation"] = (room.fragmentation - 1.0) * sum(parts.values())
+        parts["context"] = room.context + 0.0
+        parts["workspace"] = room.workspace + 0.0
+        return Memory(parts, self.used, self.capacity)
 
     @figure
     def max_micro_batch(self) -> Num:
-        """The largest micro-batch that fits."""
-        return largest_micro_batch(self.scenario, self.stages)
+        """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and
+        logits grow with it, all else stays (with as many micro-batches in flight as now)."""
+        s, e = self.scenario, self.scenario.engine
+        room = (self.capacity - e.room.context - e.room.workspace) / e.room.fragmentation
+        most: Num = np.inf
+        for stage in self.stages:
+            growing = stage.parts["activations"] + stage.parts["logits"]
+            most = smaller(most, (room - (stage.total - growing)) / larger(growing, 1.0))
+        return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
 
     @figure
     def comm_bytes(self) -> dict[str, Num]:
-        """Bytes sent by one GPU a step, by collective."""
-        return volumes(self.step)
+        """Bytes sent by one GPU a step, by collective: its share of the layers' collectives for every micro-batch, its
+        messages to neighbours, its gradients and parameters."""
+        step, timed, pp = self.step, self.timed, self.scenario.mapping.pp
+        passed = [(group, step.micro_batches / pp) for group in timed.passes.values()]
+        sent: dict[str, Num] = {}
+        for group, times in (
+            *passed, (timed.send, step.micro_batches * step.crossings * (pp - 1) / pp),
+            (timed.reduce, step.sync.reductions), (timed.gather, step.sync.gathers), (timed.tied, 1.0),
+        ):  # fmt: skip
+            for node in (t.node for t in group):
+                if isinstance(node, Comm):
+                    sent[node.name] = sent.get(node.name, 0.0) + comm_volume(node) * times
+        return sent
 
     @figure
     def tokens_per_s_per_gpu(self) -> Num:
@@ -157,8 +179,10 @@ class TrainingFigures(Figures):
 
     @figure
     def flops_time(self) -> Num:
-        """Seconds of a step if only its FLOPs took time."""
-        return flops_time(self.step)
+        """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
+        peak = rates(self.scenario).peak
+        each = sum(flops_seconds([t.node for t in group], peak) for group in self.timed.passes.values())
+        return each * self.micro_batches / self.scenario.mapping.pp
 
     @figure
     def layer_forward(self) -> Num:
@@ -172,8 +196,12 @@ class TrainingFigures(Figures):
 
     @figure
     def step_energy(self) -> Num:
-        """Joules of a step on all GPUs."""
-        return energy_of(self.step)
+        """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
+        s, r = self.scenario, rates(self.scenario)
+        device = s.cluster.device
+        each = sum(dynamic_energy(group, device, r) for group in self.timed.passes.values())
+        dynamic = each * self.micro_batches / s.mapping.pp + dynamic_energy(self.timed.update, device, r)
+        return s.mapping.devices * (device.idle * self.step_time + dynamic)
 
     @figure
     def power(self) -> Num:
@@ -218,47 +246,6 @@ def capacity_of(s: Scenario) -> Num:
     return s.cluster.device.dram.size * s.engine.room.memory_fraction
 
 
-def memory_parts(s: Scenario, stages: Sequence[tm.Stage]) -> dict[str, Num]:
-    """Bytes on the fullest device by what they hold; they sum to those `used`."""
-    room, parts = s.engine.room, tm.fullest_stage(stages)
-    parts["fragmentation"] = (room.fragmentation - 1.0) * sum(parts.values())
-    parts["context"] = room.context + 0.0
-    parts["workspace"] = room.workspace + 0.0
-    return parts
-
-
-def volumes(step: TrainingStep) -> dict[str, Num]:
-    """Bytes that one GPU sends in a step, by collective: its share of the layers' collectives for every micro-batch,
-    its messages to neighbours, its gradients and parameters."""
-    m, timed, sync = step.scenario.mapping, step.timed, step.sync
-    passed = [(group, step.micro_batches / m.pp) for group in timed.passes.values()]
-    sent: dict[str, Num] = {}
-    for group, times in (
-        *passed, (timed.send, step.micro_batches * step.crossings * (m.pp - 1) / m.pp),
-        (timed.reduce, sync.reductions), (timed.gather, sync.gathers), (timed.tied, 1.0),
-    ):  # fmt: skip
-        for node in (t.node for t in group):
-            if isinstance(node, Comm):
-                sent[node.name] = sent.get(node.name, 0.0) + comm_volume(node) * times
-    return sent
-
-
-def energy_of(step: TrainingStep) -> Num:
-    """Joules of a step on all GPUs: idle power all the time, and what the kernels draw beyond it."""
-    s, timed, r = step.scenario, step.timed, rates(step.scenario)
-    device = s.cluster.device
-    each = sum(dynamic_energy(group, device, r) for group in timed.passes.values())
-    dynamic = each * step.micro_batches / s.mapping.pp + dynamic_energy(timed.update, device, r)
-    return s.mapping.devices * (device.idle * step.total + dynamic)
-
-
-def flops_time(step: TrainingStep) -> Num:
-    """Seconds of a step if only its FLOPs took time, each at the peak of its data type."""
-    peak = rates(step.scenario).peak
-    each = sum(flops_seconds([t.node for t in group], peak) for group in step.timed.passes.values())
-    return each * step.micro_batches / step.scenario.mapping.pp
-
-
 def accepted_micro_batch(s: Scenario, most: Num) -> Num:
     """The largest micro-batch up to `most` that divides a rank's share of the batch (0 where none does).
 
@@ -286,18 +273,6 @@ def largest_divisor(value: Num, most: Num) -> Num:
     rising = np.concatenate([i * span + group for i, group in enumerate(groups)])
     limit = np.minimum(np.where(np.asarray(most) >= 1, most, 0), different[place]).astype(int)
     return np.concatenate(groups)[np.searchsorted(rising, place * span + limit, "right") - 1] * 1.0
-
-
-def largest_micro_batch(s: Scenario, stages: Sequence[tm.Stage]) -> Num:
-    """The largest micro-batch that fits on every stage and divides a rank's share of the batch: activations and logits
-    grow with it, all else stays (with as many micro-batches in flight as now)."""
-    e = s.engine
-    room = (capacity_of(s) - e.room.context - e.room.workspace) / e.room.fragmentation
-    most: Num = np.inf
-    for stage in stages:
-        growing = stage.parts["activations"] + stage.parts["logits"]
-        most = smaller(most, (room - (stage.total - growing)) / larger(growing, 1.0))
-    return accepted_micro_batch(s, larger(floor(most * s.mapping.micro_batch), 0))
 
 
 def estimate(step: TrainingStep, broken: Mapping[str, Num]) -> TrainingFigures:

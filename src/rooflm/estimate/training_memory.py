@@ -14,7 +14,7 @@ import numpy as np
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, FeedForward, LinearAttention, Mixer, Model, MoE, norm_params
 from rooflm.catalogue.quant import Quant
-from rooflm.estimate.memory import block_shard, extra_share, local_ffn, local_mixer
+from rooflm.estimate.memory import end_tables, extra_share, layer_shard, local_ffn, local_mixer
 from rooflm.estimate.schedule import in_flight
 from rooflm.estimate.step import add_up
 from rooflm.scenario.mapping import Mapping
@@ -206,24 +206,17 @@ def stage_layers(layers: Num, pp: Num) -> tuple[Num, Num]:
     return pick(held < layers, most, fewer), most
 
 
-def layer_params(model: Model, m: Mapping) -> dict[str, Num]:
-    """Parameters of a mean layer on one rank: {"dense", "experts", "plain"}."""
-    out: dict[str, Num] = {"dense": 0.0, "experts": 0.0, "plain": 0.0}
-    for block in model.blocks:
-        for part, params in block_shard(model, block, m).items():
-            kind = part if part in out else "dense"
-            out[kind] = out[kind] + block.count * params / model.layers
-    return out
+def layer_params(model: Model, m: Mapping) -> tuple[Num, Num]:
+    """Parameters of a mean layer on one rank: of its experts, and all others."""
+    parts = layer_shard(model, m)
+    experts = parts.pop("experts")
+    return experts, sum(parts.values())
 
 
 def end_params(model: Model, m: Mapping) -> tuple[Num, Num]:
     """(first, last): embedding with positions, and head with final norm; with one stage a tied table counts once."""
-    rows = ceil(model.vocab / m.tp)
-    table = rows * model.hidden
-    one = m.pp == 1
-    first = table + model.positions * model.hidden + extra_share(model, m)
-    last = table * pick(one & model.tied, 0.0, 1.0) + model.head_bias * rows + norm_params(model)
-    return first, last
+    first, last = end_tables(model, m)
+    return first + extra_share(model, m), last + norm_params(model)
 
 
 def expert_replicas(m: Mapping) -> Num:
@@ -256,11 +249,11 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     """Bytes of weights, gradients and optimiser of `layers` layers and `ends` parameters of embedding or head."""
     t, m = c.options, c.mapping
     d, e = shard_ranks(m), expert_replicas(m)
-    per = layer_params(c.model, m)
-    dense, experts = layers * (per["dense"] + per["plain"]) + ends, layers * per["experts"]
+    each_experts, each = layer_params(c.model, m)
+    dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
     end_share = 1.0 * (t.embeddings and not t.adapters)
-    trained = layers * (per["dense"] + per["plain"]) * share + ends * end_share + layers * c.adapters
+    trained = layers * each * share + ends * end_share + layers * c.adapters
     frozen = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8)) if t.adapters else 2.0
     own = c.weight + (1.0 if t.fp8_weights else 0.0)
     weight = own if not t.adapters else frozen
@@ -273,7 +266,7 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     extra = c.grad_extra * (trained + experts * share)
     apart = ends * (zero_bytes(m.zero, d, own)[0] - w)  # quantised bases keep the embedding and the head in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
-    one = 2.0 * weight * (per["dense"] + per["plain"] + per["experts"])
+    one = 2.0 * weight * (each + each_experts)
     gathered = pick(kept, weight * (dense + experts), pick(m.zero >= 3, one, 0.0))
     return {
         "weights": weights * (1 - t.offload_params),

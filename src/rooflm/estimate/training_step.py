@@ -258,14 +258,13 @@ class Held(NamedTuple):
 def held(s: Scenario, c: Context) -> Held:
     """Trained parameters of the fullest device."""
     t, m, model = s.training, s.mapping, c.model
-    per = tm.layer_params(model, m)
+    experts, others = tm.layer_params(model, m)
     layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
     ends = pick(m.pp > 1, larger(first, last), first + last)
     if t.adapters:
         return Held(layers * adapter_params(s, c), 0.0)
-    dense = layers * (per["dense"] + per["plain"]) * t.trainable_layers + ends * t.embeddings
-    return Held(dense, layers * per["experts"] * t.trainable_layers)
+    return Held(layers * others * t.trainable_layers + ends * t.embeddings, layers * experts * t.trainable_layers)
 
 
 def adapter_params(s: Scenario, c: Context) -> Num:
@@ -398,15 +397,19 @@ def flops_seconds(nodes: Sequence[Op | Comm], peak: dict[str, Num]) -> Num:
     return sum(count_flops([n]) / peak[n.rate] for n in nodes if isinstance(n, Op)) + 0.0
 
 
+def unsplit(s: Scenario, causal: bool) -> dict[str, Nodes]:
+    """Forward nodes of one sequence through the whole model on one device, its experts evenly busy; causal: attention
+    only of pairs that it needs."""
+    even = replace(s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
+    return forward_nodes(even, context(even))
+
+
 def forward_flops(s: Scenario, causal: bool) -> tuple[Num, Nodes]:
     """(all forward FLOPs, nodes of the layers) of one sequence through the whole unsplit model.
 
     causal: only pairs of tokens that attention really needs; otherwise all pairs, as most published figures count.
     """
-    one = Mapping()
-    even = replace(s, mapping=one, engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0))
-    c = context(even)
-    nodes = forward_nodes(even, c)
+    nodes = unsplit(s, causal)
     if not causal:  # latent attention has no unfused form in the graph: its causal pairs become all pairs
         pairs = document(s) / attended(document(s), 0, np.inf)
         nodes["layers"] = [
@@ -424,10 +427,7 @@ def trained_flops(s: Scenario, forward: Num, causal: bool) -> Num:
     """
     if not s.training.adapters:
         return 3.0 * forward
-    whole = replace(
-        s, mapping=Mapping(), engine=s.engine.but(flash=causal), training=replace(s.training, imbalance=1.0)
-    )
-    places = forward_nodes(whole, context(whole))
+    places = unsplit(s, causal)
     frozen = [n for nodes in places.values() for n in nodes if isinstance(n, Op) and n.kind in ("gemm", "moe")]
     return 3.0 * (forward + count_flops(rules.adapters(places["layers"], s.training))) - count_flops(frozen)
 

@@ -61,19 +61,35 @@ class Comm(NamedTuple):
     group: str = "tp"
 
 
-def equal(a: Sequence[Num], b: Sequence[Num]) -> bool:
-    """Whether two rows of numbers or arrays hold the same values (arrays of different shapes do not).
+def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two rows of texts, numbers or arrays hold the same values (arrays of different shapes do not).
 
     >>> equal((1, np.ones(2)), (1.0, np.ones(2))), equal((1, np.ones(2)), (1, np.ones(3))), equal((1, 2), (1, 3))
     (True, False, False)
     """
 
-    def same(x: Num, y: Num) -> bool:
+    def same(x: Any, y: Any) -> bool:
         if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
             return x is y or (np.shape(x) == np.shape(y) and bool(np.all(x == y)))
         return x == y
 
-    return all(map(same, a, b))
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def distinct(rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
+    """Places of the rows that are not `equal` to an earlier one, and for each row which of these it is equal to.
+
+    >>> distinct([("a", 1), ("b", 1), ("a", 1.0)])
+    ([0, 1], [0, 1, 0])
+    """
+    first: list[int] = []
+    which: list[int] = []
+    for place, row in enumerate(rows):
+        at = next((i for i, known in enumerate(first) if equal(rows[known], row)), len(first))
+        if at == len(first):
+            first.append(place)
+        which.append(at)
+    return first, which
 
 
 def stacked(values: Sequence[Num], shape: tuple[int, ...]) -> NDArray[Any]:

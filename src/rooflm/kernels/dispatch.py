@@ -20,7 +20,7 @@ from rooflm.catalogue.engine import Engine, Factors
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant
 from rooflm.graph.context import absent_group
-from rooflm.graph.ops import Op, distinct_experts, equal, popularity
+from rooflm.graph.ops import Op, distinct, distinct_experts, popularity
 from rooflm.kernels import own_machine
 from rooflm.kernels.attention import (
     DecodeConstants,
@@ -87,30 +87,19 @@ def kernel_times(ops: Sequence[Op], shape: tuple[int, ...], floor: NDArray[Any],
         groups.setdefault((family, "" if together and family in ANY_RATE else op.rate), []).append(index)
     for (family, rate), members in groups.items():
         chosen = [ops[i] for i in members]
-        own, which = _distinct(chosen) if family in ONE_BY_ONE and len(chosen) > 1 else (chosen, range(len(chosen)))
-        times = EVALUATE[family](own, shape, rate, w, s, r)
+        own = which = range(len(chosen))  # type: Sequence[int]
+        if family in ONE_BY_ONE and len(chosen) > 1:
+            own, which = distinct([_sizes(op) for op in chosen])
+        times = EVALUATE[family]([chosen[i] for i in own], shape, rate, w, s, r)
         lift = s.engine.factors.moe_factor if family == "moe" and s.engine.kernels.gemv else 1.0  # `_moe` undoes it
         for index, op, at in zip(members, chosen, which, strict=True):
             out[index] = larger(times[at] * (1.0 - op.overlapped), floor[index] / lift)
     return out
 
 
-def _distinct(ops: Sequence[Op]) -> tuple[list[Op], list[int]]:
-    """Ops less those equal to another (the attention of two kinds of layers, say), and for each op which it is. Of one
-    name, too: a backward kernel has constants of its own."""
-    kept: list[Op] = []
-    which: list[int] = []
-    for op in ops:
-        own = (op.flops, op.bytes, op.launches, *op.shape, *op.widths)
-        same = (
-            i for i, k in enumerate(kept) if k.name == op.name and k.kind == op.kind and len(k.shape) == len(op.shape)
-            and equal(own, (k.flops, k.bytes, k.launches, *k.shape, *k.widths))
-        )  # fmt: skip
-        at = next(same, len(kept))
-        if at == len(kept):
-            kept.append(op)
-        which.append(at)
-    return kept, which
+def _sizes(op: Op) -> tuple[Any, ...]:
+    """What the time of an op hangs on; its name too, as a backward kernel has constants of its own."""
+    return op.name, op.kind, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
 def chosen_by(flag: NDArray[Any], here: Any, elsewhere: Any) -> Any:

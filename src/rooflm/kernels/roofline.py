@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.graph.ops import Comm, Op, columns, equal, stacked
+from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch as efficiency
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
 from rooflm.kernels.collectives import volume as sent_volume
@@ -145,16 +145,9 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
-    timed: list[Timed] = []
-    known: list[tuple[tuple[Any, ...], Num]] = []
-    for comm in comms:
-        size: tuple[Any, ...] = (comm.op, comm.ranks, comm.stride, comm.bytes)
-        time = next((t for other, t in known if equal(other, size)), None)
-        if time is None:
-            time = _comm_time(comm, tiers, s)
-            known.append((size, time))
-        timed.append(Timed(comm, time))
-    return timed
+    own, which = distinct([(c.op, c.ranks, c.stride, c.bytes) for c in comms])
+    times = [_comm_time(comms[i], tiers, s) for i in own]
+    return [Timed(comm, times[at]) for comm, at in zip(comms, which, strict=True)]
 
 
 def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:

@@ -12,13 +12,12 @@ import numpy as np
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.inference import infer_scenario
-from rooflm.estimate.request import place
 from rooflm.measure.case import Case
 from rooflm.measure.compare import Key, Machine, fast_times, groups, machine_of, measured, scenario
 from rooflm.measure.results import read
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
-from rooflm.readers.residuals import AXES, PHASES, Point, Residuals
+from rooflm.readers.residuals import AXES, PHASES, Point, Residuals, place
 from rooflm.validation.folds import held_out
 from rooflm.validation.request import Request
 from rooflm.validation.score import PHASES as PHASE_OF
@@ -49,7 +48,7 @@ def gains(known: Residuals) -> dict[str, Gain]:
         off = []
         for k in range(PARTS):
             rest = Residuals({phase: tuple(p for p, i in zip(points, part, strict=True) if i != k)})
-            off += [abs(p.ratio - float(np.log(rest.factor(phase, p.at))))
+            off += [abs(p.ratio - float(np.log(rest.at(phase, p.at))))
                     for p, i in zip(points, part, strict=True) if i == k]  # fmt: skip
         plain = float(np.mean([abs(p.ratio) for p in points]))
         found[phase] = Gain(len(points), plain, float(np.mean(off)))

@@ -95,7 +95,7 @@ def cell(value: float, scale: Scale) -> str:
         return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
     if abs(value) >= 1e4:
         return number(value)
-    return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}")
+    return f"{value:.0f}" if abs(value) >= 100 else (f"{value:.1f}" if abs(value) >= 1 else f"{value:#.2g}")
 
 
 def round_ticks(low: float, high: float) -> list[float]:

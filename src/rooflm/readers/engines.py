@@ -165,7 +165,7 @@ def _without(factors: Factors, given: Mapping[str, Any]) -> Factors:
 def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Constants of a row by their own names, each checked against its field."""
     for name in given:
-        known_field(name, ABOUT, f"{label}: the row")
+        known_field(name, [*ABOUT, "base"], f"{label}: the row")  # base is taken out of a row before
     found = {name: held(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
     known_kernels(f"{label}: kernels", found.get("kernels", ""))
     for kind in listed(found.get("schemes", "")):

@@ -19,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
-from rooflm.units import Num
+from rooflm.estimate.memory import weight_bytes
+from rooflm.scenario.mapping import Mapping as Split
+from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, larger
 
 Array = NDArray[np.float64]
 AXES = ("batch", "tokens", "weights", "gpus")
@@ -34,6 +37,14 @@ NOISE = (0.03, 0.06, 0.12, 0.25, 0.5)
 """Standard deviations (log) of what the axes do not explain, from the scatter of repeated measurements up; the one that
 foretells each point best from the others is taken."""
 PHASES = ("prefill", "decode")
+
+
+def place(s: Scenario, phase: str, sequences: Num) -> tuple[Num, ...]:
+    """Where a scenario with so many sequences running at once lies on AXES."""
+    w, m = s.workload, s.mapping
+    tokens = w.new if phase == "prefill" else w.prompt + larger(w.output - 1, 1) / 2
+    values = (sequences, tokens, weight_bytes(s.model, Split(), s.quant), m.tp * m.pp * m.cp)
+    return tuple(np.log(larger(v, 1e-9)) for v in values)
 
 
 class Point(NamedTuple):
@@ -57,14 +68,18 @@ class Residuals:
         """Phase -> (positions, weights of the points)."""
         return {phase: solve(points) for phase, points in self.points.items() if points}
 
-    def factor(self, phase: str, at: Sequence[Num]) -> Num:
+    def factor(self, phase: str, s: Scenario, sequences: Num) -> Num:
+        """Measured over predicted time to expect of a scenario, with so many sequences running at once."""
+        return self.at(phase, place(s, phase, sequences))
+
+    def at(self, phase: str, at: Sequence[Num]) -> Num:
         """Measured over predicted time to expect at a point (logarithms of AXES, numbers or arrays); 1 far from all
         points.
 
         >>> known = Residuals({"decode": (Point((0.0, 6.0, 23.0, 0.0), 0.2),)})
-        >>> [round(float(known.factor("decode", (b, 6.0, 23.0, 0.0))), 3) for b in (0.0, 2.0, 9.0)]
+        >>> [round(float(known.at("decode", (b, 6.0, 23.0, 0.0))), 3) for b in (0.0, 2.0, 9.0)]
         [1.212, 1.124, 1.0]
-        >>> known.factor("prefill", (0.0, 6.0, 23.0, 0.0))
+        >>> known.at("prefill", (0.0, 6.0, 23.0, 0.0))
         1.0
         """
         if phase not in self._solved:

@@ -100,11 +100,17 @@ def tabled(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+MOST_NAMED = 24
+"""Most fields that a sentence names."""
+
+
 def known_field(name: str, known: Collection[str], label: str) -> None:
     """Nothing where a table may have a field of that name, else RooflmError with the nearest ones."""
     if name not in known:
         near = near_matches(name, known)
-        tail = f": did you mean {near[0]!r}?" if near else f": it knows {', '.join(known)}"
+        few = len(known) <= MOST_NAMED
+        listed = ", ".join(known) if few else f"{len(known)} fields, all in `rooflm show schema`"
+        tail = f": did you mean {near[0]!r}?" if near else f": it knows {listed}"
         raise RooflmError(f"{label} has the unknown field {name!r}{tail}")
 
 

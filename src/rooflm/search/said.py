@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import Any
 
+from rooflm.asked.answers.said import dollars
 from rooflm.search.search import thinned
 from rooflm.shown.blocks import BLANK, Block, Code, Say, Table, listed
 from rooflm.shown.numbers import count, gib, percent, text, watt_hours
@@ -25,7 +26,7 @@ SERVING: tuple[Column, ...] = (
     ("ttft_s", "TTFT", seconds),
     ("tpot_s", "TPOT", seconds),
     ("output_tokens_per_s_per_gpu", "tok/s/GPU", count),
-    ("cost_usd_per_million_tokens", "USD/M", count),
+    ("cost_usd_per_million_tokens", "USD/M", dollars),
     ("gpus", "GPUs", count),
     ("purchase_usd", "to buy", lambda v: f"{v:,.0f} USD"),
     ("memory_bytes", "memory", lambda v: gib(float(v))),
@@ -105,6 +106,8 @@ POOL = ("prefill_gpu", *(f"{p}{k}" for p in ("prefill_", "") for k in ("replicas
 """Inputs that say what the pools of a point are."""
 SHORT = {"micro_batch": "mb", "token_budget": "budget", "engine.token_budget": "budget", "concurrency": "clients"}
 """Inputs with a shorter name in the tables."""
+LEGEND = {"micro_batch": ("mb", "sequences of a micro-batch"), "vp": ("vp", "virtual pipeline stages of a GPU")}
+"""Words of the tables that say too little by themselves."""
 SPLIT = ("tp", "cp", "ep", "pp", "vp", "dp", "zero", "micro_batch", "recompute")
 """Order of a training split in the tables."""
 PLAIN = (("schedule", "1f1b"), ("schedule", "interleaved"), ("recompute", "none"))
@@ -143,7 +146,8 @@ def blocks(found: Any, command: str = "", note: str = "", before: str = "") -> l
     for b in found.blocked:
         out += [Say(f"Better, but ruled out: {named(b.candidate.inputs)}"), *(Say(f"  {w}") for w in b.why)]
     out += [*([BLANK] if found.blocked else []), *listed("figures", [note] if note else [])]
-    return [*out, *listed("without effect", found.same)]
+    out += [Say(told, "faint", short) for key, (short, told) in LEGEND.items() if key in first.inputs]
+    return [*out, *([BLANK] if found.same else []), *listed("without effect", found.same)]
 
 
 def without_pools(found: Any, columns: Sequence[Column]) -> list[Block]:

@@ -11,6 +11,7 @@ import numpy as np
 from rooflm.asked.answers.outputs import Output, table
 from rooflm.asked.arguments import KINDS, arguments
 from rooflm.errors import RooflmError
+from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, Point, find_axes, is_list, nest
 from rooflm.sweep.grid import Grid
 
@@ -65,6 +66,7 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
     shape = tuple(len(a.values) for a in axes)
     arrays: dict[str, Any] = {k: np.full(shape, EMPTY.get(k, np.nan)) for k in SERVE_OUTPUTS}
     refused: list[RooflmError] = []
+    told: list[tuple[Point, list[str]]] = []
     for place in itertools.product(*(range(n) for n in shape)):
         chosen = {m.name: m.values[i] for a, i in zip(axes, place, strict=True) for m in a.members}
         sets = fixed.get("sets") or {}
@@ -74,8 +76,9 @@ def serve_grid(axes: list[Axis], fixed: Point, run: Callable[..., Any]) -> Grid:
             refused.append(error)
             arrays["reason"][place] = str(error)
             continue
+        told.append(({name: str(value) for name, value in chosen.items()}, values["assumed"]))
         for key, output in SERVE_OUTPUTS.items():
             arrays[key][place] = output.read(values)
     if len(refused) == arrays["reason"].size:
         raise refused[0]
-    return Grid(axes, fixed, arrays, SERVE_OUTPUTS)
+    return Grid(axes, fixed, arrays, SERVE_OUTPUTS, assumed=of_points(told))

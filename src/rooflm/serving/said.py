@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflm.asked.answers.said import banded, dollars, headline
 from rooflm.shown.blocks import BLANK, Beside, Block, Say, Table
-from rooflm.shown.numbers import count, percent, text
+from rooflm.shown.numbers import count, counted, percent, text
 
 if TYPE_CHECKING:
     from rooflm.serving.deploy import Served
@@ -23,7 +23,7 @@ def blocks(served: Served, values: dict[str, Any]) -> list[Block]:
     s = served.run.pools[-1].table.components.scenario
     out: list[Block] = [
         Say(f"{headline(s, values['gpus'])}, replicas {values['replicas']}", "title"),
-        Say(f"{values['load']}: {values['requests']} requests, {seconds(values['duration_s'])} simulated"),
+        Say(f"{values['load']}: {counted(values['requests'], 'request')}, {seconds(values['duration_s'])} simulated"),
         BLANK,
         *verdicts(values, served),
         BLANK,

@@ -146,7 +146,8 @@ class Loop:
             taken = server.template * len(self.heap) / len(self.first)
             self.heap = [(max(time, taken), order, request, stage) for time, order, request, stage in self.heap]
         else:
-            self._static(visible(requests.arrival, np.asarray(self.front)))
+            filled_in = requests.arrival + server.template * at_once(requests.arrival) / len(self.first)
+            self._static(np.maximum(visible(requests.arrival, np.asarray(self.front)), filled_in))
 
     def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Arrivals known beforehand, in order of the time at which the scheduler sees them."""
@@ -278,6 +279,16 @@ class Loop:
         """True when a newcomer could not start before the planned steps end anyway."""
         queued = bool(r.waiting) and r.server.policy == "fcfs" and r.hold <= r.decoding.steps
         return queued or len(r.decoding.heap) >= r.most
+
+
+def at_once(arrival: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """How many requests come at the very instant of each.
+
+    >>> at_once(np.array([0.0, 0.0, 10.0])).tolist()
+    [2, 2, 1]
+    """
+    _, which, many = np.unique(arrival, return_inverse=True, return_counts=True)
+    return many[which].astype(np.int64)
 
 
 def visible(

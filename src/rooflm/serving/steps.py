@@ -12,9 +12,9 @@ which is exact because times add. What the host costs is `estimate.hosted`, as e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -257,7 +257,8 @@ class StepTable:
         self._dense: list[float] = np.interp(every, c.tokens, dense).tolist()
         self._slower: list[float] = np.interp(every, c.tokens, slower).tolist()
         shared = {k: v for k, v in p.dense.items() if k.startswith(SHARED)}
-        self._shared: Array = np.interp(every, c.tokens, total(shared, e, s.engine, fitted, shape_p[:1]))
+        together = total(shared, e, s.engine, fitted, shape_p[:1])
+        self._shared: list[float] = np.interp(every, c.tokens, together).tolist()
         each = np.arange(self.size.sequences + 1, dtype=float)
         handed = float(e.host.deliver) * each
         over = np.interp(each, c.sequences, decode) + handed - np.interp(each, c.tokens, dense)
@@ -358,14 +359,10 @@ class StepTable:
     def mixed(self, chunks: Sequence[tuple[int, float]], sequences: int, context: float, fullest: float = 0.0) -> float:
         """One pass with prefill chunks (new tokens, past tokens) beside `sequences` decoding ones at a mean context.
 
-        With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
-        fullest sets the time. fullest: new tokens of the fullest rank over the mean, where it is known.
+        fullest: new tokens of the fullest rank over the mean, where it is known.
         """
-        here = self.local(sequences) if sequences else 0
-        slots = self.slots
-        new = 0
-        attention = 0.0
-        largest, longest = 0, 0.0
+        new = largest = 0
+        attention = longest = 0.0
         floor = self._floor
         for n, past in chunks:
             if n:
@@ -376,20 +373,33 @@ class StepTable:
                     largest = n
                 if a > longest:
                     longest = a
+        return self._pass_time(len(chunks), new, attention, largest, longest, sequences, context, fullest)
+
+    def _pass_time(
+        self, chunks: float, new: float, attention: float, largest: int, longest: float, sequences: int, context: float,
+        fullest: float = 0.0,
+    ) -> float:  # fmt: skip
+        """`mixed` of so many chunks: their new tokens and attention (s beyond the least), in all and of the largest.
+
+        With attention data parallelism or a pipeline, chunks spread over the ranks and micro-batches, of which the
+        fullest sets the time.
+        """
+        slots = self.slots
+        here = -(-sequences // slots)
         if slots > 1:
             mean = max(new / slots, 1e-9)
-            more = fullest or min(1.0 + self._uneven / math.sqrt(len(chunks)), max(self._budget / mean, 1.0))
+            more = fullest or min(1.0 + self._uneven / math.sqrt(chunks), max(self._budget / mean, 1.0))
             even = math.ceil(mean) + here
             new = min(max(math.ceil(mean * more), largest), new)
             attention = min(max(attention * more / slots, longest), attention)
-        every = new + here
+        every = int(new) + here
         if every > self.size.tokens:
             every = self.size.tokens
         dense = self._dense
         before = dense[here] if here else 0.0
-        work = dense[every] - before + attention + floor
+        work = dense[every] - before + attention + self._floor
         if self.ranks > 1:
-            work += float(self.together(even, every))
+            work += self.together(even, every)
         slower = self._slower[every]
         device = before + self._over[here] + work * slower
         kind = 0
@@ -403,82 +413,44 @@ class StepTable:
             device += decays[i] + (decays[i + 1] - decays[i]) * (context / cell - i)
         device += self._gaps[kind] * (slower if kind == 0 else 1.0)
         if self.flight > 1:
-            rows = min(here + len(chunks), self.size.sequences)
-            device = float(self.full(device, self._spread(self._head, rows), min(sequences + len(chunks), self.flight)))
-        fixed = self._step + self._sequence * (here + len(chunks))
+            rows = min(here + chunks, self.size.sequences)
+            device = float(self.full(device, self._spread(self._head, rows), min(sequences + chunks, self.flight)))
+        fixed = self._step + self._sequence * (here + chunks)
         issued = self._issued[kind if every > self._captured else 1]
         if self._overlap:
             return device if device > issued + fixed else issued + fixed
         return (device if device > issued else issued) + fixed
 
-    def together(self, even: Any, every: Any) -> Any:
+    def together(self, even: int, every: int) -> float:
         """Seconds, at most 0, that kernels over the tokens of all ranks together take less than if every rank had as
         many as the fullest: `even` is the mean. A graph pads all to the fullest (vLLM, coordinate_batch_across_dp).
         """
-        less = self._shared[np.minimum(even, every)] - self._shared[every]
-        return np.where(np.asarray(every) > self._captured, less, 0.0)
-
-    @cached_property
-    def tables(self) -> tuple[Array, Array, Array, Array]:
-        """By whole tokens: dense kernels, and prefill attention at each past; by sequences: what decoding adds; by
-        tokens: the factor of a pass with prompts, with which none beats its roofs (see `step`)."""
-        return np.array(self._dense), np.array(self._attend), np.array(self._over), np.array(self._slower)
-
-    def _at(self, context: float) -> tuple[int, float]:
-        """Cell of the context axis, and the share of it that lies before a context."""
-        i = min(int(context / self._cell), CELLS - 1)
-        return i, context / self._cell - i
+        if every <= self._captured:
+            return 0.0
+        return self._shared[min(even, every)] - self._shared[every]
 
     def decode_times(self, sequences: Array, context: float) -> Array:
-        """`decode_time` of many whole numbers of sequences at once."""
-        points = self.components.sequences
-        here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences).astype(int)
-        i, share = self._at(context)
-        fixed = self._step + self._sequence * here
-        rest = self._decode[here] + self._gaps[1]
-        head, micro = np.interp(here, points, self._head), np.minimum(sequences, self.flight)
-        low, high = (
-            hosted(
-                self.full(rest + np.interp(here, points, self._attention[:, j]), head, micro),
-                self._issued[1], fixed, self._overlap,
-            )
-            for j in (i, i + 1)
-        )  # fmt: skip
-        return np.asarray(low + (high - low) * share)
+        """`decode_time` of each of these whole numbers of sequences, of no more than the table holds."""
+        most = self.size.sequences * self.slots
+        return _each(lambda d: self.decode_time(min(int(d), most), context), sequences)
 
     def mixed_times(self, prompts: Array, each: Array, past: Array, sequences: Array, context: float) -> Array:
-        """`mixed` of many passes at once: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
-        decoding ones (whole numbers but for the past)."""
-        dense, attend, over, factor = self.tables
-        here = np.minimum(np.ceil(sequences / self.slots), self.size.sequences).astype(int)
-        chunk = np.minimum(each, self.size.tokens).astype(int)
-        pasts = np.array(self._pasts)
-        at = np.clip(np.searchsorted(pasts, past, side="right") - 1, 0, len(pasts) - 2)
-        before = attend[at, chunk]
-        one = before + (attend[at + 1, chunk] - before) * (past - pasts[at]) / (pasts[at + 1] - pasts[at]) - self._floor
-        new, attention = prompts * chunk, prompts * one
-        if self.slots > 1:
-            mean = np.maximum(new / self.slots, 1e-9)
-            more = np.minimum(1.0 + self._uneven / np.sqrt(prompts), np.maximum(self._budget / mean, 1.0))
-            new = np.minimum(np.maximum(np.ceil(mean * more), chunk), new)
-            attention = np.minimum(np.maximum(attention * more / self.slots, one), attention)
-        every = np.minimum(new + here, self.size.tokens).astype(int)
-        before = np.where(here > 0, dense[here], 0.0)
-        work = dense[every] - before + attention + self._floor
-        if self.ranks > 1:
-            work += self.together(np.ceil(mean).astype(int) + here, every)
-        slower = factor[every]
-        device = before + over[here] + work * slower
-        i, share = self._at(context)
-        decays = self._attention[:, i] + (self._attention[:, i + 1] - self._attention[:, i]) * share
-        device = device + np.where(here > 0, np.interp(here, self.components.sequences, decays), 0.0)
-        device = device + np.where(here > 0, self._gaps[2], self._gaps[0] * slower)
-        head = np.interp(here + prompts, self.components.sequences, self._head)
-        device = self.full(device, head, np.minimum(sequences + prompts, self.flight))
-        fixed = self._step + self._sequence * (here + prompts)
-        eager = np.where(here > 0, self._issued[2], self._issued[0])
-        issued = np.where(every > self._captured, eager, self._issued[1])
-        return np.asarray(hosted(device, issued, fixed, self._overlap))
+        """`mixed` of each of these passes: `prompts` chunks of `each` tokens after `past` ones beside `sequences`
+        decoding ones (whole numbers but for the past), of no more than the table holds."""
+        most = self.size.sequences * self.slots
+
+        def one(chunks: float, new: float, before: float, decoding: float) -> float:
+            n = min(int(new), self.size.tokens)
+            a = self.attend(n, before) - self._floor
+            return self._pass_time(chunks, chunks * n, chunks * a, n, a, min(int(decoding), most), context)
+
+        return _each(one, prompts, each, past, sequences)
+
+
+def _each(function: Callable[..., float], *arrays: Array) -> Array:
+    """A function of numbers for each element of arrays, which broadcast: of the few dozen loads that are asked for at a
+    time it takes a tenth of what NumPy would."""
+    return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), float)
 
 
 def _fullest_stage(s: Scenario) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rooflm.errors import RooflmError
+from rooflm.shown.numbers import counted
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -120,7 +121,7 @@ def closed_loop(
         raise RooflmError(f"concurrency is {concurrency}, but it must be at least 1")
     total = _count(requests if requests is not None else 10 * concurrency)
     p, o = _both(prompt, output, spread, total, seed)
-    return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {concurrency} clients")
+    return Requests(p, o, concurrency=min(concurrency, total), name=f"closed loop of {counted(concurrency, 'client')}")
 
 
 def open_loop(
@@ -147,7 +148,7 @@ def open_loop(
     p, o = _both(prompt, output, spread, total, seed)
     if day is not None:
         arrival = stretched(arrival, day)
-    return Requests(p, o, arrival, name=f"open loop at {rate:g} requests/s")
+    return Requests(p, o, arrival, name=f"open loop at {rate:.4g} requests/s")
 
 
 def daily(peak: float = 2.0, period: float = 86400.0, top: float = 0.58) -> Callable[[Array], Array]:

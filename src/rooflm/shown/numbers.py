@@ -122,6 +122,15 @@ def count(value: Any) -> str:
     return str(int(number)) if whole else f"{number:.0f}" if abs(number) >= 999.5 else f"{number:.3g}"
 
 
+def counted(value: Any, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "request"), counted(20000, "token")
+    ('1 request', '20,000 tokens')
+    """
+    return f"{count(value)} {what}{'s' * (float(value) != 1)}"
+
+
 def said(value: Any, unit: str = "") -> str:
     """A number as a person says it in a sentence.
 

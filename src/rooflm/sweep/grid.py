@@ -38,7 +38,8 @@ def spelled_out(points: int, outputs: int, where: str) -> None:
 class Grid(NamedTuple):
     """A grid of predictions: its axes, what does not vary, and every output over the axes by its dotted name.
 
-    outputs: meaning and unit of each; asked: those that were asked for (none: all).
+    outputs: meaning and unit of each; asked: those that were asked for (none: all); assumed: what its points take for
+    granted, where that was asked.
     """
 
     axes: list[Axis]
@@ -46,6 +47,7 @@ class Grid(NamedTuple):
     arrays: dict[str, np.ndarray[Any, Any]]
     outputs: Outputs = INFER_OUTPUTS
     asked: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def dataset(self) -> xarray.Dataset:
         """The grid with labels, units, long names, and the scenario in its attributes."""

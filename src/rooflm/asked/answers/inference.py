@@ -30,7 +30,7 @@ from rooflm.readers.prices import told
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, percent, text
+from rooflm.shown.numbers import count, counted, percent, text
 from rooflm.units import Num
 
 
@@ -80,7 +80,8 @@ def infer(
 def blocks(e: InferenceEstimate, verbose: bool = False) -> list[Block]:
     """The answer; of what does not fit, its speeds are only outlined unless verbose."""
     w, bands, head = e.scenario.workload, e.error_band, e.scenario.model.head
-    asked = f"batch {count(w.batch)}, prompt {count(w.prompt)}{f', output {count(w.output)}' if head else ''} tokens"
+    lengths = f"{count(w.prompt)}, output {counted(w.output, 'token')}" if head else counted(w.prompt, "token")
+    asked = f"batch {count(w.batch)}, prompt {lengths}"
     limit = float(running_limit(e.scenario))
     runs = f"; {e.scenario.engine.name} runs {count(limit)} at a time" if limit < float(e.max_batch) else ""
     fits = verdict(e, "batch", e.max_batch, runs)

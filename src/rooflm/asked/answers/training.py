@@ -23,7 +23,7 @@ from rooflm.scenario.rules import TRAINING
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import shown, timespan
 from rooflm.shown.blocks import BLANK, Beside, Block, Parts, Say, Table
-from rooflm.shown.numbers import count, percent, said, text, watt_hours
+from rooflm.shown.numbers import count, counted, percent, said, text, watt_hours
 from rooflm.units import Num
 
 
@@ -120,8 +120,9 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     again = " + ".join((*(m.recompute,) * (m.recompute != "none" or not m.recompute_modules), *m.recompute_modules))
     kind = f"LoRA rank {count(t.lora_rank)}" if t.adapters else t.optimizer
     asked = (
-        f"{count(w.batch)} sequences of {count(w.seq)} tokens a step, micro-batch {count(m.micro_batch)}; {kind}, "
-        f"ZeRO {count(m.zero)}; recompute {again}, schedule {m.schedule}, sequence parallel {'on' if m.sp else 'off'}"
+        f"{counted(w.batch, 'sequence')} of {counted(w.seq, 'token')} a step, micro-batch {count(m.micro_batch)}; "
+        f"{kind}, ZeRO {count(m.zero)}; recompute {again}, schedule {m.schedule}, "
+        f"sequence parallel {'on' if m.sp else 'off'}"
     )
     band = banded(e.step_time, e.error_band["step_time_s"])
     step = f"A step takes {text(float(e.step_time), 's')}" + (f", {band} {LIKELY}." if band else ".")
