@@ -125,6 +125,7 @@ class Host:
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
+    carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
     deliver: Num = number(
         0.0, "time a decoding sequence under load that the next pass waits for: its token goes out", "s"
     )
