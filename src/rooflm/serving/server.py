@@ -19,7 +19,7 @@ class Server(ServerOptions):
     tokenise: float = number(0.0, "time a prompt token in that front end", "s")
     template: float = number(0.0, "time once a request there, of all that came at once before one goes on", "s")
     request: float = number(0.0, "time until its client sees a token that was made", "s")
-    carry: float = number(0.0, "the same a prompt token: its way to the engine, beside other requests", "s")
+    carry: float = number(0.0, "time a prompt token on its way to the engine that others do not wait for", "s")
 
     def fronted(self, prompt: Any) -> Any:
         """Seconds of a request of `prompt` tokens in the front end.
