@@ -78,7 +78,7 @@ def predict(p: Prepared, c: Constants) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) of a case with constants."""
     parts = p.pool.table.components
     table = StepTable(parts, parts.scenario.engine.but(**c), p.pool.server.wait_steps > 0)
-    server = replace(p.pool.server, request=c["request"], front=c["front"], tokenise=c["tokenise"])
+    server = replace(p.pool.server, request=c["request"], front=c["front"], tokenise=c["tokenise"], carry=c["carry"])
     return means(replace(p.pool, table=table, server=server), p.requests)
 
 

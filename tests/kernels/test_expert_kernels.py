@@ -63,3 +63,12 @@ def test_a_server_runs_its_experts_on_the_library_that_it_was_told() -> None:
     assert told > 1.2 * alone
     with pytest.raises(RooflmError, match=r"engine\.experts is 'cutlas': did you mean 'cutlass'"):
         rooflm.infer(**asked, sets={"engine.experts": "cutlas"})
+
+
+def test_experts_of_a_release_run_on_one_of_the_libraries_that_it_brings() -> None:
+    """vLLM has OpenAI's 4-bit kernels since 0.11.1: before, Hopper ran Marlin's, whose prompts take twice as long."""
+    asked = {"model": "gpt-oss-120b", "gpu": "h200", "batch": 1, "prompt": 8192}
+    old, new = (float(rooflm.infer(**asked, engine=f"vllm-{r}").ttft) for r in ("0.11.0", "0.11.1"))
+    assert old > 1.4 * new
+    both, one = (rooflm.infer(**asked, engine="vllm", sets={"engine.experts": e}) for e in ("triton marlin", "marlin"))
+    assert float(both.ttft) <= float(one.ttft)

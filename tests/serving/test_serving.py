@@ -114,6 +114,7 @@ def test_one_client_is_the_single_request_prediction(prompt: int) -> None:
         request=float(e.scenario.engine.host.request),
         front=float(e.scenario.engine.host.front),
         tokenise=float(e.scenario.engine.host.tokenise),
+        carry=float(e.scenario.engine.host.carry),
     )
     t = metrics.table(run)
     assert t.ttft == pytest.approx(float(e.ttft), rel=0.01)
@@ -422,6 +423,12 @@ def test_a_text_becomes_tokens_before_it_is_scheduled_one_after_the_other() -> N
     load = Requests(np.array([1000, 1000, 1000, 3000]), np.full(4, 2), np.zeros(4))
     late = metrics.table(run_of(load, tokenise=1e-3)).ttft - [1.0, 2.0, 3.0, 6.0]
     assert (late > 0).all() and (late < metrics.table(run_of(load)).ttft).all()
+
+
+def test_the_way_of_a_prompt_to_the_engine_delays_it_alone() -> None:
+    load = Requests(np.array([1000, 1000, 1000, 3000]), np.full(4, 2), np.zeros(4))
+    late = metrics.table(run_of(load, carry=1e-3)).ttft - metrics.table(run_of(load)).ttft
+    assert late == pytest.approx([1.0, 1.0, 1.0, 3.0], abs=0.2)
 
 
 def test_the_queue_that_grows_is_said() -> None:

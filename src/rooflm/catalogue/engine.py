@@ -62,7 +62,7 @@ class Kernels:
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
-    experts: str = word("", "library of its experts' products, as the server was told (none: the fastest)")
+    experts: str = word("", "libraries of its experts' products: its release's or those told (none: all)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
@@ -127,6 +127,7 @@ class Host:
     request: Num = number(0.0, "time once a request until its client sees the first token; others do not wait", "s")
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
+    carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
     deliver: Num = number(
         0.0, "time a decoding sequence under load that the next pass waits for: its token goes out", "s"
     )

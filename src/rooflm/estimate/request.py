@@ -135,7 +135,8 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     busy = run.passes + (m.pp - 1) * run.fullest
     busy = busy if is_plain(m.pp, 1) else busy + stalls(s, timed.prefill, run.passes)
     repeat = busy / m.pp if e.stages.pipelined else run.passes
-    before: dict[str, Num] = {"request": e.host.request + e.host.front + e.host.tokenise * s.workload.prompt}
+    token = e.host.tokenise + e.host.carry
+    before: dict[str, Num] = {"request": e.host.request + e.host.front + token * s.workload.prompt}
     beside: dict[str, Num] = {}
     tick = decode_step(s, timed.decode, r, run)
     if e.residuals is not None:

@@ -58,18 +58,18 @@ def choices(
     gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = ""
 ) -> tuple[Choice, ...]:
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
-    generation (`kernels.moe.usual`). family: the one that the server was told to use, as measured in another engine if
-    not in its own; all, where nobody measured it.
+    generation (`kernels.moe.usual`). family: those that the release has, or the one that the server was told to use, as
+    measured in another engine if not in its own; all, where nobody measured them.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
     >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1  # CUTLASS' are slow for few rows
     True
-    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass"))
+    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass marlin"))
     1
     """
-    if family:
-        one_of("engine.experts", family, {e.family for e in _entries("moe")})
+    for name in family.split():
+        one_of("engine.experts", name, {e.family for e in _entries("moe")})
     here = _on(gpu)
     found: list[_Entry] = []
     floors: dict[str, float] = {}
@@ -80,8 +80,8 @@ def choices(
         if not any(e.engine == engine for e in own):
             families = {e.family for e in here if e.engine == engine}
             own += [e for e in same if e.family in families and e not in own]
-        told = [e for e in own if e.family == family] or [e for e in same if e.family == family != ""]
-        found += _tuned(told or own, expert_parallel)
+        told = [[e for e in some if e.family in family.split()] for some in (own, same)]
+        found += _tuned(told[0] or told[1] or own, expert_parallel)
         for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
             start = float(typed(MoEConstants, _parse("moe", e.text)).start)
             floors[e.family] = min(floors.get(e.family, np.inf), start)

@@ -33,7 +33,7 @@ def span(row: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The first and the last release of a row, () and () where it says none.
 
     >>> span("vllm-0.8"), span("ideal")
-    (((0, 8), (0, 13)), ((), ()))
+    (((0, 8), (0, 11, 0)), ((), ()))
     """
     first, _, last = said_of(row, "version").partition(" to ")
     return numbers(first), numbers(last or first)
@@ -54,7 +54,7 @@ def rows_of_releases(plain: str) -> tuple[str, ...]:
 def holds(row: str, asked: tuple[int, ...]) -> bool:
     """Whether a release is in a row's range, as far as both are stated.
 
-    >>> holds("vllm-0.8", (0, 13, 2)), holds("vllm-0.8", (0, 14))
+    >>> holds("vllm-0.11.1", (0, 13, 2)), holds("vllm-0.11.1", (0, 14))
     (True, False)
     """
     low, high = span(row)

@@ -310,7 +310,7 @@ def make_requests(
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     e = s.engine
-    host = {"request": float(e.host.request), "front": float(e.host.front), "tokenise": float(e.host.tokenise)}
+    host = {name: float(getattr(e.host, name)) for name in ("request", "front", "tokenise", "carry")}
     return make_server({**host, **server_options(e, s.cluster.device), **speculating(s), **(options or {})})
 
 

@@ -91,7 +91,7 @@ def prompts_of(pool: Pool, load: Load) -> Prompts:
     first = time(1.0 / passes) * passes
     most = pool.table.slots / first if passes > 1 else max(whole, 1.0) / time(max(whole, 1.0))
     front = pool.server.fronted(load.prompt)
-    return Prompts(first, most / max(most * front, 1.0), whole, front, pool.server.request)
+    return Prompts(first, most / max(most * front, 1.0), whole, front, pool.server.seen(load.prompt))
 
 
 def decoding_of(pool: Pool, load: Load) -> Decoding:

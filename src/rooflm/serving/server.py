@@ -19,6 +19,7 @@ class Server(ServerOptions):
     tokenise: float = number(0.0, "time a prompt token in that front end", "s")
     template: float = number(0.0, "time once a request there, of all that came at once before one goes on", "s")
     request: float = number(0.0, "time until its client sees a token that was made", "s")
+    carry: float = number(0.0, "time a prompt token on its way to the engine that others do not wait for", "s")
 
     def fronted(self, prompt: Any) -> Any:
         """Seconds of a request of `prompt` tokens in the front end.
@@ -27,6 +28,14 @@ class Server(ServerOptions):
         0.005
         """
         return self.front + self.template + self.tokenise * prompt
+
+    def seen(self, prompt: Any) -> Any:
+        """Seconds of a request of `prompt` tokens that others do not wait for, on its way to the engine and back.
+
+        >>> Server(request=0.01, carry=4e-6).seen(1000)
+        0.014
+        """
+        return self.request + self.carry * prompt
 
     @property
     def tokens_a_step(self) -> float:

@@ -104,13 +104,13 @@ def simulate(
         loop.run()
     except KeyboardInterrupt:
         interrupted = True
-    reach_clients(records, pools[0].server.request)
+    reach_clients(records, pools[0].server.seen(requests.prompt))
     ends = [e for e in records.end if e == e]
     duration = max(max(ends, default=0.0), *(r.clock for r in replicas)) if horizon == INFINITY else horizon
     return Run(requests, records, replicas, pools, float(duration), interrupted, sent)
 
 
-def reach_clients(records: Records, delay: float) -> None:
+def reach_clients(records: Records, delay: float | np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
     """First and last tokens as clients see them, `delay` after they were made.
 
     A closed loop goes on without it: in published runs with fixed lengths a successor's prompt follows the end of a

@@ -109,7 +109,7 @@ def states(pool: Pool, load: Load) -> Steady:
     server = pool.server
     polite = (server.stream_interval - 1) / server.tokens_a_step  # steps made before the client sees the first token
     made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
-    ttft = found.ttft + polite * found.tpot + server.request
+    ttft = found.ttft + polite * found.tpot + server.seen(load.prompt)
     tpot = made * found.tpot / max(load.output - 1, 1)
     return Steady(ttft, tpot, ttft + made * found.tpot, found.requests_per_s, found.running, found.stable)
 
