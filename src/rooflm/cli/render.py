@@ -184,7 +184,7 @@ SAME = ("model", "gpu", "gpus", "batch", "prompt", "output", "seq", "concurrency
 def fixed_sizes(grid: Any) -> list[Block]:
     """What all points of a grid are asked."""
     known = ((name, grid.fixed.get(name)) for name in SAME)
-    told = [v if isinstance(v, str) else f"{name} {v:g}" for name, v in known if isinstance(v, int | float | str)]
+    told = [v if isinstance(v, str) else f"{name} {count(v)}" for name, v in known if isinstance(v, int | float | str)]
     return [BLANK, Say("; ".join(told), "faint", "all of them")] if told else []
 
 

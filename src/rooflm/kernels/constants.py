@@ -27,7 +27,7 @@ DTYPE_KIN: dict[str, tuple[str, ...]] = {
     "fp8_block": ("fp8", "int8"),
     "int8": ("fp8",),
     "nvfp4": ("mxfp4", "fp8"),
-    "mxfp4": ("nvfp4", "fp8"),
+    "mxfp4": ("int4_wo", "nvfp4", "fp8"),
     "mxfp4_mxfp8": ("fp8", "int8"),
     "int4": ("int4_wo", "int8_wo", "bf16"),
     "int4_wo": ("int8_wo", "bf16"),

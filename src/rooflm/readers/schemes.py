@@ -25,25 +25,29 @@ PRESETS = {
 
 def native(q: Quant, peaks: dict[str, Num], own_files: bool = False) -> Quant:
     """The scheme as engines run it on a device: where matrix units multiply 4-bit floats, 4-bit float weights of a
-    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way. own_files: the
-    engine reads files of its own format, in which what such a checkpoint leaves wide has 8.5 bits (mxfp4-moe).
+    checkpoint that leaves its activations wide meet activations that are cast to 8 bits on the way; where they do not,
+    activations stay in 16 bits, whatever the checkpoint has. own_files: the engine reads files of its own format, in
+    which what such a checkpoint leaves wide has 8.5 bits (mxfp4-moe).
 
     Sources: TensorRT-LLM documentation, "Deployment guide for gpt-oss" (W4A8, MXFP4 weights times MXFP8 activations on
     Blackwell); SGLang, server_args.py, flashinfer_mxfp4_moe_precision "default"; vLLM, the gpt-oss recipe,
-    VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8.
+    VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8; its documentation of NVFP4 (LLM Compressor): weight-only before Blackwell.
 
     >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}).act_bits
     8
-    >>> native(PRESETS["mxfp4"], {"bf16": 1.0, "fp8": 2.0}).act_bits
-    16
+    >>> [native(PRESETS[q], {"bf16": 1.0, "fp8": 2.0}).act_bits for q in ("mxfp4", "nvfp4")]
+    [16, 16]
     >>> native(PRESETS["mxfp4"], {"bf16": 1.0}, own_files=True).rest_bits
     8.5
     """
     if own_files and q.in_files:
         return replace(PRESETS[q.in_files], kv_bits=q.kv_bits)
     plain = isinstance(q.weight_bits, int | float) and isinstance(q.act_bits, int | float)
-    if plain and q.kind == "float" and q.weight_bits <= 4 and q.act_bits >= 16 and {"fp4", "fp8"} <= peaks.keys():
-        return replace(q, act_bits=8)
+    if plain and q.kind == "float" and q.weight_bits <= 4:
+        if "fp4" not in peaks:
+            return replace(q, act_bits=16)
+        if q.act_bits >= 16 and "fp8" in peaks:
+            return replace(q, act_bits=8)
     return q
 
 

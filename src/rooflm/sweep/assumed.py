@@ -30,26 +30,32 @@ def of_points(told: Iterable[tuple[Mapping[str, str], Sequence[str]]]) -> tuple[
     >>> of_points([({"gpu": "h100"}, ["engine vllm", "efficiency calibrated"]),
     ...            ({"gpu": "m3-max"}, ["engine llama.cpp", "efficiency calibrated"])])
     ('engine vllm (m3-max: llama.cpp)', 'efficiency calibrated')
+    >>> of_points([({"gpu": "v100"}, ["dtype fp16"]), ({"gpu": "h100"}, [])])
+    ('dtype fp16 (v100)',)
     """
     points = [(names, dict(text.partition(" ")[::2] for text in texts)) for names, texts in told]
     kinds = dict.fromkeys(kind for _, texts in points for kind in texts)
-    return tuple(_merged(kind, [(at, texts[kind]) for at, texts in points if kind in texts]) for kind in kinds)
+    return tuple(_merged(kind, [(at, texts.get(kind)) for at, texts in points]) for kind in kinds)
 
 
-def _merged(kind: str, values: Sequence[tuple[Mapping[str, str], str]]) -> str:
-    """One kind of assumption over all points: the usual value, then whose is another."""
-    (usual, _), *others = Counter(text for _, text in values).most_common()
-    if not others:
+def _merged(kind: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -> str:
+    """One kind of assumption over all points: the usual value, then whose is another; where some say nothing of it
+    (None), whose each value is."""
+    (usual, _), *others = Counter(text for _, text in values if text is not None).most_common()
+    if all(text == usual for _, text in values):
         return f"{kind} {usual}"
     names = list(values[0][0])
     axis = next((name for name in names if _tells(name, values)), "")
     if len(others) >= FEW:
         return f"{kind} by {axis or ' and '.join(names)}, each its own"
     whose: dict[str, dict[str, None]] = {}
+    silent = any(text is None for _, text in values)
     for at, text in values:
-        if text != usual:
-            whose.setdefault(_beyond(usual, text), {})[at[axis] if axis else " ".join(at.values())] = None
-    told = "; ".join(f"{', '.join(places)}: {text}" for text, places in whose.items())
+        if text is not None and (silent or text != usual):
+            whose.setdefault(text, {})[at[axis] if axis else " ".join(at.values())] = None
+    if silent:
+        return "; ".join(f"{kind} {text}" + f" ({', '.join(at)})" * (kind not in at) for text, at in whose.items())
+    told = "; ".join(f"{', '.join(places)}: {_beyond(usual, text)}" for text, places in whose.items())
     return f"{kind} {usual} ({told})"
 
 
@@ -64,6 +70,6 @@ def _beyond(usual: str, text: str) -> str:
     return " ".join(words[same:])
 
 
-def _tells(name: str, values: Sequence[tuple[Mapping[str, str], str]]) -> bool:
+def _tells(name: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -> bool:
     """Whether the value of one axis tells what is assumed."""
     return len({(at[name], text) for at, text in values}) == len({at[name] for at, _ in values})

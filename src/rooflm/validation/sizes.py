@@ -71,13 +71,19 @@ _SCALE = {"m": 1e6, "b": 1e9, "t": 1e12}
 
 
 def sizes_in_name(name: str) -> dict[str, float]:
-    """The parameters, and those that a token uses ("A17B"), that a model's name tells by the custom of its makers.
+    """The parameters, and those that a token uses ("A17B"), that a model's name tells by the custom of its makers: the
+    first of each, as a length may follow ("7B-Instruct-1M"). Nothing where a count is an expert's ("17B-16E").
 
-    >>> sizes_in_name("Qwen/Qwen3.5-397B-A17B"), sizes_in_name("openai/gpt-oss-20b"), sizes_in_name("grok-2")
-    ({'params': 397000000000.0, 'active': 17000000000.0}, {'params': 20000000000.0}, {})
+    >>> sizes_in_name("Qwen/Qwen3.5-397B-A17B"), sizes_in_name("qwen3:8b-1m"), sizes_in_name("Llama-4-17B-16E")
+    ({'params': 397000000000.0, 'active': 17000000000.0}, {'params': 8000000000.0}, {})
     """
-    found = [m.groups() for part in re.split(r"[-_/ ]", name.lower()) if (m := _SIZE.fullmatch(part))]
-    return {"active" if used else "params": float(count) * _SCALE[unit] for used, count, unit in found}
+    parts = re.split(r"[-_/: ]", name.lower())
+    if any(re.fullmatch(r"\d+e|\d+x\d+(\.\d+)?b", part) for part in parts):
+        return {}
+    found: dict[str, float] = {}
+    for used, count, unit in (m.groups() for part in parts if (m := _SIZE.fullmatch(part))):
+        found.setdefault("active" if used else "params", float(count) * _SCALE[unit])
+    return found
 
 
 def _series(name: str) -> str:
