@@ -342,9 +342,9 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
     mode = efficiency_of(runner, mode, given["efficiency"] is None, assumed)
-    assumed += told
     degrees = split_degrees(found, machine, given, assumed, runner.abilities)
-    scheme = native(scheme, machine.device.peak, runner.kernels.own_files)
+    named, scheme = scheme.name, native(scheme, machine.device.peak, runner.kernels.own_files)
+    assumed += [text.replace(f"quant {named}", f"quant {scheme.name}") for text in told]
     mapping = Mapping(**fields_at("mapping", "infer", given) | degrees)
     guessed = fields_at("speculation", "infer", given)
     draft = generating(given["draft"], "draft") if given["draft"] else None

@@ -90,7 +90,7 @@ class Device:
     vendor: str = field(metadata=text("its maker"))
     architecture: str = field(metadata=text("generation of its compute units"))
     peak: dict[str, Num]
-    sms: Num = field(metadata=si("streaming multiprocessors (compute units, cores)", "1"))
+    sms: Num = field(metadata=si("streaming multiprocessors (compute units, cores, matrix units of a TPU)", "1"))
     clock: Num = field(metadata=si("clock at which the peak holds (boost)", "hz"))
     l1: Memory = field(metadata=part(Memory))
     l2: Memory = field(metadata=part(Memory))

@@ -58,7 +58,7 @@ def validate(files: list[str] | None, asked: dict[str, Any], shown: dict[str, An
         tell(f"wrote {plot}")
     if shown["json"]:
         print(dumps(result | ({"each": rows_json(scored)} if asked["rows"] else {})))
-    elif asked["brief"]:
+    elif asked["brief"] and result["counted"]:
         show([*table("all", {"all": result["all"]}), *by_groups(result, by or ("source",))])
     else:
         show(text(result, scored, by, asked["rows"]))
