@@ -135,6 +135,15 @@ def table(path: Path, *rows: dict[str, str]) -> Path:
     return path
 
 
+def test_a_brief_report_without_counted_rows_says_what_stands_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path / "t.csv", {"id": "t-1", "batch": ""})
+    assert main(["validate", str(path), "--brief"]) == 0
+    told = capsys.readouterr().out
+    assert "No row counts" in told and "batch not stated" in told
+
+
 def test_the_command_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path / "t.csv", {}, {"id": "t-2", "model": "nobody"}, {"id": "t-3", "batch": ""},
                  {"id": "t-4", "doubt": "odd"}, {"id": "t-5", "value": "0"})  # fmt: skip

@@ -15,7 +15,7 @@ from rooflm.validation import METRICS, Request, Skip, describe, labels, publishe
 from rooflm.validation.cells import settings_of
 from rooflm.validation.columns import COLUMNS
 from rooflm.validation.score import engine_of, score
-from rooflm.validation.table import engine_row, label, parse, read_row
+from rooflm.validation.table import engine_row, label, parse, read_row, source_names
 
 RUN = {"id": "x-1", "source": "mine", "model": "llama-2-7b", "gpu": "h100", "engine": "vllm", "release": "0.18.0",
        "tp": "2", "quant": "fp8kv8", "batch": "4", "prompt": "128", "output": "32", "metric": "tpot", "value": "5",
@@ -236,6 +236,11 @@ def test_own_tables_are_read_whole() -> None:
     assert {o.metric for o in requests} <= METRICS.keys()
     assert sum(not o.apart and not o.assumed for o in requests) > 440
     assert sum(o.source == "optimus" for o in outcomes) == 11 + 22
+
+
+def test_titles_of_sources_differ() -> None:
+    titles = list(source_names().values())
+    assert len(titles) == len(set(titles))
 
 
 def test_own_tables_hold_a_citation_a_row_and_documented_columns() -> None:

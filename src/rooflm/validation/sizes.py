@@ -6,6 +6,7 @@ import json
 import math
 import re
 from functools import lru_cache
+from os.path import commonprefix
 from typing import Any
 
 from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
@@ -86,6 +87,10 @@ def sizes_in_name(name: str) -> dict[str, float]:
     return found
 
 
+NEAR = 0.2
+"""How far two models may differ (sum of the logarithms of their ratios) for their names to tell which is nearer."""
+
+
 def _series(name: str) -> str:
     """The first word of a model's name, without its maker's: "Qwen/Qwen3.5-397B" and "qwen2-7b" are both "qwen"."""
     return re.split(r"[^a-z]", name.lower().rsplit("/", 1)[-1])[0]
@@ -94,10 +99,13 @@ def _series(name: str) -> str:
 def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     """The model of the catalogue whose counts of parameters, and of those that a token uses, are nearest by ratio.
 
-    One of the same series comes first, where it has half to twice the parameters. active: 0 where it is not known.
+    One of the same series comes first, where it has half to twice the parameters; of those as near as NEAR the one
+    whose name begins most alike. active: 0 where it is not known.
 
     >>> nearest_model(176e9), nearest_model(30.5e9, 3.3e9), nearest_model(700e9, name="deepseek-ai/DeepSeek-V9")
     ('bloom-176b', 'qwen3-30b-a3b', 'deepseek-v3.2')
+    >>> nearest_model(15e9, name="Qwen/Qwen3-15B"), nearest_model(8e9, name="Llama-3.5-8B")
+    ('qwen3-14b', 'llama-3.1-8b')
     """
     series = _series(name)
     kin = {n: c for n, c in _counts().items() if series and _series(n) == series and 0.5 <= c[0] / params <= 2}
@@ -107,7 +115,10 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
         total, each = _counts()[of]
         return abs(math.log(total / params)) + (abs(math.log(each / used)) if used else 0.0)
 
-    return min(kin or _counts(), key=lambda of: (far(of), of))
+    if not kin:
+        return min(_counts(), key=lambda of: (far(of), of))
+    own = name.lower().rsplit("/", 1)[-1]
+    return min(kin, key=lambda of: (far(of) > NEAR, -len(commonprefix([own, of])), far(of), of))
 
 
 @lru_cache
