@@ -6,7 +6,6 @@ import json
 import math
 import re
 from functools import lru_cache
-from os.path import commonprefix
 from typing import Any
 
 from rooflm.catalogue.model import INF, MLP, Attention, Block, Model, MoE, parameters
@@ -118,7 +117,11 @@ def nearest_model(params: float, active: float = 0.0, name: str = "") -> str:
     if not kin:
         return min(_counts(), key=lambda of: (far(of), of))
     own = name.lower().rsplit("/", 1)[-1]
-    return min(kin, key=lambda of: (far(of) > NEAR, -len(commonprefix([own, of])), far(of), of))
+
+    def unlike(of: str) -> int:
+        return -next((i for i, (a, b) in enumerate(zip(own, of, strict=False)) if a != b), len(of))
+
+    return min(kin, key=lambda of: (far(of) > NEAR, unlike(of), far(of), of))
 
 
 @lru_cache
