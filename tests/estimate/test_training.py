@@ -14,6 +14,7 @@ from rooflm.asked.build_training import build_training
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
 from rooflm.errors import RooflmError
 from rooflm.estimate.training import train_scenario
+from rooflm.kernels import training_factors as factors
 from rooflm.readers.engines import load_engine
 
 
@@ -508,13 +509,50 @@ def test_a_frozen_base_of_the_products_width_feeds_them_as_it_is() -> None:
 
 
 def test_weights_of_8_bits_alone_where_units_take_them_either_way() -> None:
-    """NeMo's recipes: fp8_param_gather. Hopper keeps a transposed copy of each; both gather half the bytes."""
+    """NeMo's recipes: fp8_param_gather. Hopper and RTX cards (compute capability 12) keep a transposed copy of each
+    weight; all gather half the bytes of the layers, of embedding and head the same. Transformer Engine, utils.py."""
     asked: dict[str, Any] = {"model": "llama-3-8b", "gpus": 64, "batch": 64, "seq": 8192, "dtype": "fp8"}
-    for gpu, share in (("h100-sxm-80gb", 1.0), ("gb200", 0.5)):
+    ends = 2 * 128256 * 4096
+    for gpu, share in (("h100-sxm-80gb", 1.0), ("gb200", 0.5), ("rtx-pro-6000-96gb", 1.0), ("mi355x", 1.0)):
         plain, stored = run(**asked, gpu=gpu, engine="megatron"), run(**asked, gpu=gpu, engine="nemo")
-        assert stored.memory.parts["weights"] == pytest.approx(share * plain.memory.parts["weights"])
+        layers = plain.memory.parts["weights"] - 2.0 * ends
+        assert stored.memory.parts["weights"] == pytest.approx(share * layers + 2.0 * ends, rel=1e-3)
         kept = run(**asked, gpu=gpu, engine=load_engine("nemo").but(fp8_params=False))
-        assert stored.comm_bytes["dp_all_gather"] < kept.comm_bytes["dp_all_gather"]
+        saved = kept.comm_bytes["dp_all_gather"] - stored.comm_bytes["dp_all_gather"]
+        assert saved == pytest.approx(0.5 * layers, rel=0.02)
+        written = [n.bytes for r in (kept, stored) for n in updates(r) if n.name == "update"]
+        assert written[0] - written[1] == pytest.approx(0.5 * layers / 64, rel=0.02)
+
+
+def updates(r: TrainingEstimate) -> list[Any]:
+    """The optimiser's nodes."""
+    return [timed.node for timed in r.timed.update]
+
+
+def test_adapters_keep_their_own_width_and_a_16_bit_base_its_own() -> None:
+    asked = ADAPTED | {"gpu": "gb200", "gpus": 8, "batch": 8}
+    stored, kept = run(**asked), run(**asked | {"engine": load_engine("nemo").but(fp8_params=False)})
+    assert stored.memory.parts["weights"] == kept.memory.parts["weights"]
+    assert stored.comm_bytes["dp_all_gather"] == kept.comm_bytes["dp_all_gather"]
+
+
+def test_a_step_that_trains_nothing_has_one_empty_message() -> None:
+    sets = {"training.trainable_layers": 0, "training.embeddings": False}
+    r = run(model="llama-3-8b", gpu="h100", gpus=8, batch=64, seq=2048, sets=sets)
+    assert r.step_time > 0
+    assert all(r.comm_bytes[name] == 0 for name in ("dp_reduce_scatter", "dp_all_gather"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "zero", "messages"),
+    [("megatron", 1, 6), ("megatron-2023", 1, 1), ("deepspeed", 1, 1), ("fsdp", 2, 16), ("fsdp", 3, 16)],
+)
+def test_buckets_are_those_of_the_framework(engine: str, zero: int, messages: int) -> None:
+    """235 million parameters in 16 layers: Megatron-Core's buckets hold 40 million, DeepSpeed's 500, PyTorch's 6.6."""
+    model = Model("small", 1024, 33024, (Block(16, Attention(8, 8, 128), MLP(2730)),), tied=True)
+    r = run(model=model, gpu="h100", gpus=8, batch=8, seq=2048, engine=engine, zero=zero)
+    (reduce,) = (t.node for t in r.timed.reduce)
+    assert reduce.count == messages
 
 
 def test_early_libraries_are_slower_on_the_generation_that_they_came_before() -> None:
@@ -525,6 +563,8 @@ def test_early_libraries_are_slower_on_the_generation_that_they_came_before() ->
     }
     assert slower["h100-sxm-80gb"] == pytest.approx(1.0)
     assert 1.02 < slower["gb200"] < 1.15
+    assert factors.early("blackwell", "int8") == factors.early("blackwell", "fp8")
+    assert factors.early("blackwell", "int4") == factors.early("blackwell", "fp4")
 
 
 def test_instincts_of_one_generation_differ_by_their_power() -> None:

@@ -38,6 +38,13 @@ ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
         ("ollama-0.10", "ollama"),
         ("lmdeploy-0.10", "lmdeploy"),
         ("megatron-core-0.6", "megatron-2023"),
+        ("megatron-core-0.9", "megatron"),
+        ("nemo-25.04.01", "nemo-2024"),
+        ("nemo-25.05", "nemo-2024"),
+        ("nemo-25.06", "nemo-2024"),
+        ("nemo-25.07", "nemo"),
+        ("nemo-26.02", "nemo"),
+        ("megatron-bridge-26.10", "megatron-bridge"),
     ],
 )
 def test_a_release_is_found_by_range(name: str, row: str) -> None:

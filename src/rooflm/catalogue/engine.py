@@ -161,6 +161,7 @@ class Room:
     logit_bytes: Num = number(6.0, "training: a logit at its fullest moment, copies and gradients", "bytes", above=True)
     grad_bytes: Num = number(4, "a gradient as accumulated and reduced", "bytes", above=True)
     fp8_params: bool = flag(False, "in fp8 it stores and gathers 8-bit weights (fp8_param_gather), not 16-bit ones")
+    fp8_once: str = word("", "generations whose units take them in either layout: no transposed copies")
     grad_extra_bf16: Num = number(0.0, "a gradient kept beside it with bf16 weights (DeepSpeed)", "bytes")
 
 
@@ -191,6 +192,8 @@ class Habits:
         ("core", "ops"),
     )
     early_stop: bool = flag(False, "recomputation leaves out the last product of a layer (PyTorch from 2.1, XLA)")
+    bucket: Num = number(INF, "below ZeRO 3: gradients of a message at least", low=1)
+    bucket_rank: Num = number(0.0, "the same a data-parallel rank")
     owners: bool = flag(False, "under ZeRO 1 each rank owns whole tensors: a collective an owner (InternEvo)")
 
 

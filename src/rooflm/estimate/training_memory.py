@@ -252,22 +252,20 @@ def model_states(c: Setup, layers: Num, ends: Num) -> dict[str, Num]:
     each_experts, each = layer_params(c.model, m)
     dense, experts = layers * each + ends, layers * each_experts
     share = t.trainable_layers * (not t.adapters)
-    end_share = 1.0 * (t.embeddings and not t.adapters)
-    trained = layers * each * share + ends * end_share + layers * c.adapters
-    frozen = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8)) if t.adapters else 2.0
-    own = c.weight + (1.0 if t.fp8_weights else 0.0)
-    weight = own if not t.adapters else frozen
-    grad = c.grad_bytes
+    trained = layers * each * share + ends * (t.embeddings and not t.adapters) + layers * c.adapters
+    base = t.base_bits / 8 * (1 + 0.127 / 4 * (t.base_bits < 8))
+    weight = base if t.adapters else c.weight + 1.0 * t.fp8_weights
+    grad, half = c.grad_bytes, c.quant.half_bytes
     w, g, o = zero_bytes(m.zero, d, weight, grad, state_bytes(t))
     we, ge, oe = zero_bytes(m.zero, e, weight, grad, state_bytes(t))
     # under a pipeline, which does not gather again, a stage keeps its weights whole, and its gradients until the end
     kept = (m.zero >= 3) & (m.pp > 1)
     g, ge = pick(kept, grad, g), pick(kept, grad, ge)
     extra = c.grad_extra * (trained + experts * share)
-    apart = ends * (zero_bytes(m.zero, d, own)[0] - w)  # quantised bases keep the embedding and the head in 16 bits
+    apart = ends * (zero_bytes(m.zero, d, half)[0] - w)  # embedding and head stay in 16 bits
     weights = dense * w + apart + experts * we + layers * c.adapters * 2.0
     one = 2.0 * weight * (each + each_experts)
-    gathered = pick(kept, weight * (dense + experts), pick(m.zero >= 3, one, 0.0))
+    gathered = pick(kept, weight * (dense + experts) + ends * (half - weight), pick(m.zero >= 3, one, 0.0))
     return {
         "weights": weights * (1 - t.offload_params),
         "gradients": trained * g + experts * share * ge + extra,

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
@@ -124,13 +125,13 @@ def grad_bytes(s: Scenario) -> Num:
 
 
 def stored_bytes(s: Scenario) -> tuple[Num, Num]:
-    """Bytes a weight, as stored and as gathered: of 16 bits, or of 8 (engine.fp8_params). Units that take 8 bits from
-    rows alone, as all before those that know 4 bits, keep a transposed copy of each (Transformer Engine,
-    is_non_tn_fp8_gemm_supported)."""
-    half, q = s.quant.half_bytes, s.quant
-    if not (s.engine.room.fp8_params and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
+    """Bytes a trained weight of a layer, as stored and as gathered: of 16 bits, or of 8 (engine.fp8_params), of which
+    most generations keep a transposed copy each (engine.fp8_once: which do not). Adapters stay as they are."""
+    half, q, room = s.quant.half_bytes, s.quant, s.engine.room
+    narrow = room.fp8_params and not s.training.adapters
+    if not (narrow and is_plain(q.act_bits, 8) and is_plain(q.weight_bits, 8)):
         return half, half
-    return (1.0 if "fp4" in s.cluster.device.peak else 2.0), 1.0
+    return (1.0 if s.cluster.device.kernel_generation in listed(room.fp8_once) else 2.0), 1.0
 
 
 def forward_nodes(s: Scenario, c: Context) -> dict[str, Nodes]:
@@ -249,22 +250,26 @@ def recomputed_share(s: Scenario) -> Num:
 
 
 class Held(NamedTuple):
-    """Trained parameters of the fullest device: dense (with embedding) and experts."""
+    """Trained parameters of the fullest device, dense (with embedding) and experts; bytes of both as gathered."""
 
     dense: Num
     experts: Num
+    dense_bytes: Num
+    expert_bytes: Num
 
 
 def held(s: Scenario, c: Context) -> Held:
-    """Trained parameters of the fullest device."""
-    t, m, model = s.training, s.mapping, c.model
+    """Trained parameters of the fullest device; embedding and head keep 16 bits whatever the layers' weights have."""
+    t, m, model, half, each = s.training, s.mapping, c.model, s.quant.half_bytes, stored_bytes(s)[1]
     experts, others = tm.layer_params(model, m)
     layers = ceil(model.layers / m.pp)
     first, last = tm.end_params(model, m)
-    ends = pick(m.pp > 1, larger(first, last), first + last)
+    ends = pick(m.pp > 1, larger(first, last), first + last) * t.embeddings
     if t.adapters:
-        return Held(layers * adapter_params(s, c), 0.0)
-    return Held(layers * others * t.trainable_layers + ends * t.embeddings, layers * experts * t.trainable_layers)
+        ends, others, experts = 0.0, adapter_params(s, c), 0.0
+    else:  # frozen first layers
+        others, experts = others * t.trainable_layers, experts * t.trainable_layers
+    return Held(layers * others + ends, layers * experts, layers * others * each + ends * half, layers * experts * each)
 
 
 def adapter_params(s: Scenario, c: Context) -> Num:
@@ -289,23 +294,21 @@ def setup_of(s: Scenario, c: Context) -> tm.Setup:
 
 
 def optimizer_nodes(s: Scenario, own: Held) -> Nodes:
-    """The update: gradients unscaled and their norm taken, states read and written, 16-bit weights written.
+    """The update: gradients unscaled and their norm taken, states read and written, weights written.
 
-    Adam reads gradient, moments and master copy and writes the last three and the weight: 2 x states + gradient + 2
-    bytes a parameter of the shard. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products
-    with the smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
+    Adam reads gradient, moments and master copy and writes the last three and the weight as it is gathered: 2 x states
+    + gradient + weight. Muon also orthogonalises each matrix: 5 Newton-Schulz steps of about 3 products with the
+    smaller side (Jordan 2024; Moonlight, arXiv 2502.16982): 30 x hidden FLOPs a parameter, shared by dp.
     """
     t, m, g = s.training, s.mapping, grad_bytes(s)
     d, e = pick(m.zero >= 1, tm.shard_ranks(m), 1), pick(m.zero >= 1, tm.expert_replicas(m), 1)
     shard = own.dense / d + own.experts / e
     full = own.dense / pick(m.zero >= 2, d, 1) + own.experts / pick(m.zero >= 2, e, 1)
-    nodes: Nodes = []
-    if t.loss_scaling:
-        nodes.append(update("unscale", shard * 2 * g))
-    if t.clip:
-        nodes.append(update("grad_norm", shard * 2 * g))
+    read = {"unscale": t.loss_scaling, "grad_norm": t.clip}
+    nodes: Nodes = [update(name, shard * 2 * g) for name, asked in read.items() if asked]
     nodes.append(update("zero_grad", full * g))
-    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g + 2.0)))
+    written = own.dense_bytes / d + own.expert_bytes / e
+    nodes.append(update("update", shard * (2 * tm.state_bytes(t) + g) + written))
     if t.optimizer == "muon":
         flops = 30.0 * s.model.scaled().hidden * (own.dense + own.experts) / (m.dp * m.cp)
         nodes.append(update("orthogonalise", shard * 40.0)._replace(flops=flops, widths=(2.0, 2.0, 2.0), rate="half"))
@@ -325,25 +328,21 @@ class SyncNodes(NamedTuple):
     tied: Nodes
 
 
-BUCKET, BUCKET_RANK = 40e6, 1e6
-"""Parameters of a message at least, and a data-parallel rank (Megatron-Core, distributed_data_parallel.py: bucket_size
-= max(40000000, 1000000 * dp_size)); whole layers where ZeRO 3 frees each behind its use."""
-
-
 def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
-    """The messages of gradients and parameters, layer by layer, or in buckets of several layers where only sums stay.
+    """The messages of gradients and parameters, layer by layer, or in buckets of several layers where ZeRO 3 does not
+    free each behind its use.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
     all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
     """
-    m, g = s.mapping, grad_bytes(s)
+    m, g, habits = s.mapping, grad_bytes(s), s.engine.habits
     zero = np.asarray(m.zero)
     ranks, stride = m.dp * m.cp, m.stride("cp")
     group = tm.shard_ranks(m)
     replicas, edge = tm.expert_replicas(m), m.ep * m.expert_tp
     sharded = zero >= 1
-    buckets = ceil((own.dense + own.experts) / larger(BUCKET, BUCKET_RANK * ranks))
-    messages = pick((zero >= 3) | s.engine.habits.owners, layers, smaller(layers, buckets))
+    buckets = larger(ceil((own.dense + own.experts) / larger(habits.bucket, habits.bucket_rank * ranks)), 1)
+    messages = pick((zero >= 3) | habits.owners, layers, smaller(layers, buckets))
     reduce: Nodes = []
     gather: Nodes = []
 
@@ -353,21 +352,18 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
         count = pick(active, messages, 0.0)
         where.append(Comm(name, "dp_comm", op, count, size / messages, n, step, "dp"))
 
-    dense, experts = own.dense * g, own.experts * g
-    add(reduce, "dp_all_reduce", "all_reduce", dense, ranks, stride, ~sharded)
-    add(reduce, "dp_reduce_scatter", "reduce_scatter", dense, group, stride, sharded)
+    add(reduce, "dp_all_reduce", "all_reduce", own.dense * g, ranks, stride, ~sharded)
+    add(reduce, "dp_reduce_scatter", "reduce_scatter", own.dense * g, group, stride, sharded)
     hybrid = sharded & np.asarray(group < ranks)
-    add(reduce, "dp_replica_all_reduce", "all_reduce", dense / group, ranks / group, stride * group, hybrid)
-    add(gather, "dp_all_gather", "all_gather", own.dense * stored_bytes(s)[1], group, stride, sharded)
-    some = own.experts > 0
-    if np.any(some):
-        add(reduce, "edp_all_reduce", "all_reduce", experts, replicas, edge, some & ~sharded)
-        add(reduce, "edp_reduce_scatter", "reduce_scatter", experts, replicas, edge, some & sharded)
-        add(gather, "edp_all_gather", "all_gather", own.experts * stored_bytes(s)[1], replicas, edge, some & sharded)
+    add(reduce, "dp_replica_all_reduce", "all_reduce", own.dense * g / group, ranks / group, stride * group, hybrid)
+    add(gather, "dp_all_gather", "all_gather", own.dense_bytes, group, stride, sharded)
+    some = np.asarray(own.experts > 0)
+    add(reduce, "edp_all_reduce", "all_reduce", own.experts * g, replicas, edge, some & ~sharded)
+    add(reduce, "edp_reduce_scatter", "reduce_scatter", own.experts * g, replicas, edge, some & sharded)
+    add(gather, "edp_all_gather", "all_gather", own.expert_bytes, replicas, edge, some & sharded)
     tied: Nodes = []
-    model = s.model
-    if model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
-        size = ceil(model.vocab / m.tp) * model.scaled().hidden * g
+    if s.model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
+        size = ceil(s.model.vocab / m.tp) * s.model.scaled().hidden * g
         tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
     return SyncNodes(reduce, gather, tied)
 

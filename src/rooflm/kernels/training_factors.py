@@ -11,6 +11,9 @@ from rooflm.kernels.attention import PrefillConstants
 from rooflm.kernels.constants import text_of
 from rooflm.units import Num
 
+KINDS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}
+"""Computed data type -> by which the table has its constants ("half": all others)."""
+
 
 @cache
 def table() -> dict[str, Any]:
@@ -28,11 +31,11 @@ def found(rows: dict[str, Any], device: str, architecture: str) -> dict[str, flo
 
 
 def gemm(device: str, architecture: str, dtype: str, scheme: str = "") -> float:
-    """Factor of matrix products of a computed data type: "half" for 16 bits, else fp8 or fp4; or of a scheme by name
-    (mxfp8, whose scales the matrix units apply themselves); times that of a scheme with kernels of its own
-    (fp8-rowwise: CUTLASS instead of cuBLAS).
+    """Factor of matrix products of a computed data type, by its kind (KINDS), or of a scheme by name (mxfp8: matrix
+    units apply its scales themselves); times that of a scheme with kernels of its own (fp8-rowwise: CUTLASS instead of
+    cuBLAS).
     """
-    kind = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4", "int4": "fp4"}.get(dtype, "half")
+    kind = KINDS.get(dtype, "half")
     row = found(table()["gemm"], device, architecture)
     factor = row.get(scheme if kind != "half" else kind, row.get(kind, row.get("half", 1.0)))
     return factor * table()["scheme"].get(scheme, {}).get("gemm", 1.0) if kind == "fp8" else factor
@@ -45,7 +48,7 @@ def early(architecture: str, dtype: str) -> float:
     True
     """
     row = table()["early"].get(architecture, {})
-    return float(row.get(dtype, row.get("half", 1.0)))
+    return float(row.get(KINDS.get(dtype, "half"), row.get("half", 1.0)))
 
 
 def budget(architecture: str, watts: Num, peak: Num) -> Num:
