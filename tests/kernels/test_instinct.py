@@ -138,7 +138,7 @@ def test_a_quick_all_reduce_takes_as_long_as_its_authors_measured(ranks: int, mi
 
 
 def test_quick_reduce_narrows_activations_within_a_node_alone() -> None:
-    """Not gradients, nor what leaves the node; its own kernels take as long in every engine, and bytes are those sent."""
+    """Not gradients, nor what leaves the node; its own kernels take as long in every engine, and bytes follow."""
     sets = {"engine.reduce_bits": 4.5}
     s = build_inference("llama-3.1-70b", gpu="mi300x", gpus=16, tp=16, engine="vllm", sets=sets).scenario
     inside = Comm("", "", "all_reduce", 1, float(64 << 20), 4.0, 1.0)

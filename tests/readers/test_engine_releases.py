@@ -86,3 +86,16 @@ def test_an_engine_that_is_built_for_a_card_is_not_told() -> None:
 def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
     for name in ("vllm-rocm", "vllm-0.8-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
         assert "roc" in load_engine(name).command.image
+
+
+@pytest.mark.parametrize("plain", ["vllm", "sglang"])
+def test_every_release_of_an_engine_with_a_build_for_rocm_has_one(plain: str) -> None:
+    """But for vLLM's of 2023 and late 2024, of which nothing was measured on AMD's cards."""
+    rows = [row for row in rows_of_releases(plain) if load_engine(row).date > "2025"]
+    builds = [build_for(row, "rocm") for row in rows]
+    assert all(build.endswith("-rocm") for build in builds), dict(zip(rows, builds, strict=True))
+
+
+def test_releases_of_one_engine_know_each_other() -> None:
+    assert other_releases("hf-eager") == ("hf-eager-4.36",)
+    assert other_releases("hf-eager-4.36") == ("hf-eager",)
