@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -178,9 +178,11 @@ def known_words(field: str, value: Any, label: str) -> None:
     schemes, devices that it is not built for, libraries of experts' products."""
     if field == "kernels":
         known_kernels(label, value)
-    among = {"schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries}.get(field)
-    for word in listed(value) if among and value else ():
-        one_of(label, word.removeprefix("-") if field == "experts" else word, among())
+    among: dict[str, Callable[[], Collection[str]]] = {
+        "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries,
+    }  # fmt: skip
+    for word in listed(value) if field in among else ():
+        one_of(label, word.removeprefix("-") if field == "experts" else word, among[field]())
 
 
 def experts_libraries() -> set[str]:
