@@ -172,7 +172,7 @@ def load_tables(data: Path) -> list[Table]:
 
 
 THROTTLED = (("gb200", "vllm", "bf16"),)
-"""Tables of one library (cuBLAS) whose largest products take twice as long as in the card's other tables."""
+"""Tables of one library (cuBLAS) whose largest products take longer than in the card's other tables."""
 COPIED = (("b300-sxm-288gb", "blackwell", "sglang"),)
 """Cards, their generation, and engines whose tables of them are copies of another card's."""
 UNTUNED = "blackwell"
@@ -181,22 +181,22 @@ UNTUNED = "blackwell"
 
 def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
     """The rows, TensorRT-LLM's untuned ones as those of training frameworks ("torch") and vLLM's in their place; in 16
-    bits TensorRT-LLM's are cuBLAS's, and stand for both (vLLM's of GB200 lose a third on long products alone)."""
+    bits TensorRT-LLM's are cuBLAS's, and stand for both on their own cards (the generation's set is common to all)."""
     kinds = {
-        "nvfp4": {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]},
-        "bf16": {"trtllm": ["trtllm", "torch"]},
+        ("nvfp4", True): {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]},
+        ("nvfp4", False): {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]},
+        ("bf16", False): {"trtllm": ["trtllm", "torch"]},
     }  # fmt: skip
     found = []
     for row in rows:
-        here = (
-            kinds.get(row.dtype, {}) if row.architecture == UNTUNED and (row.gpu != ANY or row.dtype != "bf16") else {}
-        )
+        here = kinds.get((row.dtype, row.gpu == ANY), {}) if row.architecture == UNTUNED else {}
         found += [msgspec.structs.replace(row, engine=name) for name in here.get(row.engine, [row.engine])]
     return found
 
 
 def throttled(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows without those of THROTTLED tables: the card's other engines stand in."""
+    """The rows without those of THROTTLED tables: the card's other engines stand in. The sets of the generation and of
+    all cards were fitted with these tables among theirs."""
     return [row for row in rows if (row.gpu, row.engine, row.dtype) not in THROTTLED]
 
 

@@ -70,5 +70,30 @@ def test_experts_of_a_release_run_on_one_of_the_libraries_that_it_brings() -> No
     asked = {"model": "gpt-oss-120b", "gpu": "h200", "batch": 1, "prompt": 8192}
     old, new = (float(rooflm.infer(**asked, engine=f"vllm-{r}").ttft) for r in ("0.11.0", "0.11.1"))
     assert old > 1.4 * new
-    both, one = (rooflm.infer(**asked, engine="vllm", sets={"engine.experts": e}) for e in ("triton marlin", "marlin"))
+    both, one = (rooflm.infer(**asked, engine="vllm", sets={"engine.experts": e}) for e in ("triton, marlin", "marlin"))
     assert float(both.ttft) <= float(one.ttft)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("pair", [("marlin", "triton"), ("openai", "marlin"), ("openai", "triton")])
+def test_more_libraries_are_never_slower(engine: str, pair: tuple[str, str]) -> None:
+    """Each as measured in the engine, else in another: telling one that it has leaves no other out."""
+
+    def ttft(told: str) -> float:
+        found = rooflm.infer(
+            "gpt-oss-120b", gpu="h200", engine=engine, batch=1, prompt=2048, sets={"engine.experts": told}
+        )
+        return float(found.ttft)
+
+    assert ttft(", ".join(pair)) <= min(map(ttft, pair)) * (1 + 1e-9)
+
+
+def test_libraries_are_checked_where_no_model_has_experts_too() -> None:
+    with pytest.raises(RooflmError, match=r"engine\.experts is 'cutlas': did you mean 'cutlass'"):
+        rooflm.infer("llama-3.1-8b", gpu="h100", sets={"engine.experts": "triton, cutlas"})
+
+
+def test_products_of_a_library_that_nobody_measured_near_are_the_engines_own() -> None:
+    asked = {"model": "deepseek-v3", "gpu": "h200", "gpus": 8, "engine": "sglang"}
+    own, told = (float(rooflm.infer(**asked, sets=s).tpot) for s in ({}, {"engine.untuned": "flashinfer"}))
+    assert told == own

@@ -129,10 +129,24 @@ def test_a_card_whose_kernels_were_measured_is_not_told_otherwise() -> None:
 def test_a_quick_all_reduce_takes_as_long_as_its_authors_measured(ranks: int, mib: int, microseconds: float) -> None:
     """INT4 on MI300X: ROCm/aiter pull request 801 (two ranks), sgl-project/sglang 6619 (four); nothing was fitted."""
     given = {"gpu": "mi300x", "tp": ranks, "engine": "vllm"}
-    s = build_inference("llama-3.1-70b", **given, sets={"engine.reduce_bits": 4.5}).scenario
+    s = build_inference(
+        "llama-3.1-70b", **given, sets={"engine.reduce_bits": 4.5, "engine.collective_factor": 1.0}
+    ).scenario
     comm = Comm("", "", "all_reduce", 1, float(mib << 20), float(ranks), 1.0)
-    seconds = time_comms([comm], s)[0].time / s.engine.factors.collective_factor
+    seconds = time_comms([comm], s)[0].time
     assert float(seconds) == pytest.approx(microseconds * 1e-6, rel=0.17)
+
+
+def test_quick_reduce_narrows_activations_within_a_node_alone() -> None:
+    """Not gradients, nor what leaves the node; its own kernels take as long in every engine, and bytes follow."""
+    sets = {"engine.reduce_bits": 4.5}
+    s = build_inference("llama-3.1-70b", gpu="mi300x", gpus=16, tp=16, engine="vllm", sets=sets).scenario
+    inside = Comm("", "", "all_reduce", 1, float(64 << 20), 4.0, 1.0)
+    others = [inside._replace(group="dp"), inside._replace(ranks=16.0), inside._replace(stride=4.0)]
+    quick, *rest = time_comms([inside, *others], s)
+    assert quick.node.bytes == inside.bytes * 4.5 / 16
+    assert quick.time < 0.5 * rest[0].time
+    assert [t.node for t in rest] == others
 
 
 def test_quick_reduce_helps_prompts_on_few_cards_and_never_harms() -> None:

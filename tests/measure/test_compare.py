@@ -20,6 +20,7 @@ from rooflm.measure.figures import as_grid
 from rooflm.measure.gap import compare
 from rooflm.measure.results import Row, one
 from rooflm.measure.shape import Shape
+from rooflm.readers.engines import load_engine
 
 LLAMA = Shape(4096, 32000, 32, 32, 32, 128, 11008)
 
@@ -128,6 +129,7 @@ def test_one_client_of_vllm_predicts_more(run: str, clock: str, told: tuple[floa
     own = str(tmp_path / "own.toml")
     found = rooflm.calibrate(str(tmp_path / "one.csv"), base=str(measured / "two-cores.toml"), clock=clock, out=own)
     assert found.machine.engine.host.front == 1e-3 and found.machine.engine.server.lookahead == 0
+    assert load_engine(own).host.carry == pytest.approx(load_engine("vllm").host.carry, rel=1e-3)
     points = rooflm.compare(str(measured / f"vllm-{run}.csv"), gpu=own, clock=clock, explain=False).points
     off = {m: [abs(p.ratio - 1) for p in points if p.metric == m][1:] for m in ("ttft_s", "tpot_s")}
     assert [len(x) for x in off.values()] == [3, 3]

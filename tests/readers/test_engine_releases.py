@@ -7,8 +7,9 @@ from itertools import combinations
 import pytest
 
 import rooflm
-from rooflm.asked.assumed import build_for, other_releases
-from rooflm.errors import UnknownNameError
+from rooflm.asked.assumed import build_for, built_for, other_releases
+from rooflm.errors import RooflmError, UnknownNameError
+from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import rows_of_releases, span
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import row_files, rows_of
@@ -93,3 +94,29 @@ def test_an_engine_that_is_built_for_a_card_is_not_told() -> None:
 def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
     for name in ("vllm-rocm", "vllm-0.8-rocm", "sglang-rocm", "sglang-0.5.5-rocm", "sglang-0.5.10-rocm"):
         assert "roc" in load_engine(name).command.image
+
+
+@pytest.mark.parametrize("plain", ["vllm", "sglang"])
+def test_every_release_of_an_engine_with_a_build_for_rocm_has_one(plain: str) -> None:
+    """But for vLLM's of 2023 and late 2024, of which nothing was measured on AMD's cards."""
+    rows = [row for row in rows_of_releases(plain) if load_engine(row).date > "2025"]
+    builds = [build_for(row, "rocm") for row in rows]
+    assert all(build.endswith("-rocm") for build in builds), dict(zip(rows, builds, strict=True))
+
+
+def test_releases_of_one_engine_know_each_other() -> None:
+    assert other_releases("hf-eager") == ("hf-eager-4.36",)
+    assert other_releases("hf-eager-4.36") == ("hf-eager",)
+
+
+@pytest.mark.parametrize("gpu", ["tpu-v5e", "trainium1", "gaudi2"])
+@pytest.mark.parametrize("engine", ["atom", "trtllm", "vllm-rocm", "llama.cpp-metal"])
+def test_an_engine_of_one_maker_is_built_for_no_other(engine: str, gpu: str) -> None:
+    assert not built_for(load_engine(engine), load_device(gpu))
+
+
+def test_a_device_that_none_is_called_is_refused() -> None:
+    with pytest.raises(RooflmError, match=r"engine\.elsewhere is 'nvidea': did you mean 'nvidia'"):
+        rooflm.infer("llama-3.1-8b", gpu="h100", sets={"engine.elsewhere": "apple, nvidea"})
+    for row in ROWS:
+        load_engine(row)

@@ -9,13 +9,13 @@ from typing import Any
 
 from rooflm.asked import paths
 from rooflm.asked.quantities import READ
-from rooflm.catalogue.engine import ABOUT, Kernels
+from rooflm.catalogue.engine import ABOUT
 from rooflm.catalogue.fields import About, abouts
 from rooflm.catalogue.hardware import Cluster, Device, Link, Memory
 from rooflm.catalogue.model import Model
 from rooflm.catalogue.quant import Quant
 from rooflm.errors import RooflmError
-from rooflm.readers.engines import known_kernels
+from rooflm.readers.engines import known_words
 from rooflm.readers.quantities import WRITTEN
 from rooflm.readers.tables import bounded, held
 from rooflm.scenario.adapters import Adapters
@@ -98,8 +98,8 @@ def allowed(root: Any, path: str, value: Any) -> Any:
     about = abouts(type(owner)).get(name) if is_dataclass(owner) else None
     if about is not None:
         value = held(path, value, about)
-        if isinstance(owner, Kernels) and name == "whose":
-            known_kernels(path, value)
+        if path.startswith("engine."):
+            known_words("kernels" if name == "whose" else name, value, path)
     elif not isinstance(value, str | bool) and not is_dataclass(paths.get(root, path)):
         bounded(path, value, rule_of(owner, name))
     return value

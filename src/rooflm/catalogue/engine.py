@@ -62,7 +62,7 @@ class Kernels:
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
-    experts: str = word("", "libraries of its experts' products: its release's or those told (none: all)")
+    experts: str = word("", "libraries of its experts' products, with commas; -NAME: its release lacks one (none: all)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")

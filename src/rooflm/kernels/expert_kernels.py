@@ -1,9 +1,8 @@
 """Which expert kernels an engine can take on a card: of several it takes the fastest, as its autotuner does.
 
-The tables hold several kinds a card and data type (CUTLASS, Triton, Marlin, DeepGEMM, TensorRT-LLM's own), measured in
-one engine or another. An engine has those that were measured in it, and those that it makes itself and others borrow
-(FlashInfer brings TensorRT-LLM's kernels to vLLM and SGLang). A data type that nobody measured in it, it runs on a
-family that it has, as measured in another engine.
+The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
+engine has those that were measured in it, and those that it makes itself and others borrow (FlashInfer brings
+TensorRT-LLM's to vLLM). A data type that nobody measured in it, it runs on a family that it has, measured in another.
 
 Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
 vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflm.errors import one_of
+from rooflm.catalogue.abilities import listed
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
 from rooflm.kernels.moe import MoEConstants, usual
 
@@ -36,21 +35,14 @@ class Choice(NamedTuple):
     constants: MoEConstants
 
 
-def _on(gpu: str) -> list[_Entry]:
-    """The measured kernels of a card."""
-    return [e for e in _entries("moe") if e.kernel not in OTHER and e.gpu == gpu]
-
-
 def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
     """One entry an engine and family: without expert parallelism the fit to such rows, where there is one."""
     kinds: dict[tuple[str, str, str], dict[str, _Entry]] = {}
     for e in entries:
         kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e
-    found = []
-    for own in kinds.values():
-        rest = {k: e for k, e in own.items() if k != "tp"}
-        found += [own["tp"]] if "tp" in own and not expert_parallel else list(rest.values())
-    return found
+    return [
+        e for own in kinds.values() for k, e in own.items() if (k == "tp") == ("tp" in own and not expert_parallel)
+    ]  # fmt: skip
 
 
 @cache
@@ -58,19 +50,18 @@ def choices(
     gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = ""
 ) -> tuple[Choice, ...]:
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
-    generation (`kernels.moe.usual`). family: those that the release has, or the one that the server was told to use, as
-    measured in another engine if not in its own; all, where nobody measured them.
+    generation (`kernels.moe.usual`). family: those that the server was told to use, each as measured in the engine,
+    else as in others; all of the engine's where nobody measured them, less those that its release lacks ("-" before).
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
     >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4")) > 1  # CUTLASS' are slow for few rows
     True
-    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass marlin"))
+    >>> len(choices("b200-sxm-180gb", "blackwell", "trtllm", "nvfp4", family="cutlass, marlin"))
     1
     """
-    for name in family.split():
-        one_of("engine.experts", name, {e.family for e in _entries("moe")})
-    here = _on(gpu)
+    told = listed(family)
+    here = [e for e in _entries("moe") if e.kernel not in OTHER and e.gpu == gpu]
     found: list[_Entry] = []
     floors: dict[str, float] = {}
     for kind in (dtype, *WIDER.get(dtype, ())):
@@ -80,19 +71,19 @@ def choices(
         if not any(e.engine == engine for e in own):
             families = {e.family for e in here if e.engine == engine}
             own += [e for e in same if e.family in families and e not in own]
-        told = [[e for e in some if e.family in family.split()] for some in (own, same)]
-        found += _tuned(told[0] or told[1] or own, expert_parallel)
+        brought = {e.family for e in own}
+        wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
+        found += _tuned(wanted or [e for e in own if f"-{e.family}" not in told], expert_parallel)
         for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
             start = float(typed(MoEConstants, _parse("moe", e.text)).start)
             floors[e.family] = min(floors.get(e.family, np.inf), start)
-    if not any(e.dtype == dtype for e in found):
-        row = usual(gpu, generation, engine, dtype, expert_parallel).row
-        return (Choice(dtype, typed(MoEConstants, row)), *_read(found, floors))
-    return _read(found, floors)
+    if any(e.dtype == dtype for e in found):
+        return _read(found, floors)
+    row = usual(gpu, generation, engine, dtype, expert_parallel).row
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(found, floors))
 
 
 def _read(entries: list[_Entry], floors: dict[str, float]) -> tuple[Choice, ...]:
-    """Entries with their constants. floors: the least start of a library's kernels, whoever measured them: what is
-    above it is the launching engine's, which a graph hides."""
+    """Entries with their constants. floors: a library's least start; a graph hides what is above."""
     read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in entries]
     return tuple(Choice(e.dtype, c._replace(start=min(c.start, floors.get(e.family, c.start)))) for e, c in read)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling
+from rooflm.kernels.constants import lookup
 from rooflm.kernels.derating import derating, few_rows_time
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
@@ -63,8 +64,10 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     """Constants of the products of a rate."""
     own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
-    other = s.engine.kernels.untuned if dtype == "fp8_block" else ""
-    c = constants("gemm", GemmConstants, w._replace(kernels=other or w.kernels), dtype)
+    other = s.engine.kernels.untuned
+    if other and dtype == "fp8_block" and lookup("gemm", w.gpu, w.generation, other, dtype).row.engine == other:
+        w = w._replace(kernels=other)
+    c = constants("gemm", GemmConstants, w, dtype)
     if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises
         c = c._replace(t0=constants("gemm", GemmConstants, w, w.half).t0)
         c = c._replace(q_pass=0.0, q_row=0.0) if dtype == "fp8" else c

@@ -18,7 +18,7 @@ from rooflm.kernels.collectives import collective_constants, hierarchical, in_en
 from rooflm.kernels.collectives import volume as sent_volume
 from rooflm.kernels.rates import Rates, rates
 from rooflm.scenario.scenario import Scenario, arrays_in
-from rooflm.units import Num, common_shape, is_plain, larger, smaller, sqrt
+from rooflm.units import Num, common_shape, is_plain, larger, pick, smaller, sqrt
 
 PACKING = 12e-6
 """What narrowing the values of an all-reduce and widening them again takes (s): of 4 kB, INT4 18.7 us on two MI300X and
@@ -145,19 +145,25 @@ def time_comms(comms: Sequence[Comm], s: Scenario) -> list[Timed]:
     tiers = s.cluster.tiers
     if s.efficiency.mode == "flat":
         tiers = tuple(t.__class__(t.name, t.kind, t.size, t.bandwidth * s.efficiency.network, t.latency) for t in tiers)
-    own, which = distinct([(c.op, c.ranks, c.stride, c.bytes) for c in comms])
-    times = [_comm_time(comms[i], tiers, s) for i in own]
-    return [Timed(comm, times[at]) for comm, at in zip(comms, which, strict=True)]
+    own, which = distinct([(c.op, c.group == "tp", c.ranks, c.stride, c.bytes) for c in comms])
+    found = [_reduced(comms[i], tiers, s) for i in own]
+    return [Timed(comm._replace(bytes=found[at][0]), found[at][1]) for comm, at in zip(comms, which, strict=True)]
+
+
+def _reduced(comm: Comm, tiers: Sequence[Any], s: Scenario) -> tuple[Num, Num]:
+    """Bytes and seconds of a collective: quick reduce's where it is faster, of activations within the first tier."""
+    time, bits = _comm_time(comm, tiers, s), s.engine.kernels.reduce_bits
+    if comm.op != "all_reduce" or comm.group != "tp" or is_plain(bits, 16.0):
+        return comm.bytes, time
+    narrow = comm.bytes * pick(comm.ranks * comm.stride > tiers[0].size, 16.0, bits) / 16
+    quick = _comm_time(comm._replace(bytes=narrow), tiers, s) + PACKING
+    return pick(quick < time, narrow, comm.bytes), smaller(time, quick)
 
 
 def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
     """Seconds of a collective in the scenario's engine."""
     constants = collective_constants(comm, s) if s.efficiency.mode == "calibrated" else None
     time = hierarchical(comm.op, comm.bytes, comm.ranks, tiers, constants=constants, stride=comm.stride)
-    bits = s.engine.kernels.reduce_bits
-    if comm.op == "all_reduce" and not is_plain(bits, 16.0):  # quick reduce, where it is faster
-        less = hierarchical(comm.op, comm.bytes * bits / 16, comm.ranks, tiers, constants=constants, stride=comm.stride)
-        time = smaller(time, less + PACKING)
     return time if constants is None else in_engine(time, comm, constants, s)
 
 

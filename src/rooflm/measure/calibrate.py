@@ -25,6 +25,7 @@ from rooflm.measure.case import BYTES, Case
 from rooflm.measure.compare import Key, Machine, fast_times, predictions, training
 from rooflm.measure.compare import measured as medians
 from rooflm.measure.results import Row
+from rooflm.serving.server import FRONT
 from rooflm.sweep.files import check_target, write_text
 from rooflm.validation.metrics import describe
 
@@ -275,10 +276,6 @@ def errors(known: Mapping[Case, str], values: Mapping[Key, float], machine: Mach
 
 SWITCHES = ("fused", "merged", "flash", "decode_flash", "vocab_parallel", "pipelined")
 """How the engine builds its graph: what the file says of it."""
-
-
-FRONT = ("front", "tokenise")
-"""What a request costs before the engine sees it: the file says it where there is any."""
 
 
 def server_lines(options: ServerOptions) -> list[str]:

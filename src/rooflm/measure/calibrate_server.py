@@ -18,6 +18,7 @@ from rooflm.measure.gap import SHOWN, rows_of, undisturbed
 from rooflm.measure.results import Row, one
 from rooflm.readers import rows as catalogue
 from rooflm.readers.engines import RELEASE, load_engine
+from rooflm.serving.server import FRONT
 from rooflm.validation.cells import number
 from rooflm.validation.table import measured_of
 
@@ -71,7 +72,7 @@ def serving(rows: Sequence[Row], base: Machine, apart: bool = False, of_engine: 
     wide = replace(known_constants, launch=0.0, convert=0.0, apart=float(apart), own={}, off={})
     engine = base.engine.but(fused=True, merged=True, step=0.0, context=0.0)
     habits = of_engine or engine
-    engine = engine.but(front=habits.host.front, tokenise=habits.host.tokenise)
+    engine = engine.but(**{name: habits.value(name) for name in FRONT})
     engine = replace(engine, server=replace(habits.server, lookahead=0))
 
     def of(x: Array) -> Machine:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ from rooflm.catalogue.command import Command
 from rooflm.catalogue.engine import ABOUT, BY_CARD, Engine, ServerOptions
 from rooflm.catalogue.fields import About
 from rooflm.errors import RooflmError, UnknownNameError, near_matches, one_of
+from rooflm.kernels.constants import _entries
 from rooflm.readers.residuals import parse
-from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where
+from rooflm.readers.rows import Said, beside, is_path, names, raw_row, resolve, said, where, words_of
 from rooflm.readers.tables import bounded, held, known_field
 from rooflm.readers.tables import values as values_of
 
@@ -167,10 +168,32 @@ def _constants(given: Mapping[str, Any], label: str) -> dict[str, Any]:
     for name in given:
         known_field(name, [*ABOUT, "base"], f"{label}: the row")  # base is taken out of a row before
     found = {name: held(f"{label}: {name}", value, ABOUT[name]) for name, value in given.items()}
-    known_kernels(f"{label}: kernels", found.get("kernels", ""))
-    for kind in listed(found.get("schemes", "")):
-        one_of(f"{label}: schemes", kind, KINDS)
+    for name, value in found.items():
+        known_words(name, value, f"{label}: {name}")
     return found
+
+
+def known_words(field: str, value: Any, label: str) -> None:
+    """Nothing where every word of an engine's field is known, else RooflmError: whose kernels these are, kinds of
+    schemes, devices that it is not built for, libraries of experts' products."""
+    if field == "kernels":
+        known_kernels(label, value)
+    among: dict[str, Callable[[], Collection[str]]] = {
+        "schemes": lambda: KINDS, "elsewhere": device_words, "experts": experts_libraries,
+    }  # fmt: skip
+    for word in listed(value) if field in among else ():
+        one_of(label, word.removeprefix("-") if field == "experts" else word, among[field]())
+
+
+def experts_libraries() -> set[str]:
+    """Families of measured kernels of experts."""
+    return {e.family for e in _entries("moe")} - {"", "plain"}
+
+
+@lru_cache
+def device_words() -> set[str]:
+    """Makers, families and architectures of the catalogue's devices."""
+    return words_of("gpu", "vendor", "product_family", "architecture")
 
 
 def _factors(given: Mapping[str, Mapping[str, float]], label: str) -> Factors:

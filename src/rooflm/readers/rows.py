@@ -94,6 +94,16 @@ def rows_of(path: Path) -> Iterator[RawRow]:
         yield RawRow(head[1] or head[2], path, above + text[head.start() : end])
 
 
+def words_of(kind: str, *fields: str) -> set[str]:
+    """The words that any row of a kind gives for these fields, found in its text.
+
+    >>> sorted(words_of("gpu", "vendor"))[:3]
+    ['amd', 'apple', 'aws']
+    """
+    given = re.compile(rf'^(?:{"|".join(fields)}) = "([^"]+)"', re.MULTILINE)
+    return {word for row in _rows(kind).values() for word in given.findall(row.text)}
+
+
 @lru_cache
 def _rows(kind: str) -> dict[str, RawRow]:
     """Every row of a kind by its name, unparsed."""

@@ -29,7 +29,7 @@ from rooflm.serving import metrics, workload
 from rooflm.serving.capacity import capacity
 from rooflm.serving.pools import prefill_built, steady_of, transfer_of
 from rooflm.serving.schedulers import POLICIES, InFlight, scheduler
-from rooflm.serving.server import Server
+from rooflm.serving.server import FRONT, Server
 from rooflm.serving.simulate import Pool, Progress, Run, Transfer, simulate
 from rooflm.serving.steps import StepTable, TableSize, components, padded
 from rooflm.serving.traces import read_trace
@@ -310,7 +310,7 @@ def make_requests(
 def server_for(s: Scenario, options: Dict[str, Any] | None = None) -> Server:
     """The server of a scenario's engine on its card: documented options, the engine's constants, then `options`."""
     e = s.engine
-    host = {name: float(getattr(e.host, name)) for name in ("request", "front", "tokenise", "carry")}
+    host = {name: float(getattr(e.host, name)) for name in ("request", *FRONT)}
     return make_server({**host, **server_options(e, s.cluster.device), **speculating(s), **(options or {})})
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from rooflm.catalogue.engine import ServerOptions
 from rooflm.catalogue.fields import number
 
+FRONT = ("front", "tokenise", "carry")
+"""Constants of an engine's host that a request costs on its way to the engine."""
+
 
 @dataclass(frozen=True)
 class Server(ServerOptions):

@@ -115,7 +115,8 @@ def reach_clients(records: Records, delay: float | np.ndarray[tuple[int], np.dty
 
     A closed loop goes on without it: in published runs with fixed lengths a successor's prompt follows the end of a
     request within a pass or two, though a lone request's first token takes 30 ms more than its passes
-    (docs/decisions/0052)."""
+    (docs/decisions/0052). So does a prompt's way to the engine (`carry`), 5 ms of 1,000 tokens: the next request is not
+    later for it, here and in `steady`."""
     for times in (records.first, records.end):
         np.frombuffer(times)[:] += delay
 
