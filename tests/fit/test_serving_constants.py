@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rooflm import infer
 from rooflm.estimate.step import prompt_issue
+from rooflm.readers.devices import load_cluster
 from rooflm.readers.engines import load_engine
 from rooflm_fit.serving_constants import COMMON, OWN, PRIORS, start
 
@@ -43,3 +45,14 @@ def test_prompts_of_current_releases_run_in_graphs() -> None:
 def test_prompts_are_launched_from_python_by_servers_of_today_and_not_by_engines_in_cpp() -> None:
     assert all(load_engine(name).host.eager > 2e-5 for name in ("vllm", "trtllm", "sglang"))
     assert not any(load_engine(name).host.eager for name in ("trtllm-2024", "trtllm-0.17", "trtllm-0.9", "vllm-2024"))
+
+
+def test_a_machine_whose_hosts_launch_faster_shows_the_first_token_earlier() -> None:
+    """B300's machines: first tokens of GLM-5 with 1,024 tokens 0.53 of B200's, in one build of SGLang."""
+    slow, fast = (load_cluster(name, "b200-sxm-180gb") for name in ("dgx-b200", "dgx-b300"))
+    assert (slow.launching, fast.launching) == (1.0, 0.5)
+    e = load_engine("sglang")
+    assert prompt_issue(e, 1024, 0.3, fast.launching) == 0.5 * prompt_issue(e, 1024, 0.3, slow.launching)
+    first = [infer("glm-5", gpu="b200", cluster=c, tp=8, quant="fp8-block", prompt=1024, engine="sglang")
+             for c in ("dgx-b200", "dgx-b300")]  # fmt: skip
+    assert float(first[1].ttft) < 0.75 * float(first[0].ttft) and float(first[1].tpot) == float(first[0].tpot)

@@ -129,7 +129,7 @@ def speed(s: Scenario, timed: Passes, r: Rates, run: Running) -> Speed:
     """Timed passes and the engine's host costs -> TTFT, TPOT and latency."""
     e, m = host_of(s), s.mapping
     sequences = run.sequences / run.passes
-    issue = prompt_issue(e, sequences * s.workload.new, of_experts(timed.prefill))
+    issue = prompt_issue(e, sequences * s.workload.new, of_experts(timed.prefill), s.cluster.launching)
     one = step(timed.prefill, e, s.cluster.device, r, issue, sequences, e.factors.prompt)
     # passes follow each other through the stages: the times of all at one stage, of the largest at the others
     busy = run.passes + (m.pp - 1) * run.fullest

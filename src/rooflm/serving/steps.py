@@ -275,7 +275,7 @@ class StepTable:
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.host.gap) for n in counts]
-        eager = float(prompt_issue(e, np.inf, c.experts))
+        eager = float(prompt_issue(e, np.inf, c.experts, s.cluster.launching))
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
