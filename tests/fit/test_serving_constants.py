@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rooflm import infer
-from rooflm.estimate.step import prompt_issue
+from rooflm.estimate.step import issue_time
 from rooflm.readers.devices import load_cluster
 from rooflm.readers.engines import load_engine
 from rooflm_fit.serving_constants import COMMON, OWN, PRIORS, start
@@ -38,8 +38,8 @@ def test_shipped_rows_share_what_is_not_their_own(name: str) -> None:
 
 def test_prompts_of_current_releases_run_in_graphs() -> None:
     new, old = load_engine("sglang-0.5.10"), load_engine("sglang")
-    assert prompt_issue(new, 1024) < prompt_issue(old, 1024)
-    assert prompt_issue(new, 8192) == prompt_issue(old, 8192) and new.runs == old.runs
+    one, other = ([float(issue_time(e, n, e.host.captured)) for n in (1024, 8192)] for e in (new, old))
+    assert one[0] < other[0] and one[1] == other[1] and new.runs == old.runs
 
 
 def test_prompts_are_launched_from_python_by_servers_of_today_and_not_by_engines_in_cpp() -> None:
@@ -52,7 +52,7 @@ def test_a_machine_whose_hosts_launch_faster_shows_the_first_token_earlier() -> 
     slow, fast = (load_cluster(name, "b200-sxm-180gb") for name in ("dgx-b200", "dgx-b300"))
     assert (slow.launching, fast.launching) == (1.0, 0.5)
     e = load_engine("sglang")
-    assert prompt_issue(e, 1024, 0.3, fast.launching) == 0.5 * prompt_issue(e, 1024, 0.3, slow.launching)
+    assert issue_time(e, 1024, 0, 0.3, fast.launching) == 0.5 * issue_time(e, 1024, 0, 0.3, slow.launching)
     first = [infer("glm-5", gpu="b200", cluster=c, tp=8, quant="fp8-block", prompt=1024, engine="sglang")
              for c in ("dgx-b200", "dgx-b300")]  # fmt: skip
     assert float(first[1].ttft) < 0.75 * float(first[0].ttft) and float(first[1].tpot) == float(first[0].tpot)
