@@ -56,3 +56,10 @@ def test_a_machine_whose_hosts_launch_faster_shows_the_first_token_earlier() -> 
     first = [infer("glm-5", gpu="b200", cluster=c, tp=8, quant="fp8-block", prompt=1024, engine="sglang")
              for c in ("dgx-b200", "dgx-b300")]  # fmt: skip
     assert float(first[1].ttft) < 0.75 * float(first[0].ttft) and float(first[1].tpot) == float(first[0].tpot)
+
+
+def test_a_decoding_pass_that_no_graph_holds_is_launched_from_python() -> None:
+    held, more = (infer("deepseek-r1", gpu="h200", tp=8, batch=n, prompt=200, engine="sglang") for n in (512, 520))
+    assert float(more.tpot) > 1.2 * float(held.tpot)
+    alike = [infer("deepseek-r1", gpu="h200", tp=8, batch=n, prompt=200, engine="trtllm") for n in (512, 520)]
+    assert float(alike[1].tpot) < 1.1 * float(alike[0].tpot)
