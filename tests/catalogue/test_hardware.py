@@ -34,4 +34,4 @@ def test_fields_may_be_arrays() -> None:
 
 def test_a_clusters_defaults() -> None:
     cluster = Cluster("one", load_device("a100"))
-    assert cluster.tiers == () and cluster.host_bandwidth == 25e9
+    assert cluster.tiers == () and cluster.host_bandwidth == 25e9 and cluster.launching == 1

@@ -16,7 +16,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, usable
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.request import timed_nodes
-from rooflm.estimate.step import prompt_issue, step
+from rooflm.estimate.step import issue_time, step
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.kernels.rates import rates
 from rooflm.readers.devices import load_device
@@ -63,7 +63,7 @@ def test_a_mixed_pass_is_the_sum_of_its_kernels(new: int, past: int, sequences: 
     nodes = build(Context(s.model.scaled(), work, s.mapping, s.quant, s.engine.kernels))
     timed = timed_nodes(nodes, s)
     e = s.engine
-    whole = step(timed, e, s.cluster.device, rates(s), prompt_issue(e, new + sequences), sequences + 1)
+    whole = step(timed, e, s.cluster.device, rates(s), issue_time(e, new + sequences, e.host.captured), sequences + 1)
     table = StepTable(PARTS, s.engine)
     assert table.mixed([(new, past)], sequences, context) == pytest.approx(float(whole.total), rel=0.02)
 

@@ -115,6 +115,7 @@ class Host:
     eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
     eager_experts: Num = number(0.0, "the same of kernels of experts, which Python starts one by one", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
+    graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold, if the engine has any")
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
@@ -128,9 +129,7 @@ class Host:
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
-    deliver: Num = number(
-        0.0, "time a decoding sequence under load that the next pass waits for: its token goes out", "s"
-    )
+    deliver: Num = number(0.0, "time a decoding sequence under load that the next pass waits for: its token", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
         0.0,

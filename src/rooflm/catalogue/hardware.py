@@ -160,9 +160,8 @@ class Cluster:
     name: str
     device: Device
     tiers: tuple[Link, ...] = field(default=(), metadata=part(Link, many=True))
-    host_bandwidth: Num = number(
-        25e9, "one way between a device and its host's memory (PCIe or C2C), for offload", "bytes/s", above=True
-    )
+    host_bandwidth: Num = number(25e9, "one way between a device and host memory, for offload", "bytes/s", above=True)
+    launching: Num = number(1.0, "time of a launch from its hosts' Python over that of the engines' rows", above=True)
 
     def __repr__(self) -> str:
         """Name, device and tiers."""

@@ -135,17 +135,17 @@ def hosted(device_time: Num, issued: Num, fixed: Num, overlap: bool) -> Num:
     return larger(device_time, issued + fixed) if overlap else larger(device_time, issued) + fixed
 
 
-def prompt_issue(engine: Engine, tokens: Num, experts: Num = 0.0) -> Num:
-    """Host time a launch of a pass with prompts that has so many tokens in all: a graph's where one holds them.
-    experts: share of the launches that are of experts and their routing.
+def issue_time(engine: Engine, tokens: Num, held: Num, experts: Num = 0.0, launching: Num = 1.0) -> Num:
+    """Host time a launch of a pass that has so many tokens in all: a graph's where one holds them (at most `held`).
+    experts: share of the launches that are of experts and their routing; launching: the machine's (`Cluster`).
 
-    >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5, captured=512)
-    >>> [round(1e6 * float(prompt_issue(e, n, 0.5))) for n in (512, 513)]
+    >>> e = Engine("").but(issue_prefill=4e-6, issue_decode=1e-6, eager=6e-5, eager_experts=8e-5)
+    >>> [round(1e6 * float(issue_time(e, n, 512, 0.5))) for n in (512, 513)]
     [1, 70]
     """
     h = engine.host
-    eager = h.eager + experts * larger(h.eager_experts - h.eager, 0.0)
-    return pick(tokens > h.captured, larger(h.issue_prefill, eager), h.issue_decode)
+    eager = launching * (h.eager + experts * larger(h.eager_experts - h.eager, 0.0))
+    return pick(tokens > held, larger(h.issue_prefill, eager), h.issue_decode)
 
 
 def of_experts(timed: Sequence[Timed]) -> Num:

@@ -25,7 +25,7 @@ from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
-from rooflm.estimate.step import MEMORY_POWER, hosted, launches, of_experts, prompt_issue, unfitted
+from rooflm.estimate.step import MEMORY_POWER, hosted, issue_time, launches, of_experts, unfitted
 from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
@@ -275,9 +275,10 @@ class StepTable:
         self._least = least(p.decode, shape_d[:1])[:, None] + least(p.attention, shape_d)
         counts = c.launches
         self._gaps = [n * float(e.host.gap) for n in counts]
-        eager = float(prompt_issue(e, np.inf, c.experts))
+        eager = float(issue_time(e, np.inf, 0, c.experts, s.cluster.launching))
         issue = (eager, e.host.issue_decode, eager)
         self._issued = [n * float(each) for n, each in zip(counts, issue, strict=True)]
+        self._graphed, self._ungraphed = float(e.host.graphed_sequences), counts[1] * eager
         self._step, self._sequence, self._overlap = float(e.host.step), float(e.host.sequence), e.host.overlap
         self._rows: dict[int, tuple[list[float], list[float], list[float]]] = {}
         self._decays: dict[int, list[float]] = {}
@@ -315,7 +316,8 @@ class StepTable:
             device = self._decode[here] + self._spread(self._attention, here) + self._gaps[1]
             device = np.maximum(device, self._spread(self._least, here))
             device = self.full(device, self._spread(self._head, here), min(sequences, self.flight))
-            times = np.asarray(hosted(device, self._issued[1], self._step + self._sequence * here, self._overlap))
+            issued = self._ungraphed if here > self._graphed else self._issued[1]
+            times = np.asarray(hosted(device, issued, self._step + self._sequence * here, self._overlap))
             cell = self._cell
             slopes = np.append(np.diff(times) / cell, (times[-1] - times[-2]) / cell)
             integral = np.concatenate([[0.0], np.cumsum((times[1:] + times[:-1]) * cell / 2)])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rooflm.catalogue.model import MLA, Block
 from rooflm.errors import RooflmError
 from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.devices import load_device
+from rooflm.readers.engine_releases import numbers
 
 
 def note_number(note: str, name: str) -> int | None:
@@ -105,6 +107,86 @@ def on_blackwell(gpu: Any) -> bool:
         return load_device(str(gpu)).kernel_generation == "blackwell"
     except RooflmError:
         return False
+
+
+NEWEST = "2026-04"
+"""Month from which a run without a release is taken for one of 0.5.10 or later."""
+LARGE = 160e9
+"""Bytes of a card from which a chunk is 16384 tokens."""
+PIECEWISE = (0, 5, 10)
+"""Release of SGLang from which graphs of pieces hold passes with prompts unless it turns them off."""
+PICTURED = ("qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3.5", "qwen3.6", "kimi-k2.5", "kimi-k2.6", "glm-4.5v",
+            "glm-4.6v", "gemma-4", "mistral-small-3", "ministral-3", "pixtral", "internvl", "ernie-4.5-vl")  # fmt: skip
+"""Beginnings of models whose config.json has a vision tower, which the catalogue leaves out (Llama 4 and Gemma 3 run
+without theirs unless told: model_config.py, mm_disabled_models)."""
+REFUSED = ("qwen3-next", "qwen3-coder-next", "ling-2.5", "ring-2.5", "llada")
+"""Models that it names (model_config.py, piecewise_cuda_graph_disabled_model_archs), beside those with an indexer."""
+PACKED = ("deepseek", "kimi-k2", "qwen3", "llama-4")
+"""Families whose experts of 4 or 8 bits it gives TensorRT-LLM's kernels on Blackwell (server_args.py,
+moe_runner_backend auto), inside which tokens are routed."""
+
+
+def usual_captured(values: dict[str, Any]) -> dict[str, str]:
+    """Tokens of a pass with prompts that SGLang's graphs hold from 0.5.10 on: none where it turns them off, up to a
+    whole chunk else, but for latent attention, whose 2048 are the engine's row's.
+
+    Source: server_args.py of 0.5.10, _handle_piecewise_cuda_graph (models with towers or an indexer, guesses, attention
+    in data parallel, pipelines, servers of prompts alone; moe_runner_backend flashinfer_trtllm) and
+    piecewise_cuda_graph_max_tokens (the chunk; 8192 tokens, 16384 from 160 GB on).
+
+    >>> run = {"engine": "sglang", "release": "0.5.10.post1", "gpu": "b300-sxm-288gb", "quant": "nvfp4"}
+    >>> [usual_captured(run | {"model": m}) for m in ("qwen3.5-397b-a17b", "minimax-m2", "deepseek-v3")]
+    [{'engine.captured': '0'}, {'engine.captured': '16384'}, {'engine.captured': '0'}]
+    >>> usual_captured(run | {"model": "glm-5"}), usual_captured(run | {"release": "0.5.9", "model": "minimax-m2"})
+    ({'engine.captured': '0'}, {})
+    """
+    known = numbers(values.get("release") or "")
+    late = known >= PIECEWISE if known else not values.get("release") and str(values.get("date") or "") >= NEWEST
+    if values.get("engine") != "sglang" or not late:
+        return {}
+    try:
+        blocks, device = load_model(str(values.get("model"))).blocks, load_device(str(values.get("gpu")))
+    except RooflmError:
+        return {}
+    if device.software:  # no such graphs on other makers' cards, as their rows say
+        return {}
+    if turned_off(values, blocks):
+        return {"engine.captured": "0"}
+    chunk = values.get("budget") or (16384 if float(device.dram.size) > LARGE else 8192)
+    return {} if any(isinstance(b.mixer, MLA) for b in blocks) else {"engine.captured": str(chunk)}
+
+
+def turned_off(values: dict[str, Any], blocks: tuple[Block, ...]) -> bool:
+    """Whether SGLang turns its graphs of pieces off by itself (`usual_captured`)."""
+    model, quant = str(values["model"]), str(values.get("quant"))
+    packed = model.startswith(PACKED) and on_blackwell(values["gpu"]) and not quant.startswith(("bf16", "fp16"))
+    return (
+        any(getattr(b.mixer, "index_topk", 0) for b in blocks)
+        or (packed and any(getattr(b.ffn, "experts", 0) for b in blocks))
+        or any(int(values.get(name) or 1) > 1 for name in ("dp", "pp"))
+        or model.startswith(PICTURED + REFUSED)
+        or bool(values.get("guesses") or values.get("prefill_replicas"))
+    )
+
+
+WHOLE = ("gemma-2", "gemma-3")
+"""Models whose layers with a window keep the whole cache in SGLang (server_args.py, disable_hybrid_swa_memory)."""
+WINDOWS = (0, 5, 9)
+"""Release from which those of gpt-oss keep less, but with TensorRT-LLM's attention (Blackwell)."""
+
+
+def usual_windows(values: dict[str, Any]) -> dict[str, str]:
+    """Where SGLang's layers with a window keep as much as the others.
+
+    >>> run = {"engine": "sglang", "model": "gpt-oss-120b", "gpu": "h200-sxm-141gb"}
+    >>> [usual_windows(run | {"release": r}) for r in ("0.5.7", "0.5.9")]
+    [{'engine.window_kept': '1'}, {}]
+    """
+    model, known = str(values.get("model") or ""), numbers(values.get("release") or "")
+    early = known < WINDOWS if known else str(values.get("date") or "") < NEWEST
+    small = model.startswith("gpt-oss") and (early or on_blackwell(values.get("gpu")))
+    whole = values.get("engine") == "sglang" and (small or model.startswith(WHOLE))
+    return {"engine.window_kept": "1"} if whole else {}
 
 
 LIBRARIES = ("triton",)

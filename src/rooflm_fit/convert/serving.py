@@ -22,9 +22,11 @@ from rooflm_fit.convert.servers import (
     note_number,
     server_flags,
     slow_text,
+    usual_captured,
     usual_experts,
     usual_limits,
     usual_overlap,
+    usual_windows,
 )
 
 CAMPAIGN = "aic"
@@ -406,6 +408,7 @@ def tidy_serving(row: Row, prefix: str) -> Cells:
     values |= usual_limits(values)
     sets |= experts_said(note, model) | attention_said(note)
     sets |= usual_experts(values, note) | usual_overlap(values, note, source != CAMPAIGN)
+    sets = usual_captured(values) | usual_windows(values) | sets
     values |= {"sets": sets} if sets else {}
     doubts = [uneven, unknown, *doubts_of(row, values, quant)]
     if source == "trtserve":
