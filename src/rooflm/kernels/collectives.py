@@ -76,14 +76,9 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
     >>> float(volume("all_reduce", 8e6, 4)), float(volume("all_gather", 8e6, 4)), float(volume("p2p", 8e6, 1))
     (12000000.0, 6000000.0, 0.0)
     """
-    return bytes_ * _share(op, n)
-
-
-def _share(op: str, n: Num) -> Num:
-    """Bytes one rank sends a byte of V: the factor of `volume`."""
     if op in ("broadcast", "p2p"):
-        return pick(n > 1, 1.0, 0.0)
-    return (n - 1) / n * (2.0 if op == "all_reduce" else 1.0)
+        return bytes_ * pick(n > 1, 1.0, 0.0)
+    return bytes_ * ((n - 1) / n * (2.0 if op == "all_reduce" else 1.0))
 
 
 def _steps(op: str, n: Num) -> Num:
@@ -186,7 +181,7 @@ def _floor_and_body(
     n = larger(n, 1.0)  # a grid's illegal points have fractions of a rank
     hops = library_hops(n)
     half = smaller(larger(n, 2.0), MEASURED_RANKS) * 0.5
-    wire = bytes_ * _share(op, n) / bandwidth
+    wire = volume(op, bytes_, n) / bandwidth
     wait = c.start + c.step * hops
     opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
     empty = smooth_min(SHARP, wait, wait * c.wait)

@@ -5,8 +5,7 @@ one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,9 +196,3 @@ TRAINING = (
 def flags(s: Scenario, rules: Iterable[Rule]) -> dict[str, Num]:
     """Reason -> True where a point breaks that rule."""
     return {rule.reason: rule.broken(s) for rule in rules}
-
-
-def marking(broken: Mapping[str, Num]) -> AbstractContextManager[Any]:
-    """Where a grid's points that break a rule (`flags`) are evaluated beside the others: their numbers mean nothing,
-    and NumPy does not warn of them."""
-    return np.errstate(all="ignore") if any(np.any(flag) for flag in broken.values()) else nullcontext()

@@ -26,7 +26,8 @@ from rooflm.estimate.capacity import most_in_flight
 from rooflm.estimate.memory import stage_share
 from rooflm.estimate.offloaded import decode_seconds, device_part, prompt_seconds
 from rooflm.estimate.step import MEMORY_POWER, hosted, launches, of_experts, prompt_issue, unfitted
-from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.graph.context import Context, Decode, Pass, Prefill
+from rooflm.graph.forward import build
 from rooflm.graph.ops import Op
 from rooflm.kernels.dispatch import FACTORS
 from rooflm.kernels.moe import largest_of
