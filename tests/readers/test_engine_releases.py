@@ -53,8 +53,10 @@ def test_a_release_is_found_by_range(name: str, row: str) -> None:
 
 
 def test_a_release_out_of_all_ranges_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm-9\.0'"):
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'vllm-9\.0': did you mean 'vllm' or 'vllm-0\.11\.1'"):
         load_engine("vllm-9.0")
+    with pytest.raises(UnknownNameError, match="did you mean 'vllm-2023' or"):
+        load_engine("vllm-0.0.5")
 
 
 def test_a_release_takes_its_build_for_the_card() -> None:
