@@ -118,6 +118,8 @@ def find_model(model: str | Model) -> Model:
         return model
     if not isinstance(model, str | os.PathLike):
         raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
+    if not str(model).strip():
+        raise RooflmError("model is missing: give a name (see `rooflm list models`), a Hugging Face id or a path")
     return load_model(str(model))
 
 

@@ -158,6 +158,7 @@ DEPLOYED = (
          lambda s: (not s.engine.abilities.many_adapters) & (s.adapters.held > 0)),
     Rule("the engine runs nothing on the host",
          lambda s: (not s.engine.abilities.host_layers) & (s.offload.layers + s.offload.experts > 0)),
+    Rule("cpu_experts needs a mixture of experts", lambda s: not experts_of(s.model) and s.offload.experts > 0),
     Rule("the host holds more layers than there are",
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers)),
     Rule("the engine keeps no such cache", _kept),

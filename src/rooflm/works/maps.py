@@ -248,7 +248,8 @@ def study() -> Study:
     return Study(
         "maps", "GPU utilisation and latency over batch and length, original and pruned models",
         "Shortened LLaMA: Kim, Kim, Kim, Castells, Choi, Shin and Song, arXiv 2402.02834, and its repository's demo",
-        ("Hugging Face's generate in 16 bits, torch 2.0 and 2.1, 12 tokens in, output length forced (engine hf-eager-4.28).",
+        ("Hugging Face's generate in 16 bits, torch 2.0 and 2.1, 12 tokens in, output length forced (engine"
+         " hf-eager-4.28).",
          "The launch cost of that engine was set by the work's 14 ms a token of 7B on A100 and H100; nothing else here"
          " took part in a fit."),
         (printed, ends(), read, host, pruned(), grid_table()),
