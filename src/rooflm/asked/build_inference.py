@@ -18,7 +18,7 @@ import numpy as np
 
 from rooflm.asked import paths
 from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
-from rooflm.asked.assumed import assumed_engine, build_for, built_for, other_releases
+from rooflm.asked.assumed import assumed_engine, build_for, built_for, computed_wider, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
@@ -355,7 +355,7 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
-    return Deployed(made, tuple(assumed))
+    return Deployed(made, (*assumed, *computed_wider(made)))
 
 
 def drafting(spec: Speculation) -> Speculation:
