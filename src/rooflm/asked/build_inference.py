@@ -339,7 +339,8 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     if engine is None:
         usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
         engine = usual if mode.mode == "calibrated" else "ideal"
-        assumed.append(f"engine {engine}")
+        listed = is_array(away.layers) or is_array(away.experts)
+        assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
