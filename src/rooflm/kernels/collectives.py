@@ -255,7 +255,7 @@ def hierarchical(
     longest: Num = 0.0
     inner: Num = 1.0
     for tier, rule, outer in zip(tiers, rules, held, strict=True):
-        ranks, part = outer / inner, _part(op, bytes_, n, inner, outer)
+        ranks, part = outer / inner, part_of(op, bytes_, n, inner, outer)
         inner = outer
         if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
             continue
@@ -270,27 +270,11 @@ def hierarchical(
     return latency + longest
 
 
-def _part(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
+def part_of(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
     """The V of tier i's own collective among outer / inner ranks, such that volumes add up (see `hierarchical`)."""
     if op == "all_to_all":
         return bytes_ * outer / n
     return bytes_ if op == "p2p" else bytes_ / inner
-
-
-def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Link], stride: Num = 1) -> tuple[Num, ...]:
-    """Bytes that one rank sends on each tier; a p2p message goes over the farthest that its group crosses.
-
-    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
-    >>> [float(v) for v in sent_by_tier("all_to_all", 16e6, 16, (node, fabric))]
-    [7000000.0, 8000000.0]
-    """
-    held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
-    pairs = zip((1.0, *held[:-1]), held, strict=True)
-    sent = [volume(op, _part(op, bytes_, n, inner, outer), outer / inner) for inner, outer in pairs]
-    if op == "p2p":
-        beyond = [sum(sent[index + 1 :]) for index in range(len(sent))]
-        return tuple(pick(far > 0, 0.0, own) for own, far in zip(sent, beyond, strict=True))
-    return tuple(sent)
 
 
 def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:

@@ -211,6 +211,8 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
+    if not isinstance(group, np.ndarray):
+        return first_of("attention", DecodeConstants, w, width, decode_kernels(group, size))
     groups = np.unique(group)
     found = [first_of("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
     which = np.searchsorted(groups, group)
