@@ -13,7 +13,7 @@ from rooflm.catalogue.hardware import Derating
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import running
 from rooflm.estimate.request import timed_passes
-from rooflm.kernels.derating import derating
+from rooflm.kernels.derating import derating, matrix_share
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
 
@@ -114,3 +114,26 @@ def test_experts_on_an_engines_own_kernels_do_not_take_the_share_of_dense_produc
         found.append([float(t.time) for t in prefill if getattr(t.node, "kind", "") == "moe"])
         found.append([float(t.time) for t in prefill if getattr(t.node, "name", "") == "q"])
     assert found[0] == found[2] and found[1][0] > 1.3 * found[3][0]
+
+
+def test_softmax_takes_the_time_of_an_sm_whatever_its_matrix_units() -> None:
+    shares = {name: float(matrix_share(load_device(name))) for name in ("h100-pcie", "h20", "a40", "b200", "mi300x")}
+    assert shares == {"h100-pcie": 1.0, "h20": 0.25, "a40": 0.5, "b200": 1.0, "mi300x": 1.0}
+    # Qwen3's speed table: SGLang 0.4.6, 129,042 tokens of prompt on one H20 (qwen.readthedocs.io)
+    for model, quant, seconds in (("qwen3-8b", "awq", 109.419), ("qwen3-14b", "awq", 152.864)):
+        found = infer(model=model, gpu="h20", engine="sglang-0.5.5", quant=quant, prompt=129042, output=2048)
+        assert float(found.latency) == pytest.approx(seconds, rel=0.2)
+
+
+def test_cards_in_slots_have_no_bridge_and_less_power() -> None:
+    given: dict[str, Any] = {"model": "llama-3.1-8b", "engine": "trtllm", "quant": "fp16", "prompt": 2048}
+    slot, board = (float(infer(**given, gpu=name).ttft) for name in ("a100-pcie-80gb", "a100-sxm-80gb"))
+    assert 1.03 < slot / board < (400 / 300) ** (1 / 3)
+    kinds = {link.kind for link in infer(**given, gpu="a100-pcie-80gb", tp=2).scenario.cluster.tiers}
+    assert "nvlink" not in kinds and "pcie" in kinds
+
+
+def test_a_plain_framework_starts_every_expert_one_by_one() -> None:
+    # Qwen3's speed table: transformers 4.51, 2,048 tokens after one in 1,084 s, memory 58,462 MiB
+    found = infer(model="qwen3-30b-a3b", gpu="h20", engine="hf-eager-4.36", prompt=1, output=2048)
+    assert float(found.latency) == pytest.approx(1084.127, rel=0.25)

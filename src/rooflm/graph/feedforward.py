@@ -60,11 +60,11 @@ def moe_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:
         nodes += grouped_ops(c, count, pairs, local, inner, width, f)
         nodes.append(stream("combine", "moe", "route", count, pairs * inner * b + tokens * inner * b))
     else:
-        moved = moved + pairs * inner * b + tokens * inner * b
+        moved = moved + pairs * inner * b + tokens * inner * b + touched * mats * inner * width * w
+        each = 1 if c.kernels.fused else local  # a plain framework visits every expert, with tokens or without
         nodes.append(
-            Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width,
-               touched * mats * inner * width * w + moved,
-               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4)
+            Op("experts", "moe", "moe", count, 2.0 * mats * pairs * inner * width, moved,
+               (gathered, inner, width, f.experts, local, f.top_k, mats - 2), (w, act, b), "quant", 4 * each)
         )  # fmt: skip
     if has_latent:
         nodes.append(gemm("latent_up", "moe", count, tokens, h, inner, c.widths("mlp"), c.rate("mlp")))

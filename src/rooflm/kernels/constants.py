@@ -166,16 +166,6 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     raise UnknownNameError(f"dtype with {family} constants", dtype, {r.dtype for r in rows})
 
 
-@cache
-def measured_cards(family: str) -> frozenset[str]:
-    """Cards with rows of their own in a family.
-
-    >>> "h100-sxm-80gb" in measured_cards("gemm")
-    True
-    """
-    return frozenset(r.gpu for r in _entries(family) if r.gpu != ANY)
-
-
 def typed(kind: type[T], row: FitRow) -> T:
     """A row's constants as the formula's NamedTuple `kind`; a name that the formula does not know is an error."""
     unknown = set(row.constants) - set(getattr(kind, "_fields", ()))

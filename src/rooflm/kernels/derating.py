@@ -10,6 +10,7 @@ import math
 from functools import cache
 
 import msgspec
+import numpy as np
 
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
@@ -51,21 +52,13 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     card: tuple[_Row, ...] = ()
+    matrix: dict[str, float] = {}
 
 
 @cache
-def _rows() -> tuple[_Row, ...]:
-    return read(text_of("devices"), _File, "devices").card
-
-
-def own_row(device: Device) -> bool:
-    """Whether factors were fitted to runs on this very card, or on the one whose kernels it takes.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> own_row(load_device("rtx-4090")), own_row(load_device("rtx-4060"))
-    (True, False)
-    """
-    return any(row.gpu in (device.name, device.kernels_from) for row in _rows())
+def card_file() -> _File:
+    """data/calibration/devices.toml as read."""
+    return read(text_of("devices"), _File, "devices")
 
 
 def derating(device: Device, engine: str) -> Derating:
@@ -93,7 +86,7 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
     families = [(ANY, product_family, kind, who) for who in (engine, ANY) for kind in (_nearest, ANY)]
     for card, family, kind, who in [*cards, *((ANY, ANY, architecture, who) for who in (engine, ANY)), *families]:
         chosen = kind if isinstance(kind, str) else kind(family, architecture, year, who)
-        for row in _rows():
+        for row in card_file().card:
             if (row.gpu, row.product_family, row.architecture, row.engine) == (card, family, chosen, who):
                 return Derating(row.compute, row.bandwidth, row.few)
     return Derating()
@@ -101,8 +94,21 @@ def on_file(gpu: str, twin: str, product_family: str, architecture: str, year: i
 
 def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
     """The generation of a family whose factors stand for this one: itself, else the nearest in time ("": none has)."""
-    known = [r for r in _rows() if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
+    known = [r for r in card_file().card if (r.gpu, r.product_family, r.engine) == (ANY, family, engine) and r.year]
     best = min(
         known, key=lambda r: (r.architecture != architecture, abs(r.year - (year or math.inf)), -r.year), default=None
     )
     return best.architecture if best else ""
+
+
+def matrix_share(device: Device) -> Num:
+    """FLOPs a clock of an SM (a power of two) over those of the cards that stand for its generation's attention (1: no
+    one does). Softmax takes so much less of a product's time: SMs of all generations have alike units for exponentials.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> [float(matrix_share(load_device(name))) for name in ("h200", "h20")]
+    [1.0, 0.25]
+    """
+    known = card_file().matrix.get(device.kernel_generation)
+    half = device.peak.get("bf16", device.peak.get("fp16", 0.0))
+    return 1.0 if known is None else np.exp2(np.round(np.log2(half / (known * device.sms * device.clock))))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.kernels.constants import measured_cards
+from rooflm.kernels.constants import ANY, _entries
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import RELEASE, family_of, load_engine
 from rooflm.scenario.scenario import Scenario
@@ -362,6 +362,16 @@ def queues(request: Request) -> bool:
         return load_engine(engine_of(request)).room.waves
     except RooflmError:
         return False
+
+
+@cache
+def measured_cards(family: str) -> frozenset[str]:
+    """Cards with rows of their own in a family.
+
+    >>> "h100-sxm-80gb" in measured_cards("gemm")
+    True
+    """
+    return frozenset(r.gpu for r in _entries(family) if r.gpu != ANY)
 
 
 def why(x: Scored) -> str:

@@ -18,7 +18,7 @@ from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.catalogue.quant import Quant
 from rooflm.kernels.constants import ANY, lookup, read, text_of
-from rooflm.kernels.derating import derating, own_row
+from rooflm.kernels.derating import card_file, derating
 from rooflm.kernels.lookup import where
 from rooflm.kernels.rates import rates_of
 from rooflm.readers.engines import family_of
@@ -173,6 +173,16 @@ def standing_in(s: Scenario) -> str:
     ['', 'constants of all measured cards: none of arc-b580 was measured']
     """
     return _standing_in(s.cluster.device, s.engine, s.quant, s.efficiency)
+
+
+def own_row(device: Device) -> bool:
+    """Whether factors were fitted to runs on this very card, or on the one whose kernels it takes.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> own_row(load_device("rtx-4090")), own_row(load_device("rtx-4060"))
+    (True, False)
+    """
+    return any(row.gpu in (device.name, device.kernels_from) for row in card_file().card)
 
 
 @kept
