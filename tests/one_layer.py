@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import MLP, Attention, Block, Model, MoE
-from rooflm.graph.forward import Context, Pass, Prefill, block_nodes
+from rooflm.graph.context import Context, Pass, Prefill
+from rooflm.graph.forward import block_nodes
 from rooflm.graph.ops import Comm, Op
 from rooflm.readers.schemes import parse_quant
 from rooflm.scenario.mapping import Mapping

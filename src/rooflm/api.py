@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
@@ -22,15 +23,16 @@ from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS, Outputs, 
 from rooflm.asked.answers.result import Result
 from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.asked.arguments import arguments as table_of
+from rooflm.asked.assumed import computed
 from rooflm.asked.build_inference import Built, build_inference, find_model, output_of
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import read
 from rooflm.errors import RooflmError
-from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags, marking
+from rooflm.scenario.rules import INFERENCE, TRAINING, Rule, flags
 from rooflm.scenario.scenario import Scenario
 from rooflm.shown.answer import flatten
 from rooflm.shown.progress import noticed
-from rooflm.sweep.assumed import computed, of_points
+from rooflm.sweep.assumed import of_points
 from rooflm.sweep.axes import Axis, Point, columns, find_axes, grids, is_list, nest, numeric_point
 from rooflm.sweep.grid import Grid
 from rooflm.sweep.sweep import BLOCK, GridJob, run
@@ -140,7 +142,8 @@ class Task:
             assumed = whose_constants(scenario, request.assumed)
             return self.estimate(scenario, assumed, request.warnings, dict.fromkeys(self.reasons, False))
         broken = flags(scenario, self.rules)
-        with marking(broken):
+        # numbers of marked points mean nothing, and NumPy does not warn of them
+        with np.errstate(all="ignore") if any(map(np.any, broken.values())) else nullcontext():
             return self.estimate(scenario, request.assumed, request.warnings, broken)
 
     def flat(self, axes: int = 0, outputs: tuple[str, ...] | None = None, **arguments: Any) -> dict[str, Any]:
@@ -222,7 +225,7 @@ class Task:
         for names in every:
             request = self.build(**nest({**asked, **names}), alone=False)
             labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
-            told.append((labels, [*request.assumed, computed(request.scenario)]))
+            told.append((labels, [*request.assumed, *computed(request.scenario)]))
         return of_points(told)
 
     def answer(self, given: Point) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -24,15 +25,7 @@ class RooflmError(ValueError):
 
     def __reduce__(self) -> Any:
         """As workers send it back: its kind, its sentence and what else it holds."""
-        return _again, (type(self), str(self), vars(self))
-
-
-def _again(kind: type[RooflmError], message: str, more: dict[str, Any]) -> RooflmError:
-    """An error as it was before it was sent."""
-    made = kind.__new__(kind)
-    RooflmError.__init__(made, message)
-    vars(made).update(more)
-    return made
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class RooflmWarning(UserWarning):

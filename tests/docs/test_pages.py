@@ -38,6 +38,32 @@ def test_the_readme_has_the_table_of_what_was_left_out() -> None:
     assert tables[0] and tables[1] and tables[0][0] == tables[1][0]
 
 
+def numbers(row: str) -> list[float]:
+    """The numbers in the cells of a table's row."""
+    return [float(cell) for cell in re.findall(r"\| \**([\d.]+)x?\** (?=\|)", row)]
+
+
+def test_the_ladder_in_prose_is_that_of_the_study() -> None:
+    """docs/works is remade by scripts/docs; what other pages say of it is typed by hand."""
+    study, page, training = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("works/technology.md", "technology.md", "training.md")
+    )
+    systems = re.findall(r"^\| gpt3-175b \| \S+-\S+ \| (?:bf16|fp8|nvfp4) .*$", study, re.MULTILINE)
+    by_mode = list(zip(*(numbers(row)[:4] for row in systems), strict=True))
+    said = ("calibrated (measured", "flat (0.6", "ideal |", "ideal, everything")
+    for name, of_study in zip(said, by_mode, strict=True):
+        row = next(line for line in page.splitlines() if line.startswith(f"| {name}"))
+        assert numbers(row) == pytest.approx(list(of_study)), name
+    for mode, rest in re.findall(r"^\| gpt3-175b \| (calibrated|flat|ideal) (\|.*)$", study, re.MULTILINE):
+        rows = [line for line in page.splitlines() if line.startswith(f"| {mode} |")]
+        assert numbers(rows[-1]) == pytest.approx(numbers(rest), rel=0.01), mode
+    times = re.search(
+        r"is (\S+) times faster a sequence with calibrated kernels \((\S+) with flat .*?(\S+) without", training, re.S
+    )
+    assert times and [float(x) for x in times.groups()] == [own[-1] for own in by_mode[:3]]
+
+
 def test_forty_questions() -> None:
     text = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
     numbers = [int(n) for n in re.findall(r"^### (\d+)\.", text, re.MULTILINE)]

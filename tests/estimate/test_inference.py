@@ -53,7 +53,7 @@ def test_a_windowed_decode_step_stops_growing() -> None:
 
 def test_llama_7b_does_not_fit_a_3090_at_batch_128() -> None:
     # 0.5 MiB x 524 x 128 = 32.8 GiB of cache and 12.6 GiB of weights
-    e = infer("llama-7b", gpu="rtx-3090", batch=128, prompt=12, output=512, engine="hf-eager")
+    e = infer("llama-7b", gpu="rtx-3090", batch=128, prompt=12, output=512, engine="hf-eager-4.28")
     assert not e.fits
     assert e.reason == "out of memory"
     assert float(e.max_batch) < 128
@@ -65,7 +65,7 @@ def test_13b_needs_three_3060() -> None:
 
 
 def test_the_largest_batch_is_the_largest() -> None:
-    for extra in ({}, {"tp": 2}, {"engine": "hf-eager"}, {"prompt": 40000, "output": 10}, {"dp": 2}):
+    for extra in ({}, {"tp": 2}, {"engine": "hf-eager-4.28"}, {"prompt": 40000, "output": 10}, {"dp": 2}):
         arguments = {"prompt": 512, "output": 128, "gpu": "h100"} | extra
         request = build_inference(model="llama-3.1-8b", batch=arguments.get("dp", 1), **arguments)
         most = float(infer("llama-3.1-8b", batch=int(arguments.get("dp", 1)), **arguments).max_batch)
@@ -88,7 +88,7 @@ def test_all_reduce_volume_of_a_decode_step(tp: int, batch: int) -> None:
 
 
 def test_pipeline_sends_one_hidden_state_a_step() -> None:
-    e = infer("llama-2-7b", gpu="a100", pp=4, batch=16, engine="hf-eager")
+    e = infer("llama-2-7b", gpu="a100", pp=4, batch=16, engine="hf-eager-4.28")
     assert e.comm_detail["decode"]["pp_send"] == 16 * 4096 * 2
 
 
@@ -96,7 +96,7 @@ def test_eager_decoding_is_bound_by_the_host() -> None:
     """About 14 ms a token on A100 and H100 alike (Shortened LLaMA); a quarter fewer layers helps, narrower does not."""
     for gpu in ("a100-sxm-80gb", "h100-sxm-80gb"):
         base, shallow, narrow = (
-            float(infer("llama-7b", gpu=gpu, engine="hf-eager", prompt=12, output=128, sets=sets).tpot)
+            float(infer("llama-7b", gpu=gpu, engine="hf-eager-4.28", prompt=12, output=128, sets=sets).tpot)
             for sets in ({}, {"model.depth_scale": 0.75}, {"model.width_scale": 0.75})
         )
         assert base == pytest.approx(14e-3, rel=0.12)
@@ -106,7 +106,7 @@ def test_eager_decoding_is_bound_by_the_host() -> None:
 
 def test_at_a_large_batch_both_prunings_help() -> None:
     base, shallow, narrow = (
-        float(infer("llama-7b", gpu="a100", engine="hf-eager", prompt=12, output=128, batch=256, sets=sets).tpot)
+        float(infer("llama-7b", gpu="a100", engine="hf-eager-4.28", prompt=12, output=128, batch=256, sets=sets).tpot)
         for sets in ({}, {"model.depth_scale": 0.75}, {"model.width_scale": 0.75})
     )
     assert shallow < 0.85 * base

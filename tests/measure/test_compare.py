@@ -29,7 +29,7 @@ def test_a_case_is_predicted_as_infer_does() -> None:
     case = Case(model="llama-7b", dtype="bf16", attention="eager", batch=4, prompt=128, output=32)
     found = predictions({case: LLAMA.text()}, machine_of("a100-sxm-80gb", "hf-eager"))
     est: Any = rooflm.infer("llama-7b", gpu="a100-sxm-80gb", engine="hf-eager", batch=4, prompt=128, output=32,
-                            quant="bf16", sets={"engine.decode_flash": False})  # fmt: skip
+                            quant="bf16", sets={"engine.flash": False, "engine.decode_flash": False})  # fmt: skip
     assert found[case.key, "ttft_s"] == pytest.approx(float(est.ttft), rel=1e-9)
     assert found[case.key, "tpot_s"] == pytest.approx(float(est.tpot), rel=1e-9)
     assert found[case.key, "memory_bytes"] == pytest.approx(float(est.memory.total), rel=1e-9)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rooflm.api import INFER, TRAIN
 
-INFERENCE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager", "prompt": 12}
+INFERENCE = {"model": "llama-7b", "efficiency": "0.7,0.9", "engine": "hf-eager-4.28", "prompt": 12}
 TRAINING = {"model": "gpt3-175b", "gpu": "a100-sxm-80gb", "gpus": 64, "tp": 8, "pp": 8, "batch": 64}
 
 

@@ -39,7 +39,7 @@ INFERENCE: list[dict[str, Any]] = [
     {"model": "gpt-oss-120b", "gpu": "b200", "tp": 2, "batch": 8, "prompt": 3000, "output": 30},
     {"model": "llama-7b", "gpu": "rtx-4090", "batch": 2, "prompt": 300, "output": 30, "engine": "llama.cpp",
      "quant": "q4_k_m"},
-    {"model": "opt-13b", "gpu": "v100", "tp": 2, "batch": 2, "prompt": 300, "output": 30, "engine": "hf-eager"},
+    {"model": "opt-13b", "gpu": "v100", "tp": 2, "batch": 2, "prompt": 300, "output": 30, "engine": "hf-eager-4.28"},
     {"model": "jamba-1.5-mini", "gpu": "h100", "tp": 2, "batch": 2, "prompt": 300, "output": 30,
      "efficiency": "0.7,0.9"},
     {"model": "falcon-40b", "gpu": "a100", "tp": 2, "batch": 2, "prompt": 300, "output": 30, "efficiency": "ideal",

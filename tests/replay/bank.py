@@ -28,7 +28,7 @@ PLACES: tuple[dict[str, Any], ...] = (
     {"gpu": "b200-sxm-180gb", "batch": 256, "prompt": 2048, "output": 128, "engine": "sglang", "pp": 2},
     {"gpu": "l40s", "batch": 4, "prompt": 512, "output": 128, "engine": "vllm", "quant": "int8"},
     {"gpu": "mi300x", "batch": 32, "prompt": 512, "output": 512, "engine": "vllm"},
-    {"gpu": "a100-sxm-80gb", "batch": 32, "prompt": 12, "output": 128, "engine": "hf-eager"},
+    {"gpu": "a100-sxm-80gb", "batch": 32, "prompt": 12, "output": 128, "engine": "hf-eager-4.28"},
     {"gpu": "rtx-4090", "batch": 1, "prompt": 512, "output": 512, "engine": "llama.cpp", "quant": "q4_k_m"},
     {"gpu": "h100-sxm-80gb", "batch": 128, "prompt": 512, "output": 128, "dp": 2, "cached": 256, "engine": "vllm"},
 )

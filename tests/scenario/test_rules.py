@@ -42,6 +42,7 @@ SERVED = [
     ("llama-7b", {"engine": "vllm", "cpu_layers": 4}, "the engine runs nothing on the host",
      "runs nothing on the host"),
     ("llama-7b", {"engine": "llama.cpp", "adapters": 2}, "the engine serves no adapters", "several adapters at once"),
+    ("llama-7b", {"engine": "llama.cpp", "cpu_experts": 4}, "cpu_experts needs a mixture of experts", "has no experts"),
     ("llama-7b", {"engine": "llama.cpp", "cpu_layers": 32}, "the host holds more layers than there are",
      "holds at least one"),
     ("bge-m3", {"output": 2}, "the model embeds texts: no output follows", "output is 2"),

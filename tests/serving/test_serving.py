@@ -17,7 +17,8 @@ from rooflm.estimate.capacity import memory_use, usable
 from rooflm.estimate.inference import infer_scenario
 from rooflm.estimate.request import timed_nodes
 from rooflm.estimate.step import issue_time, step
-from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.graph.context import Context, Decode, Pass, Prefill
+from rooflm.graph.forward import build
 from rooflm.kernels.rates import rates
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine

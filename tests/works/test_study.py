@@ -197,7 +197,7 @@ def test_a_message_more_is_its_time_more() -> None:
     """A token crosses every border between stages once, and its number comes back: as many messages as boxes."""
     for boxes, batch in itertools.product((2, 3, 4), (1, 8)):
         with_, without = (
-            infer("llama-2-13b", gpu="rtx-3090", cluster="ethernet-1g", pp=boxes, batch=batch, engine="hf-eager",
+            infer("llama-2-13b", gpu="rtx-3090", cluster="ethernet-1g", pp=boxes, batch=batch, engine="hf-eager-4.28",
                   sets={"engine.message": m})
             for m in (0.01, 0.0)
         )  # fmt: skip

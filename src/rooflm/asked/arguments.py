@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rooflm.asked.checks import amount, choices, whole
-from rooflm.catalogue.fields import LARGEST
+from rooflm.asked.checks import amount, choices, reals, whole
+from rooflm.catalogue.fields import LARGEST, About
 from rooflm.errors import RooflmError, near_matches, one_of
+from rooflm.readers.tables import bounded
 from rooflm.scenario.adapters import MODULES as ADAPTED
 from rooflm.scenario.mapping import MODULES, RECOMPUTE, SCHEDULES
 from rooflm.scenario.training import OPTIMIZERS
@@ -458,12 +459,20 @@ def arguments_below(place: str, call: str) -> list[str]:
     return [a.name for _, a in _placed(call, place)]
 
 
+ANY = About("")
+"""Bounds of a number that is at least 0."""
+
+
 def checked(a: Argument, value: Any) -> Any:
     """The value of an argument, if it is of its kind and within its bounds; RooflmError otherwise."""
     if a.least is not None:
         return whole(a.name, value, a.least, a.most)
     if a.kind in REAL:
         return amount(a.name, value, a.above, a.most == math.inf)
+    if a.kind == "numbers" and a.path:
+        from rooflm.asked.bounds import about_at  # of catalogues that a table of arguments does without
+
+        bounded(a.name, reals(a.name, value), about_at(a.path) or ANY)
     if a.kind == "joined" and a.words:
         return choices(a.name, value, a.words)
     return one_of(a.name, value, a.words) if a.words else value

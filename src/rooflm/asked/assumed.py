@@ -5,13 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
-from rooflm.catalogue.quant import Quant
+from rooflm.catalogue.quant import Quant, compute_dtype
+from rooflm.kernels.rates import rates
 from rooflm.readers.engine_releases import parted, row_named, row_of_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
+from rooflm.scenario.scenario import Scenario
 
 
 @cache
@@ -41,7 +45,7 @@ def other_releases(name: str) -> tuple[str, ...]:
     """The rows of other releases of an engine of the catalogue, of the same build, where it has any.
 
     >>> other_releases("llama.cpp"), other_releases("sglang-rocm"), other_releases("hf-eager")
-    (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.5-rocm'), ('hf-eager-4.36',))
+    (('llama.cpp-2024-05',), ('sglang-0.5.10-rocm', 'sglang-0.5.5-rocm'), ('hf-eager-4.28',))
     """
     family = family_of(name)
     rows = [n for n in _rows() if n != name and family_of(n) == family and n.startswith(family)]
@@ -81,6 +85,34 @@ def engines_on_host() -> tuple[str, ...]:
     True
     """
     return tuple(name for name in engines_instead("inference") if load_engine(name).abilities.host_layers)
+
+
+def computed(s: Scenario) -> list[str]:
+    """The data types that the device multiplies in: of the scheme's products, and of the rest where it is another;
+    nothing of files whose own kernels multiply as they are.
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> [computed(build_inference("llama-7b", gpu="v100", quant=q).scenario) for q in ("w16a16", "int8", "q4_k_m")]
+    [['computed in fp16'], ['computed in fp16'], []]
+    """
+    if s.quant.gguf and s.engine.kernels.own_files:
+        return []
+    found = rates(s).dtype
+    return ["computed in " + " and ".join(dict.fromkeys((found["quant"], found["half"])))]
+
+
+def computed_wider(s: Scenario) -> list[str]:
+    """`computed`, where a device has no units for the type that a scheme names.
+
+    >>> from rooflm.asked.build_inference import build_inference
+    >>> [computed_wider(build_inference("llama-7b", gpu="v100", quant=q).scenario) for q in ("w16a16", "bf16")]
+    [[], ['computed in fp16 (v100-sxm-32gb has no units for bf16)']]
+    """
+    q, device = s.quant, s.cluster.device
+    exact = compute_dtype(float(np.max(q.act_bits)), q.kind, device.peak)[1]
+    if exact and q.half in ("", rates(s).dtype["half"]):
+        return []
+    return [f"{text} ({device.name} has no units for {q.name})" for text in computed(s)]
 
 
 def built_for(engine: Engine, device: Device) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rooflm.asked import paths
 from rooflm.asked.arguments import arguments_below, defaults, fields_at, filled
-from rooflm.asked.assumed import assumed_engine, build_for, built_for, other_releases
+from rooflm.asked.assumed import assumed_engine, build_for, built_for, computed_wider, other_releases
 from rooflm.asked.bounds import allowed, effective
 from rooflm.asked.checks import amount, whole
 from rooflm.asked.purchase import DUTY, YEARS, owned_hour, purchase
@@ -118,6 +118,8 @@ def find_model(model: str | Model) -> Model:
         return model
     if not isinstance(model, str | os.PathLike):
         raise RooflmError(f"model is {model!r}, but it must be a name, a path or a Model")
+    if not str(model).strip():
+        raise RooflmError("model is missing: give a name (see `rooflm list models`), a Hugging Face id or a path")
     return load_model(str(model))
 
 
@@ -337,7 +339,8 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
     if engine is None:
         usual = assumed_engine(own, scheme, machine.device, tag, not away.off)
         engine = usual if mode.mode == "calibrated" else "ideal"
-        assumed.append(f"engine {engine}")
+        listed = is_array(away.layers) or is_array(away.experts)
+        assumed.append(f"engine {engine}" + " for all points: it runs layers on the host" * listed)
     runner = find_engine(engine, machine)
     others = other_releases(runner.name) if given["engine"] is not None else ()
     assumed += [f"{runner.name} {runner.version} (other releases: {', '.join(others)})"] * bool(others)
@@ -353,7 +356,7 @@ def deployed(model: str | Model, **given: Any) -> Deployed:
         assumed.append(f"host memory {float(np.max(away.bandwidth)) / 1e9:g} GB/s")
     made = Scenario(found, Workload(), mapping, machine, runner, scheme, mode, speculation=spec, offload=away,
                     adapters=Adapters(**fields_at("adapters", "infer", given)))  # fmt: skip
-    return Deployed(made, tuple(assumed))
+    return Deployed(made, (*assumed, *computed_wider(made)))
 
 
 def drafting(spec: Speculation) -> Speculation:

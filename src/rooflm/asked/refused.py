@@ -176,6 +176,8 @@ SENTENCES = {
     "the engine runs nothing on the host": Sentence(
         "cpu_layers or cpu_experts is given, but engine {s.engine.name} runs nothing on the host: use one that does, "
         "such as {others}", lambda s: {"others": " or ".join(engines_on_host())}),
+    "cpu_experts needs a mixture of experts": Sentence(
+        "cpu_experts is {s.offload.experts}, but {s.model.name} has no experts: leave it out, or give cpu_layers"),
     "the host holds more layers than there are": Sentence(
         "cpu_layers is {s.offload.layers} and cpu_experts {s.offload.experts}, but {s.model.name} has "
         "{s.model.layers} layers, of which the device holds at least one"),

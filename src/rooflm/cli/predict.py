@@ -75,7 +75,7 @@ def predict(task: Any, arguments: dict[str, Any], shown: dict[str, Any], written
         with working("points worked out"):
             grid = task.grid(arguments)
         task.runs_somewhere(grid)
-        if not (json_ or Voice.quiet):
+        if json_ or out or not Voice.quiet:
             grid = grid._replace(assumed=task.assumed(grid))
         deliver_grid(grid, json_=json_, out=out, plot=plot, kind=kind, value=shown["plot_value"])
         return

@@ -135,6 +135,8 @@ TRAIN_COLUMNS = (
     ("memory_bytes", "memory", lambda v: gib(float(v))),
 )
 """Columns of the table of a grid of `train`."""
+RUN_COLUMNS = (("days", "days", count), ("gpu_hours", "GPU-hours", count), ("cost_usd", "USD", count))
+"""Those before them where tokens of a whole run are asked for."""
 SPARE = ("latency", "memory", "TTFT", "tokens/s", "TFLOP/s/GPU", "MFU")
 """Columns that go first where there is no room."""
 MOST_ROWS = 200
@@ -150,7 +152,9 @@ def grid_table(grid: Any) -> list[Block]:
         keys = dict.fromkeys(k for name in grid.asked for k in grid.arrays if k == name or k.startswith(f"{name}."))
         shown = [column(k, grid.outputs) for k in keys]
     else:
-        known = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
+        known: tuple[Any, ...] = TRAIN_COLUMNS if "step_time_s" in grid.outputs else GRID_COLUMNS
+        if any(m.name == "tokens" for m in members) or grid.fixed.get("tokens"):
+            known = (*RUN_COLUMNS, *known)
         shown = [c for c in known if c[0] in grid.arrays] or [column(k, grid.outputs) for k in grid.arrays]
     why = np.asarray(grid.arrays.get("reason", ""), dtype=object)
     judged = "fits" not in grid.asked and ("fits" in grid.arrays or np.any(why != ""))
@@ -177,14 +181,16 @@ def grid_table(grid: Any) -> list[Block]:
     ]
 
 
-SAME = ("model", "gpu", "gpus", "batch", "prompt", "output", "seq", "concurrency", "rate")
+SAME = ("model", "gpu", "gpus", "batch", "prompt", "output", "seq", "tokens", "concurrency", "rate")
 """Inputs that are said of a grid where its points do not differ in them."""
 
 
 def fixed_sizes(grid: Any) -> list[Block]:
     """What all points of a grid are asked."""
     known = ((name, grid.fixed.get(name)) for name in SAME)
-    told = [v if isinstance(v, str) else f"{name} {count(v)}" for name, v in known if isinstance(v, int | float | str)]
+    told = [
+        v if isinstance(v, str) else f"{name} {count(v)}" for name, v in known if v and isinstance(v, int | float | str)
+    ]
     return [BLANK, Say("; ".join(told), "faint", "all of them")] if told else []
 
 

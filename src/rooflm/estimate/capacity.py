@@ -74,8 +74,8 @@ def needs(s: Scenario) -> Needs:
     need = Needs(weights, sequence_bytes(s), token_bytes(s, half), logit_bytes(s, half), copy_bytes(s))
     if s.speculation.off:
         return need
-    more, some = guessing.held(s, sequence_bytes), np.asarray(s.speculation.guesses) > 0
-    return need._replace(weights=weights + some * more.weights, sequence=need.sequence + some * more.sequence)
+    some, (more, cache) = np.asarray(s.speculation.guesses) > 0, guessing.held(s, sequence_bytes)
+    return need._replace(weights=weights + some * more, sequence=need.sequence + some * cache)
 
 
 @kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from rooflm.estimate import memory as mem
 from rooflm.graph.ops import Comm, Op
@@ -41,21 +40,14 @@ def drafting(s: Scenario) -> Scenario:
     return replace(one, adapters=Adapters())
 
 
-class Held(NamedTuple):
-    """Bytes that guessing adds on a device: of weights, and of the cache a sequence."""
-
-    weights: Num
-    sequence: Num
-
-
-def held(s: Scenario, sequence_bytes: Callable[[Scenario], Num]) -> Held:
-    """Memory of what guesses: a draft model's weights and cache; of the model's own heads those layers that its
-    checkpoint holds for it, else one layer, with its cache."""
+def held(s: Scenario, sequence_bytes: Callable[[Scenario], Num]) -> tuple[Num, Num]:
+    """Bytes that guessing adds on a device, of weights and of the cache a sequence: a draft model's; of the model's own
+    heads those layers that its checkpoint holds for it, else one layer, with its cache."""
     d = drafting(s)
     each = sequence_bytes(d)
     if s.speculation.draft is None:
         size = float(s.model.mtp_params)
         two = replace(d.model, blocks=tuple(replace(b, count=2) for b in d.model.blocks))
         layer = mem.weight_bytes(two, d.mapping, d.quant) - mem.weight_bytes(d.model, d.mapping, d.quant)
-        return Held(size * d.quant.weight_bytes / d.mapping.tp if size else layer, each)
-    return Held(mem.weight_bytes(d.model, d.mapping, d.quant, d.quant.half_bytes), each)
+        return size * d.quant.weight_bytes / d.mapping.tp if size else layer, each
+    return mem.weight_bytes(d.model, d.mapping, d.quant, d.quant.half_bytes), each

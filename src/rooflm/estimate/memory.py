@@ -181,33 +181,24 @@ def kv_bytes_per_token(model: Model, quant: Quant) -> Num:
     >>> float(kv_bytes_per_token(m, Quant("bf16"))) / 1024
     512.0
     """
-    m = model.scaled()
-    total: Num = 0.0
-    for b in m.blocks:
-        each = kv_values(b.mixer) * quant.kv_bytes + index_bytes(b.mixer)
-        if isinstance(b.mixer, CompressedAttention):
-            each = compressed_bytes(b.mixer, quant, 1.0) - tail_bytes(b.mixer)
-        total = total + b.count * each
-    return total
+    one, two = (kv_bytes_per_sequence(model, Mapping(), quant, tokens) for tokens in (1, 2))
+    return two - one
 
 
 def compressed_bytes(a: CompressedAttention, quant: Quant, tokens: Num) -> Num:
     """Bytes that one layer of compressed attention keeps of a sequence: the window, an entry (and the indexer's key)
-    for every `ratio` tokens, and the tail that is not compressed yet.
+    for every `ratio` tokens, and the tail that is not compressed yet: values and weights (fp32) of tokens that make no
+    whole entry, twice as many places of each of two series where windows overlap (the released code's kv_state and
+    score_state).
 
     >>> a = CompressedAttention(64, 1024, 448, 448, 64, 512, ratio=128, out_groups=8)
     >>> compressed_bytes(a, Quant("bf16"), 131072) == (128 + 1024) * 1024 + 2 * 128 * 512 * 4
     True
     """
     entries = tokens / larger(a.ratio, 1) * (a.ratio > 0)
+    tail = 2 * 4.0 * a.series**2 * a.ratio * (a.entry + (a.index_topk > 0) * a.index_dim)
     kept = (smaller(tokens, a.window) + entries) * kv_values(a) * quant.kv_bytes
-    return kept + entries * index_bytes(a) + tail_bytes(a)
-
-
-def tail_bytes(a: CompressedAttention) -> Num:
-    """Bytes of values and weights (fp32) of the tokens that make no whole entry yet: twice as many places of each of
-    two series where windows overlap (the released code's kv_state and score_state)."""
-    return 2 * 4.0 * a.series**2 * a.ratio * (a.entry + (a.index_topk > 0) * a.index_dim)
+    return kept + entries * index_bytes(a) + tail
 
 
 def kv_bytes_per_sequence(

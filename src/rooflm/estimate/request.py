@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +13,11 @@ from rooflm.estimate.capacity import Running
 from rooflm.estimate.guessing import drafting, verifying
 from rooflm.estimate.offloaded import decode_seconds, prompt_seconds
 from rooflm.estimate.step import Step, add_up, issue_time, launches, of_experts, step, unfitted
-from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.graph.context import Context, Decode, Pass, Prefill
+from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.dispatch import own_factor
 from rooflm.kernels.rates import Rates, rates
-from rooflm.kernels.roofline import Timed, time_nodes
+from rooflm.kernels.roofline import MEASURED, Timed, time_nodes
 from rooflm.scenario.scenario import Scenario
 from rooflm.units import Num, ceil, floor, is_plain, larger, pick, smaller
 
@@ -82,8 +81,7 @@ def timed_passes(s: Scenario, run: Running) -> Passes:
 
 def timed_nodes(nodes: Sequence[Op | Comm], s: Scenario) -> list[Timed]:
     """Nodes timed, each kind of kernel times what the engine takes over a measured one."""
-    own = partial(own_factor, f=s.engine.factors)
-    return time_nodes(nodes, s, own) if s.efficiency.mode == "calibrated" else time_nodes(nodes, s)
+    return time_nodes(nodes, s, s.engine.factors if s.efficiency.mode == "calibrated" else MEASURED)
 
 
 class Speed(NamedTuple):

@@ -3,10 +3,10 @@ synchronisation of data-parallel ranks and the messages between stages."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Dict
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,9 +17,8 @@ from rooflm.catalogue.model import MLA, Attention, Block, Model, MoE
 from rooflm.estimate import training_memory as tm
 from rooflm.graph import backward as rules
 from rooflm.graph import forward as graph
-from rooflm.graph.context import absent_group
+from rooflm.graph.context import Context, Pass, Prefill, absent_group
 from rooflm.graph.feedforward import reached_ranks
-from rooflm.graph.forward import Context, Pass, Prefill
 from rooflm.graph.ops import Comm, Op, attended, gemm, stream
 from rooflm.scenario.mapping import Mapping
 from rooflm.scenario.scenario import Scenario, micro_batches
@@ -32,8 +31,7 @@ PLACES = ("embedding", "layers", "head")
 PHASES = ("forward", "backward", "recompute")
 
 
-@dataclass(frozen=True)
-class StepGraph(Generic[Node]):
+class StepGraph(NamedTuple, Generic[Node]):
     """What one device executes in an optimiser step, as nodes or as timed nodes.
 
     passes: by phase and place, of one micro-batch and the whole model's layers. update: the optimiser's, once a step.
@@ -48,20 +46,15 @@ class StepGraph(Generic[Node]):
     gather: Sequence[Node]
     tied: Sequence[Node]
 
-    def groups(self) -> tuple[Sequence[Node], ...]:
-        """All groups of nodes: the passes, then those of the step."""
-        return (*self.passes.values(), self.update, self.send, self.reduce, self.gather, self.tied)
-
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> list[Node]:
         """All nodes, group by group."""
-        return (node for group in self.groups() for node in group)
+        return [node for group in (*self.passes.values(), *self[1:]) for node in group]
 
     def like(self, nodes: Sequence[Other]) -> StepGraph[Other]:
         """The same step with these in the places of its nodes, in their order."""
         rest = iter(nodes)
-        taken = [tuple(itertools.islice(rest, len(group))) for group in self.groups()]
-        passes = dict(zip(self.passes, taken, strict=False))
-        return StepGraph(passes, *taken[len(passes) :])
+        passes = {key: tuple(islice(rest, len(group))) for key, group in self.passes.items()}
+        return StepGraph(passes, *(tuple(islice(rest, len(group))) for group in self[1:]))
 
     def phase(self, name: str) -> list[Node]:
         """The nodes of one phase of a micro-batch, at all places."""
@@ -72,8 +65,7 @@ def step_graph(s: Scenario, c: Context) -> StepGraph[Op | Comm]:
     """The graph of one optimiser step."""
     own = held(s, c)
     sync = sync_nodes(s, own, ceil(c.model.layers / s.mapping.pp))
-    passes = pass_nodes(s, c, micro_batches(s))
-    return StepGraph(passes, optimizer_nodes(s, own), send_nodes(c), sync.reduce, sync.gather, sync.tied)
+    return StepGraph(pass_nodes(s, c, micro_batches(s)), optimizer_nodes(s, own), send_nodes(c), *sync)
 
 
 def kernels(s: Scenario) -> Kernels:
@@ -320,17 +312,9 @@ def update(name: str, bytes_: Num) -> Op:
     return stream(name, "optimizer", "optimizer", 1, bytes_, 8)._replace(role="update")
 
 
-class SyncNodes(NamedTuple):
-    """Data-parallel messages: one reduction of all gradients, one gather of all parameters, the tied embedding's."""
-
-    reduce: Nodes
-    gather: Nodes
-    tied: Nodes
-
-
-def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
-    """The messages of gradients and parameters, layer by layer, or in buckets of several layers where ZeRO 3 does not
-    free each behind its use.
+def sync_nodes(s: Scenario, own: Held, layers: Num) -> tuple[Nodes, Nodes, Nodes]:
+    """(reduce, gather, tied) of a StepGraph: the messages of gradients and parameters, layer by layer, or in buckets of
+    several layers where ZeRO 3 does not free each behind its use.
 
     ZeRO 0 all-reduces; stages 1 to 3 reduce-scatter, and gather parameters. With hybrid sharding the shards are then
     all-reduced over the groups. The tied embedding's two copies are added up between the end stages.
@@ -365,7 +349,7 @@ def sync_nodes(s: Scenario, own: Held, layers: Num) -> SyncNodes:
     if s.model.tied and s.training.embeddings and not s.training.adapters and not absent_group(m.pp):
         size = ceil(s.model.vocab / m.tp) * s.model.scaled().hidden * g
         tied.append(Comm("tied_all_reduce", "dp_comm", "all_reduce", 1, size, smaller(m.pp, 2), m.stride("pp"), "pp"))
-    return SyncNodes(reduce, gather, tied)
+    return reduce, gather, tied
 
 
 def send_nodes(c: Context) -> Nodes:

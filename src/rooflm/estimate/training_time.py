@@ -15,7 +15,7 @@ from rooflm.estimate import training_memory as tm
 from rooflm.estimate.step import by_part, launches
 from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
-from rooflm.graph.forward import Context
+from rooflm.graph.context import Context
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels import training_factors as factors
 from rooflm.kernels.rings import ring_waits
@@ -296,7 +296,7 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     """A step: its micro-batches on the slowest stage, the bubble, what communication cannot hide, and the update."""
     m, e, count = s.mapping, s.engine, micro_batches(s)
     nodes = step_graph(s, c)
-    timed = nodes.like(in_training(time_nodes(list(nodes.nodes()), s), s))
+    timed = nodes.like(in_training(time_nodes(nodes.nodes(), s), s))
     micro = micro_batch_time({key: section(group) for key, group in timed.passes.items()}, s, c.model.layers)
     sync = sync_time(s, timed, micro, count, ceil(c.model.layers / m.pp))
     dgrad = larger(micro.backward - micro.wgrad, 0.0)

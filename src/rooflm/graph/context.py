@@ -69,11 +69,6 @@ class Context:
         """Masks are drawn and stored."""
         return self.training is not None and self.training.dropout
 
-    @property
-    def consecutive(self) -> bool:
-        """A token's experts are neighbours."""
-        return self.training is not None and self.training.consecutive
-
     @cached_property
     def tokens(self) -> Num:
         """New tokens that this rank works on: its share of the prefill under context parallelism, all that decode."""
@@ -120,8 +115,7 @@ class Context:
 
     def product(self, name: str, part: str, count: Num, n: Num, k: Num, launches: Num = 1) -> Op:
         """The product of all tokens with weights [k, n] of a part of a layer, in the scheme's widths."""
-        widths, rate = (self._narrow, "quant") if self.quant.narrows(part) else (self._wide, "half")
-        return gemm(name, part, count, self.tokens, n, k, widths, rate, launches)
+        return gemm(name, part, count, self.tokens, n, k, self.widths(part), self.rate(part), launches)
 
     def message(self, name: str, group: str, op: str, count: Num, size: Num, ranks: Num | None = None) -> Comm:
         """A collective of a parallel group, of `size` bytes as gathered, between all its ranks or so many of them."""

@@ -129,7 +129,9 @@ def grouped_ops(c: Context, count: Num, pairs: Num, local: Num, h: Num, width: N
 
 def reached_ranks(c: Context, f: MoE, ranks: Num | None = None) -> Num:
     """Expected number of expert-parallel ranks, or of as many alike places (nodes), that hold a token's experts."""
-    return distinct_ranks(c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.consecutive else 0)
+    return distinct_ranks(
+        c.mapping.ep if ranks is None else ranks, f.top_k, f.experts if c.training and c.training.consecutive else 0
+    )
 
 
 def exchange_nodes(c: Context, count: Num, f: MoE) -> list[Op | Comm]:

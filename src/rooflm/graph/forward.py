@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from rooflm.catalogue.model import MLA, MLP, Attention, Block, CompressedAttention, Mixer
 from rooflm.graph.adapted import served
 from rooflm.graph.compressed import compressed_ops
-from rooflm.graph.context import Context, Decode, Pass, Prefill, absent_group
+from rooflm.graph.context import Context, absent_group
 from rooflm.graph.feedforward import mlp_ops, moe_nodes
 from rooflm.graph.mixers import attention_ops, conv_ops, linear_ops, mla_ops
 from rooflm.graph.ops import Comm, Op, equal, gemm, stream
 from rooflm.units import Num, ceil, is_plain, larger, pick, smaller
-
-__all__ = ["Context", "Decode", "Pass", "Prefill", "block_nodes", "build", "embedding_nodes", "head_nodes"]
 
 
 def build(c: Context) -> list[Op | Comm]:

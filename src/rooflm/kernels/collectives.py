@@ -76,14 +76,9 @@ def volume(op: str, bytes_: Num, n: Num) -> Num:
     >>> float(volume("all_reduce", 8e6, 4)), float(volume("all_gather", 8e6, 4)), float(volume("p2p", 8e6, 1))
     (12000000.0, 6000000.0, 0.0)
     """
-    return bytes_ * _share(op, n)
-
-
-def _share(op: str, n: Num) -> Num:
-    """Bytes one rank sends a byte of V: the factor of `volume`."""
     if op in ("broadcast", "p2p"):
-        return pick(n > 1, 1.0, 0.0)
-    return (n - 1) / n * (2.0 if op == "all_reduce" else 1.0)
+        return bytes_ * pick(n > 1, 1.0, 0.0)
+    return bytes_ * ((n - 1) / n * (2.0 if op == "all_reduce" else 1.0))
 
 
 def _steps(op: str, n: Num) -> Num:
@@ -186,7 +181,7 @@ def _floor_and_body(
     n = larger(n, 1.0)  # a grid's illegal points have fractions of a rank
     hops = library_hops(n)
     half = smaller(larger(n, 2.0), MEASURED_RANKS) * 0.5
-    wire = bytes_ * _share(op, n) / bandwidth
+    wire = volume(op, bytes_, n) / bandwidth
     wait = c.start + c.step * hops
     opened = c.grow * bytes_ / (bytes_ + CHANNEL_BYTES)
     empty = smooth_min(SHARP, wait, wait * c.wait)
@@ -260,7 +255,7 @@ def hierarchical(
     longest: Num = 0.0
     inner: Num = 1.0
     for tier, rule, outer in zip(tiers, rules, held, strict=True):
-        ranks, part = outer / inner, _part(op, bytes_, n, inner, outer)
+        ranks, part = outer / inner, part_of(op, bytes_, n, inner, outer)
         inner = outer
         if isinstance(ranks, float) and ranks <= 1.0:  # the group stays inside nearer tiers
             continue
@@ -275,27 +270,11 @@ def hierarchical(
     return latency + longest
 
 
-def _part(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
+def part_of(op: str, bytes_: Num, n: Num, inner: Num, outer: Num) -> Num:
     """The V of tier i's own collective among outer / inner ranks, such that volumes add up (see `hierarchical`)."""
     if op == "all_to_all":
         return bytes_ * outer / n
     return bytes_ if op == "p2p" else bytes_ / inner
-
-
-def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Link], stride: Num = 1) -> tuple[Num, ...]:
-    """Bytes that one rank sends on each tier; a p2p message goes over the farthest that its group crosses.
-
-    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
-    >>> [float(v) for v in sent_by_tier("all_to_all", 16e6, 16, (node, fabric))]
-    [7000000.0, 8000000.0]
-    """
-    held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
-    pairs = zip((1.0, *held[:-1]), held, strict=True)
-    sent = [volume(op, _part(op, bytes_, n, inner, outer), outer / inner) for inner, outer in pairs]
-    if op == "p2p":
-        beyond = [sum(sent[index + 1 :]) for index in range(len(sent))]
-        return tuple(pick(far > 0, 0.0, own) for own, far in zip(sent, beyond, strict=True))
-    return tuple(sent)
 
 
 def nearest(op: str, *, gpu: str, generation: str, library: str, kind: str) -> Match:

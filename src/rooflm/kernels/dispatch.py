@@ -102,21 +102,6 @@ def _sizes(op: Op) -> tuple[Any, ...]:
     return op.name, op.kind, op.flops, op.bytes, op.launches, *op.shape, *op.widths
 
 
-def chosen_by(flag: NDArray[Any], here: Any, elsewhere: Any) -> Any:
-    """Fitted constants where a flag holds, and others elsewhere: one row for a point, arrays for a grid.
-
-    >>> from rooflm.kernels.elementwise import ElementwiseConstants as C
-    >>> chosen_by(np.array([True, False]), C(t0=1.0), C(t0=2.0)).t0.tolist()
-    [1.0, 2.0]
-    """
-    if here is elsewhere or np.all(flag):
-        return here
-    if not np.any(flag):
-        return elsewhere
-    pairs = zip(here, elsewhere, strict=True)
-    return type(here)(*(a if is_plain(b, a) else pick(flag, a, b) for a, b in pairs))
-
-
 FACTORS = {
     "gemm": "gemm_factor", "attention": "attention_factor", "mla_attention": "attention_factor",
     "decode_attention": "decode_factor", "mla_decode": "decode_factor", "moe": "moe_factor",
@@ -125,13 +110,13 @@ FACTORS = {
 
 
 def own_factor(kind: str, f: Factors) -> Num:
-    """Time of a kind of kernel in an engine over the time of the calibrated one; of a collective (""), whose own factor
-    is in its time already.
+    """Time of a kind of kernel in an engine over the time of the calibrated one.
 
-    >>> own_factor("gemm", Factors(gemm_factor=1.5)), own_factor("norm", Factors()), own_factor("", Factors())
-    (1.5, 1.0, 1.0)
+    >>> own_factor("gemm", Factors(gemm_factor=1.5)), own_factor("norm", Factors())
+    (1.5, 1.0)
     """
-    return getattr(f, FACTORS.get(kind, "stream_factor")) if kind else 1.0
+    factor: Num = getattr(f, FACTORS.get(kind, "stream_factor"))
+    return factor
 
 
 def _unfused(op: Op, rate: str, s: Scenario, r: Rates, peak: Num | None = None) -> Num:
@@ -228,12 +213,13 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
 
 def _decode_constants(group: Num, size: float, width: str, w: Where) -> Any:
     """Constants of the decode kernels for groups of so many query heads a KV head, which in a grid may be several."""
-    groups: Any = np.unique(group) if isinstance(group, np.ndarray) else (group,)
-    found = [first_of("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups]
-    chosen = found[0]
-    for one, own in zip(groups[1:], found[1:], strict=True):
-        chosen = chosen_by(group == one, own, chosen)
-    return chosen
+    if not isinstance(group, np.ndarray):
+        return first_of("attention", DecodeConstants, w, width, decode_kernels(group, size))
+    groups = np.unique(group)
+    found = [first_of("attention", DecodeConstants, w, width, decode_kernels(one, size)) for one in groups.tolist()]
+    which = np.searchsorted(groups, group)
+    fields = zip(*found, strict=True)
+    return DecodeConstants._make(a[0] if len({*a}) == 1 else np.array(a)[which] for a in fields)
 
 
 def _mla_decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:

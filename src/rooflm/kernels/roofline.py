@@ -7,11 +7,12 @@ each level's traffic that of the best tiling that fits the level below it. Calib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rooflm.catalogue.engine import Factors
 from rooflm.graph.ops import Comm, Op, columns, distinct, stacked
 from rooflm.kernels import dispatch as efficiency
 from rooflm.kernels.collectives import collective_constants, hierarchical, in_engine
@@ -28,6 +29,10 @@ BOUNDS = ("compute", "dram", "l2", "l1", "overhead", "network", "host")
 
 REGISTER_TILE = 256
 """Side of the largest square of fp32 sums that an SM's register file holds: 256 x 256 x 4 B = 256 KiB."""
+
+
+MEASURED = Factors()
+"""Of kernels as they were calibrated."""
 
 
 class Timed(NamedTuple):
@@ -55,15 +60,6 @@ class Timed(NamedTuple):
         return self.node.count * self.time
 
 
-Factor = Callable[[str], Num]
-"""Kind of an op ("": of a collective) -> its time in an engine over that of the calibrated kernel."""
-
-
-def alone(kind: str) -> Num:
-    """The factor of kernels as they were calibrated."""
-    return 1.0
-
-
 def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act: Num) -> tuple[Num, Num, Num]:
     """Seconds of a product's traffic at [DRAM, L2, L1]; moved: bytes with each operand once; weight, act: bytes a value
     of B and A.
@@ -81,16 +77,9 @@ def traffic_times(r: Rates, moved: Num, m: Num, n: Num, k: Num, weight: Num, act
     return read(sqrt(r.l2_size / 2)) / r.dram, read(sqrt(r.l1_size / 2)) / r.l2, read(REGISTER_TILE) / r.l1
 
 
-class Levels(NamedTuple):
-    """Of each op the seconds at [compute, DRAM, L2, L1], the longer of the first two, and the longest of all."""
-
-    seconds: Any
-    roofs: Any
-    longest: Any
-
-
-def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> Levels:
-    """The roofline of ops of one broadcast shape: products by `traffic_times`, others touch every level once."""
+def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> tuple[Any, Any, Any]:
+    """The roofline of ops of one broadcast shape: of each the seconds at [compute, DRAM, L2, L1], the longer of the
+    first two, and the longest of all. Products by `traffic_times`, others touch every level once."""
     compute = [op.flops / r.peak[op.rate] for op in ops]
     if shape == ():
         each = [
@@ -98,7 +87,7 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> Levels:
             else (c, op.bytes / r.dram, op.bytes / r.l2, op.bytes / r.l1)
             for c, op in zip(compute, ops, strict=True)
         ]  # fmt: skip
-        return Levels(each, [max(own[:2]) for own in each], [max(own) for own in each])
+        return each, [max(own[:2]) for own in each], [max(own) for own in each]
     out = np.empty((4, len(ops), *shape))
     out[0] = stacked(compute, shape)
     moved = stacked([op.bytes for op in ops], shape)
@@ -108,13 +97,13 @@ def level_times(ops: Sequence[Op], shape: tuple[int, ...], r: Rates) -> Levels:
     else:
         out[1:] = moved / r.dram, moved / r.l2, moved / r.l1
     roofs = np.maximum(out[0], out[1])
-    return Levels(out.swapaxes(0, 1), roofs, np.maximum(roofs, np.maximum(out[2], out[3])))
+    return out.swapaxes(0, 1), roofs, np.maximum(roofs, np.maximum(out[2], out[3]))
 
 
-def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Timed]:
-    """Every op timed, `factor` of its kind times its kernel's time; ops of equal broadcast shape are evaluated
-    together. No factor lifts a kernel above its roof: what was fitted on one card is carried to others, where less may
-    be left to win."""
+def time_ops(ops: Sequence[Op], s: Scenario, own: Factors = MEASURED) -> list[Timed]:
+    """Every op timed, an engine's `own` factor of its kind times its kernel's time; ops of equal broadcast shape are
+    evaluated together. No factor lifts a kernel above its roof: what was fitted on one card is carried to others, where
+    less may be left to win."""
     r, point = rates(s), s.axes == 0
     device_shape = () if point else common_shape(arrays_in((r, s.cluster.device, s.engine)))
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -122,7 +111,7 @@ def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Tim
         alone = point and not isinstance(op.bytes, np.ndarray)
         shape = () if alone else common_shape((op.flops, op.bytes, op.overlapped, op.launches, *op.shape))
         groups.setdefault(shape, []).append(index)
-    factors = {kind: factor(kind) for kind in {op.kind for op in ops}}
+    factors = {kind: efficiency.own_factor(kind, own) for kind in {op.kind for op in ops}}
     timed: list[Timed | None] = [None] * len(ops)
     for own_shape, members in groups.items():
         shape = np.broadcast_shapes(own_shape, device_shape) if device_shape else own_shape
@@ -132,9 +121,9 @@ def time_ops(ops: Sequence[Op], s: Scenario, factor: Factor = alone) -> list[Tim
             times = efficiency.kernel_times(chosen, shape, np.asarray(times), s)
             times = times if shape else times.tolist()
         for index, op, time, level, roof in zip(members, chosen, times, levels, roofs, strict=True):
-            own = factors[op.kind]
-            scaled = time * own
-            if isinstance(own, np.ndarray) or own < 1.0:
+            factor = factors[op.kind]
+            scaled = time * factor
+            if isinstance(factor, np.ndarray) or factor < 1.0:
                 scaled = larger(scaled, smaller(roof, time))  # work beside another kernel's has no time of its own
             timed[index] = Timed(op, scaled, level, time, roof)
     return [t for t in timed if t is not None]
@@ -167,11 +156,10 @@ def _comm_time(comm: Comm, tiers: Sequence[Any], s: Scenario) -> Num:
     return time if constants is None else in_engine(time, comm, constants, s)
 
 
-def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, factor: Factor = alone) -> list[Timed]:
-    """Every node timed, in the order given, `factor` of its kind times its kernel's time."""
-    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, factor))
-    collectives = time_comms([n for n in nodes if isinstance(n, Comm)], s)
-    comms = iter([t._replace(time=t.time * factor("")) for t in collectives])
+def time_nodes(nodes: Sequence[Op | Comm], s: Scenario, own: Factors = MEASURED) -> list[Timed]:
+    """Every node timed, in the order given, ops by `time_ops`."""
+    ops = iter(time_ops([n for n in nodes if isinstance(n, Op)], s, own))
+    comms = iter(time_comms([n for n in nodes if isinstance(n, Comm)], s))
     return [next(ops) if isinstance(n, Op) else next(comms) for n in nodes]
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from rooflm.catalogue.engine import Kernels
 from rooflm.catalogue.model import Model
 from rooflm.estimate.memory import weight_bytes
-from rooflm.graph.forward import Context, Decode, Pass, Prefill, build
+from rooflm.graph.context import Context, Decode, Pass, Prefill
+from rooflm.graph.forward import build
 from rooflm.graph.ops import Comm, Op
 from rooflm.kernels.collectives import volume
 from rooflm.measure.case import BYTES, Case

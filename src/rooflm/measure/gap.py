@@ -17,6 +17,8 @@ from rooflm.measure import compare as cases
 from rooflm.measure import results, why
 from rooflm.measure.figures import coordinates
 from rooflm.measure.foreign import Cells, content, read_foreign
+from rooflm.readers.devices import load_device
+from rooflm.readers.engines import load_engine
 from rooflm.validation import table
 from rooflm.validation.cells import number
 from rooflm.validation.columns import COLUMNS, METRIC_NAMES, SERVER_OPTIONS, SETTING
@@ -93,6 +95,9 @@ def compare(
     given: columns that the caller states. Raises RooflmError where nothing can be compared.
     """
     stated = cells_of(given)
+    for name, load in (("gpu", load_device), ("engine", load_engine)):
+        if name in stated:  # an unknown name is refused once, not row by row
+            load(stated[name])
     own: list[results.Row] = []
     rows: list[Cells] = []
     for path in paths:

@@ -95,15 +95,14 @@ def row_named(name: str) -> str | None:
     return row_of_release(plain, release) if plain else None
 
 
-def nearest_by_range(plain: str, release: str) -> str | None:
-    """Of an engine's rows of several releases, the one whose range holds a release or is nearest to it: farther where
-    an earlier number differs, then by how much, then by the rest (of two neighbours the later); None without numbers.
+def by_range(plain: str, release: str) -> list[str]:
+    """An engine's rows, the nearest to a release first: farther where an earlier number differs, then by how much, then
+    by the rest (of two neighbours the later is nearer); none where either says no numbers.
 
-    >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "1.0"), nearest_by_range("vllm", "nightly")
-    ('vllm-2024', 'vllm', None)
+    >>> by_range("vllm", "0.99")[:2], by_range("vllm", "nightly")
+    (['vllm', 'vllm-0.11.1'], [])
     """
     asked = numbers(release)
-    rows = [row for row in rows_of_releases(plain) if span(row)[0]]
 
     def distance(row: str) -> tuple[int, int, bool, tuple[int, ...]]:
         low, high = span(row)
@@ -113,6 +112,15 @@ def nearest_by_range(plain: str, release: str) -> str | None:
         size = abs(asked[at] - end[at]) if at < min(len(asked), len(end)) else 0
         return -at, size, not below, tuple(n if below else -n for n in end)
 
-    if not asked or len(rows) < 2:
-        return None
-    return row_of_release(plain, release) or min(rows, key=distance)
+    return sorted((row for row in rows_of_releases(plain) if asked and span(row)[0]), key=distance)
+
+
+def nearest_by_range(plain: str, release: str) -> str | None:
+    """Of an engine's rows of several releases, the one whose range holds a release or is nearest to it; None without
+    numbers.
+
+    >>> nearest_by_range("vllm", "0.4.2"), nearest_by_range("vllm", "1.0"), nearest_by_range("vllm", "nightly")
+    ('vllm-2024', 'vllm', None)
+    """
+    rows = by_range(plain, release)
+    return (row_of_release(plain, release) or rows[0]) if len(rows) > 1 else None

@@ -202,14 +202,15 @@ def resolve(kind: str, name: str) -> str:
 
         checkpoint = find(name)
         found = checkpoint.model if checkpoint is not None else None
+    releases: list[str] = []
     if found is None and kind == "engine":
-        from rooflm.readers.engine_releases import row_named
+        from rooflm.readers.engine_releases import by_range, parted, row_named
 
-        found = row_named(name)
+        found, releases = row_named(name), by_range(*parted(name))
     if found is None:
         known = aliases(kind)
-        near = dict.fromkeys(known[alias] for alias in near_matches(normalise(name), known, limit=6))
-        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(near)[:3])
+        near = releases or [known[alias] for alias in near_matches(normalise(name), known, limit=6)]
+        raise UnknownNameError("GPU" if kind == "gpu" else kind, name, known, near=list(dict.fromkeys(near))[:3])
     return found
 
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from rooflm.catalogue.fields import count, flag, word
 from rooflm.units import Num, is_plain, larger
 
-GROUPS = ("tp", "cp", "ep", "dp", "pp")
-
-
 RECOMPUTE = ("none", "selective", "ops", "full", "block")
 """Recomputation policies by name."""
 MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe")

@@ -5,8 +5,7 @@ one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,6 +158,7 @@ DEPLOYED = (
          lambda s: (not s.engine.abilities.many_adapters) & (s.adapters.held > 0)),
     Rule("the engine runs nothing on the host",
          lambda s: (not s.engine.abilities.host_layers) & (s.offload.layers + s.offload.experts > 0)),
+    Rule("cpu_experts needs a mixture of experts", lambda s: not experts_of(s.model) and s.offload.experts > 0),
     Rule("the host holds more layers than there are",
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers)),
     Rule("the engine keeps no such cache", _kept),
@@ -197,9 +197,3 @@ TRAINING = (
 def flags(s: Scenario, rules: Iterable[Rule]) -> dict[str, Num]:
     """Reason -> True where a point breaks that rule."""
     return {rule.reason: rule.broken(s) for rule in rules}
-
-
-def marking(broken: Mapping[str, Num]) -> AbstractContextManager[Any]:
-    """Where a grid's points that break a rule (`flags`) are evaluated beside the others: their numbers mean nothing,
-    and NumPy does not warn of them."""
-    return np.errstate(all="ignore") if any(np.any(flag) for flag in broken.values()) else nullcontext()

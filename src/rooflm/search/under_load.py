@@ -403,14 +403,14 @@ def simulated(candidate: Candidate, load: float, *, fixed: Mapping[str, Any], ki
 
 def confirmation(candidate: Candidate, load: Axis, run: Any) -> Confirmed:
     """An answer simulated at the estimate's load, and where its limits do not hold there, at the highest at which they
-    do (by halving; latency is taken as rising with load)."""
+    do (in steps that double from there, then by halving; latency is taken as rising with load)."""
     at = load.values.index(candidate.inputs[load.name])
     served = run(candidate, load.values[at])
     if served.summary.meets(served.limits):
         return Confirmed(candidate, load.values[at], served, True, ())
-    kept, low, high, why = served, -1, at, broken(served)
+    kept, low, high, why, step = served, -1, at, broken(served), 1
     while high - low > 1:
-        middle = (low + high) // 2
+        middle, step = max((low + high) // 2, high - step), 2 * step
         tried = run(candidate, load.values[middle])
         if tried.summary.meets(tried.limits):
             low, kept = middle, tried

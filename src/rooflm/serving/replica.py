@@ -290,7 +290,8 @@ class Replica:
         if kind == NOTHING:
             self.clock = max(self.clock, end) if end < INFINITY else self.clock
             return
-        meter.passed(lasts, self.queued(), self.kv.used)
+        queued = self.queued()
+        meter.passed(lasts, queued, self.kv.used)
         if kind == STEPS:
             self._decode(len(heap), self.count, lasts)
         elif self.count:
@@ -302,7 +303,7 @@ class Replica:
             self._retire()
         if kind == PASS:
             self._advance()
-        meter.sample(end, self.queued(), len(heap) + len(self.prefilling), self.kv.used, before)
+        meter.sample(end, queued, len(heap) + len(self.prefilling), self.kv.used, before)
 
     def _decode(self, running: int, count: int, lasts: float) -> None:
         """`count` steps of the running sequences, in `lasts` s."""

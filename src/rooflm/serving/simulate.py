@@ -147,7 +147,9 @@ class Loop:
             taken = server.template * len(self.heap) / len(self.first)
             self.heap = [(max(time, taken), order, request, stage) for time, order, request, stage in self.heap]
         else:
-            filled_in = requests.arrival + server.template * at_once(requests.arrival) / len(self.first)
+            filled_in = requests.arrival
+            if server.template:
+                filled_in = filled_in + server.template * at_once(filled_in) / len(self.first)
             self._static(np.maximum(visible(requests.arrival, np.asarray(self.front)), filled_in))
 
     def _static(self, seen: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:

@@ -7,6 +7,7 @@ token budgets and KV memories may be arrays: all states of one engine instance c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -54,6 +55,11 @@ class Load:
     budget: Any
     tokens: Any
 
+    def at(self, places: NDArray[np.int_]) -> Load:
+        """Those of the loads that stand at some places of theirs."""
+        varied = (self.clients, self.rate, self.first, self.budget, self.tokens)
+        return Load(self.prompt, self.output, *(v[places] for v in varied))
+
 
 def pass_time(pool: Pool, load: Load, room: Array, prompts: Array, sequences: Array, context: float) -> Array:
     """Time of a pass with a (fractional) number of prompts, as far as a rank's room (tokens) goes, beside a
@@ -100,8 +106,9 @@ def steady(requests: Requests, pool: Pool, rate: float | None = None, *, waves: 
 
 def states(pool: Pool, load: Load) -> Steady:
     """The steady states of one replica under each of the loads."""
-    numbers = (np.asarray(v, float) for v in (load.clients, load.rate, load.first, load.budget, load.tokens))
-    load = Load(load.prompt, load.output, *numbers)
+    numbers = np.broadcast_arrays(load.clients, load.rate, load.first, load.budget, load.tokens)
+    shape = numbers[0].shape
+    load = Load(load.prompt, load.output, *(v.astype(float).ravel() for v in numbers))
     if issubclass(SCHEDULERS[pool.server.scheduler], InFlight):  # prompts go in whole: as many as fit, each by itself
         whole = np.maximum(np.floor(load.budget / load.prompt), 1.0) * load.prompt
         load = replace(load, budget=np.minimum(load.budget, whole))
@@ -111,7 +118,9 @@ def states(pool: Pool, load: Load) -> Steady:
     made = max(max(load.output - 1, 0.0) / server.tokens_a_step - polite, 0.0)
     ttft = found.ttft + polite * found.tpot + server.seen(load.prompt)
     tpot = made * found.tpot / max(load.output - 1, 1)
-    return Steady(ttft, tpot, ttft + made * found.tpot, found.requests_per_s, found.running, found.stable)
+    latency = ttft + made * found.tpot
+    every = (ttft, tpot, latency, found.requests_per_s, found.running, found.stable)
+    return Steady(*(v.reshape(shape) for v in every))
 
 
 class Round(NamedTuple):
@@ -199,51 +208,57 @@ def share_taken(before: Array, cycle: Array, whole: Array, clients: Array) -> Ar
 def _closed(pool: Pool, load: Load) -> Steady:
     """The fixed point of a closed loop. tpot here: a step's time."""
     limit, steps = most_running(pool, load), _steps(pool, load)
-    inside = np.minimum(load.clients, limit)
-    running, x = inside, np.zeros_like(inside)
-    tau = decode_time(pool, running, load.prompt + load.output / 2)
-    ttft = queued = x
-    for _ in range(ROUNDS):
-        now = _round(pool, load, x, tau, np.maximum(running, 1e-3), queued)
+    clients, none = np.minimum(load.clients, limit), np.zeros(limit.shape)
+    ttft = none.copy()
+
+    def follow(at: NDArray[np.int_], x: Array, tau: Array, running: Array, queued: Array) -> tuple[Array, ...]:
+        here, inside = load.at(at), clients[at]
+        now = _round(pool, here, x, tau, np.maximum(running, 1e-3), queued)
         alone = now.first + steps * now.step
         busy = share_taken(x / now.most, alone * now.most, now.whole, inside)
         x_new = busy * now.most
         behind = (1 - 1 / inside) * queueing(busy, now.most, now.whole, inside)
-        head, queue = now.first + behind, np.maximum(load.clients / limit - 1, 0.0) * (alone + behind)
-        ttft = np.maximum(load.clients / x_new - steps * now.step, head)
-        left = np.maximum(x_new * (ttft - now.first - queue) - FULL * now.whole, 0.0)
-        new = (x_new, now.step, np.minimum(x_new * steps * now.step, inside), left)
-        (x, tau, running, queued), change = _halfway((x, tau, running, queued), new)
-        if change < CLOSE:
+        head, queue = now.first + behind, np.maximum(here.clients / limit[at] - 1, 0.0) * (alone + behind)
+        ttft[at] = np.maximum(here.clients / x_new - steps * now.step, head)
+        left = np.maximum(x_new * (ttft[at] - now.first - queue) - FULL * now.whole, 0.0)
+        return x_new, now.step, np.minimum(x_new * steps * now.step, inside), left
+
+    tau = decode_time(pool, clients, load.prompt + load.output / 2)
+    x, tau, running, _ = _at_rest((none, tau, clients, none), follow)
+    return Steady(_with_first_wave(pool, load, ttft, clients), tau, 0.0, x, running, np.ones(x.shape, dtype=bool))
+
+
+def _at_rest(start: tuple[Array, ...], follow: Callable[..., tuple[Array, ...]]) -> Array:
+    """The fixed point of `follow(places, *state)`, the next state of the loads at some places: states move half way
+    there, and a load that has come to rest is left alone (one in a hundred swings for ever). Of what waits, the fourth
+    of a state, the change counts only through what follows from it: it comes near nothing."""
+    state = np.array(start)
+    at = np.arange(state.shape[1])
+    for _ in range(ROUNDS):
+        old = state[:, at]
+        state[:, at] = middle = 0.5 * (old + np.array(follow(at, *old)))
+        at = at[np.max(np.abs(old - middle)[:3] / (middle[:3] + 1e-300), axis=0) >= CLOSE]
+        if not at.size:
             break
-    ttft = _with_first_wave(pool, load, ttft, inside)
-    return Steady(ttft, tau, 0.0, x, running, np.ones(np.shape(x), dtype=bool))
-
-
-def _halfway(old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple[list[Array], float]:
-    """The middle of two states, and the largest relative change on the way there (of what waits, only through what
-    follows from it: it comes near nothing)."""
-    middle = [0.5 * (a + b) for a, b in zip(old, new, strict=True)]
-    return middle, max(float(np.max(np.abs(a - m) / (m + 1e-300))) for a, m in zip(old[:3], middle[:3], strict=True))
+    return state
 
 
 def _open(pool: Pool, load: Load) -> Steady:
     """The fixed point of an open loop; beyond what can be served, a full replica's step and throughput."""
     limit, steps, x = most_running(pool, load), _steps(pool, load), load.rate
-    running = np.ones(np.broadcast_shapes(x.shape, limit.shape))
-    tau = decode_time(pool, running, load.prompt + load.output / 2)
-    ttft, stable, none = tau, running > 0, np.zeros(())
-    for _ in range(ROUNDS):
-        now = _round(pool, load, x, tau, np.maximum(running, 1e-3), none)
-        ttft = now.first + queueing(x / now.most, now.most, now.whole)
-        wanted = x * steps * now.step
-        stable = (wanted <= limit) & (x <= now.most)
-        (tau, running), change = _halfway((tau, running), (now.step, np.minimum(wanted, limit)))
-        if change < CLOSE:
-            break
+    ttft, stable, one = np.zeros(x.shape), np.zeros(x.shape, dtype=bool), np.ones(x.shape)
+
+    def follow(at: NDArray[np.int_], tau: Array, running: Array) -> tuple[Array, ...]:
+        now = _round(pool, load.at(at), x[at], tau, np.maximum(running, 1e-3), np.zeros(()))
+        ttft[at] = now.first + queueing(x[at] / now.most, now.most, now.whole)
+        wanted = x[at] * steps * now.step
+        stable[at] = (wanted <= limit[at]) & (x[at] <= now.most)
+        return now.step, np.minimum(wanted, limit[at])
+
+    tau, running = _at_rest((decode_time(pool, one, load.prompt + load.output / 2), one), follow)
     if np.all(stable):
-        return Steady(ttft, tau, 0.0, x + 0.0 * tau, running, stable)
-    full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(())))
+        return Steady(ttft, tau, 0.0, x, running, stable)
+    full = _closed(pool, replace(load, clients=np.maximum(np.floor(limit), 1.0), first=np.zeros(limit.shape)))
     return Steady(
         np.where(stable, ttft, np.inf), np.where(stable, tau, full.tpot), 0.0,
         np.where(stable, x, full.requests_per_s), np.where(stable, running, full.running), stable,

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from rooflm.kernels.rates import rates
-from rooflm.scenario.scenario import Scenario
-
 FEW = 4
 """Most values of one kind of assumption that are told one by one."""
-
-
-def computed(s: Scenario) -> str:
-    """The data types that the device multiplies in: of the scheme's products, and of the rest where it is another.
-
-    >>> from rooflm.asked.build_inference import build_inference
-    >>> [computed(build_inference("llama-7b", gpu="v100", quant=q).scenario) for q in ("w16a16", "int8")]
-    ['computed in fp16', 'computed in fp16']
-    """
-    found = rates(s).dtype
-    return "computed in " + " and ".join(dict.fromkeys((found["quant"], found["half"])))
 
 
 def of_points(told: Iterable[tuple[Mapping[str, str], Sequence[str]]]) -> tuple[str, ...]:

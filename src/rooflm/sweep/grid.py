@@ -55,8 +55,9 @@ class Grid(NamedTuple):
         return dataset(self.arrays, self.axes, self.outputs, {"rooflm": __version__, "scenario": scenario})
 
     def values(self) -> dict[str, Any]:
-        """The grid as nested names and arrays, the axes first (the shape of --json)."""
-        return {"axes": {m.name: labels(m) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+        """The grid as nested names and arrays, the axes first, and what is assumed (the shape of --json)."""
+        named = {"axes": {m.name: labels(m) for a in self.axes for m in a.members}, **unflatten(self.arrays)}
+        return {**named, "assumed": list(self.assumed)} if self.assumed else named
 
 
 def grid_of(data: xarray.Dataset) -> Grid:

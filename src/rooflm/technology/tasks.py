@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from rooflm.asked.build_inference import Built, build_inference
 from rooflm.asked.build_training import build_training
-from rooflm.catalogue.hardware import Cluster
+from rooflm.catalogue.hardware import Cluster, Link
 from rooflm.errors import RooflmError
 from rooflm.estimate.bounds import CAUSES, training_causes
 from rooflm.estimate.inference import bound_shares, infer_scenario
 from rooflm.estimate.training import train_scenario
 from rooflm.graph.ops import Comm, Op
-from rooflm.kernels.collectives import sent_by_tier
+from rooflm.kernels.collectives import part_of, ranks_in_tiers, volume
 from rooflm.kernels.roofline import BOUNDS
 from rooflm.scenario.rules import divisors, tensor_ways
 from rooflm.scenario.scenario import Scenario
 from rooflm.technology.load import die_device
-from rooflm.units import Num
+from rooflm.units import Num, pick
 
 METRICS = {"train": ("step_time",), "infer": ("latency", "ttft", "tpot")}
 DIES = ("v100", "a100", "h100", "b200")
@@ -156,6 +156,22 @@ def run(task: Task, cluster: Cluster, chosen: Dict[str, Num], axes: int, traffic
         whole = 0.0 if task.metric == "tpot" else 1.0
         sent = (whole * prefill[0] + steps * decode[0], whole * prefill[1] + steps * decode[1])
     return Outcome(np.where(e.fits, time, np.inf), e.fits, causes, energy, e.memory.total, sent)
+
+
+def sent_by_tier(op: str, bytes_: Num, n: Num, tiers: Sequence[Link], stride: Num = 1) -> tuple[Num, ...]:
+    """Bytes that one rank sends on each tier; a p2p message goes over the farthest that its group crosses.
+
+    >>> node, fabric = Link("", "nvlink", 8, 450e9, 1e-6), Link("", "infiniband", 1024, 50e9, 5e-6)
+    >>> [float(v) for v in sent_by_tier("all_to_all", 16e6, 16, (node, fabric))]
+    [7000000.0, 8000000.0]
+    """
+    held = ranks_in_tiers(n, [tier.size for tier in tiers], stride)
+    pairs = zip((1.0, *held[:-1]), held, strict=True)
+    sent = [volume(op, part_of(op, bytes_, n, inner, outer), outer / inner) for inner, outer in pairs]
+    if op == "p2p":
+        beyond = [sum(sent[index + 1 :]) for index in range(len(sent))]
+        return tuple(pick(far > 0, 0.0, own) for own, far in zip(sent, beyond, strict=True))
+    return tuple(sent)
 
 
 def by_tier(sent: Dict[str, Num], nodes: Sequence[Op | Comm], cluster: Cluster) -> tuple[Num, Num]:

@@ -33,7 +33,7 @@ KERNELS = ("unfused", "fused")
 def grid(model: str, gpu: str) -> xarray.Dataset:
     """Kernels (unfused, fused) by strategy (tensor, pipeline) by batch, in plain PyTorch."""
     return infer_grid(
-        model, gpu=gpu, engine="hf-eager", sets={"engine.fused": [False, True]}, tp=[GPUS, 1], pp=[1, GPUS],
+        model, gpu=gpu, engine="hf-eager-4.28", sets={"engine.fused": [False, True]}, tp=[GPUS, 1], pp=[1, GPUS],
         zip=("tp", "pp"), batch=BATCHES, prompt=PROMPT, output=OUTPUT,
         outputs=["comm_bytes", "memory_bytes", "latency_s", "max_batch", "fits", "busy", "output_tokens_per_s"],
     )  # fmt: skip
@@ -203,7 +203,7 @@ def study() -> Study:
         "profiler", "Time, memory and bytes of inference by split, fusion and batch",
         "Shin, Go, Yoo, Yang and Yoo, J-KICS 49(10), 1377-1385, 2024, doi 10.7840/kics.2024.49.10.1377 (abstract; its"
         " models, GPUs and tables are not public)",
-        ("Plain PyTorch (engine hf-eager) on four GPUs; nothing of the work could be fitted, it prints no number.",
+        ("Plain PyTorch (engine hf-eager-4.28) on four GPUs; nothing of the work could be fitted, it prints no number.",
          "Measured with the project's own profiler on two cores; on a machine of one's own: `rooflm measure MODEL"
          " --strategy none,tp2,pp2 --optimise none,compile --batch 1,8,64` and `rooflm compare`."),
         (findings_table(), hand, times, memory, *(table(*m) for m in MACHINES)),
