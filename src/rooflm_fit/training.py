@@ -88,7 +88,7 @@ CONSTANTS = (
     Constant("stream_share", 0.7, 0.15, OLD),
     Constant("collective_factor", 1.0, 0.15, OLD),
     Constant("dp_factor", 1.2, 0.3, OLD),
-    Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
+    Constant("gap", 240e-6, 0.5, "megatron-deepspeed"),
     Constant("stream_share", 0.75, 0.15, FOUNDRY),
     Constant("stream_share", 0.8, 0.15, "torchtitan torchtitan-2024 fsdp"),
     Constant("stream_share", 0.8, 0.15, f"{NEW} nemo-automodel pax"),
@@ -108,7 +108,7 @@ COMMON = (
     Constant("expert_launch", 10e-6, 0.5, ALL),
     Constant("moe_host", 9e-3, 0.3, ALL),
     Constant("chunk_host", 10e-3, 0.5, ALL),
-    Constant("gap", 50e-6, 0.5, "megatron-deepspeed"),
+    Constant("gap", 240e-6, 0.5, "megatron-deepspeed"),
 )
 """One set for every framework. `gap` is no framework's habit but what a launch costs that the host waits for: it
 belongs to the runs that needed CUDA_LAUNCH_BLOCKING=1, which only BigScience's did."""
