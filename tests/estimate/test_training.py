@@ -448,6 +448,15 @@ def test_a_narrow_base_is_spread_out_as_slowly_as_was_measured(
     assert more == pytest.approx((narrow - wide) * 60 * micro / (2000 * 4), rel=0.12)
 
 
+def test_gradients_take_the_room_of_activations_where_they_do_not_stand() -> None:
+    asked: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "h100", "micro_batch": 1, "seq": 4096}
+    one, two = (run(**asked, batch=n, engine="fsdp").memory for n in (1, 2))
+    assert one.parts["gradients"] < 0.5 * two.parts["gradients"]
+    assert one.total < two.total
+    stood = [run(**asked, batch=n, engine="megatron").memory.parts["gradients"] for n in (1, 2)]
+    assert stood[0] == stood[1] > 0
+
+
 def test_plans_of_virtual_stages_take_the_host_where_exchanges_run_beside_compute() -> None:
     asked: dict[str, Any] = {
         "model": "qwen3-30b-a3b", "gpu": "h100", "gpus": 16, "pp": 2, "vp": 4, "ep": 8, "batch": 64, "seq": 128,
