@@ -91,7 +91,7 @@ class Kernels:
     own_files: bool = flag(False, "reads files of its own format (a scheme's `in_files`)")
     dequant: Num = number(0.0, "passes that spread narrow weights out to 16 bits before the products of many rows")
     convert: Num = number(0.0, "bytes moved a value between fp32 activations and 16-bit operands of a product", "bytes")
-    attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ("cudnn", "fa2"))
+    attention_kernel: str = word("cudnn", "attention in training: a row of training.toml", ("cudnn", "fa1", "fa2"))
     dedup: bool = flag(True, "a token is sent once to a rank that holds several of its experts")
     exchange: str = word(
         "all_to_all",

@@ -67,7 +67,7 @@ class Layer:
 
 class Setup(NamedTuple):
     """What the memory of a stage depends on; `adapters`: parameters of low-rank adapters on one layer of a rank; span:
-    keys that unfused attention scores for a query; weight: bytes of a trained one."""
+    keys that unfused attention scores for a query; weight: bytes of a trained one; fleeting: gradients do not stand."""
 
     model: Model
     mapping: Mapping
@@ -82,6 +82,7 @@ class Setup(NamedTuple):
     logit_bytes: Num = 6.0
     grad_extra: Num = 0.0
     weight: Num = 2.0
+    fleeting: Num = 0.0
 
     @property
     def tokens(self) -> Num:
@@ -287,6 +288,8 @@ def stage(c: Setup, layers: Num, ends: Num, index: Num, first: Num, last: Num) -
     parts["activations"] = (flight * layers * (1 - away) + away) * layer.kept + working + masks + inputs
     columns = ceil(model.vocab / m.tp)
     parts["logits"] = last * c.tokens * columns * c.logit_bytes
+    # gradients take the room of the activations that a backward pass has used up
+    parts["gradients"] = larger(parts["gradients"] - c.fleeting * (parts["activations"] + parts["logits"]), 0.0)
     return Stage(parts)
 
 

@@ -276,12 +276,14 @@ def adapter_params(s: Scenario, c: Context) -> Num:
 
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
-    """What the memory of a scenario's stages depends on."""
-    e = s.engine
+    """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
+    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up."""
+    e, count = s.engine, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
+    fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1)
     return tm.Setup(
-        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), micro_batches(s),
-        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0],
+        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
+        grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rooflm.catalogue.model import MoE
 from rooflm.estimate import schedule
 from rooflm.estimate import training_memory as tm
-from rooflm.estimate.step import by_part, launches
+from rooflm.estimate.step import add_up, by_part, launches
 from rooflm.estimate.training_kernels import in_training
 from rooflm.estimate.training_step import PHASES, PLACES, StepGraph, grad_bytes, held, multi_token, setup_of, step_graph
 from rooflm.graph.context import Context
@@ -108,18 +108,18 @@ class Micro(NamedTuple):
 ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in each phase: the backward pass issues two products for one. What runs again is issued as
 the share of the forward pass that it is."""
+PLAIN = 0.42
+"""Host time of a layer without experts over one with: 4.1 ms (docs/decisions/0104)."""
 
 
-def experts_host(s: Scenario) -> Num:
-    """Host seconds of all layers of experts, and of virtual stages whose exchanges run beside another micro-batch, for
-    one micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
-    layers = sum(b.count for b in s.model.scaled().blocks if isinstance(b.ffn, MoE))
-    if s.efficiency.mode != "calibrated" or is_plain(layers, 0):
+def layers_host(s: Scenario) -> Num:
+    """Host seconds of all layers, and of virtual stages whose exchanges run beside another micro-batch, for one
+    micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
+    if s.efficiency.mode != "calibrated":
         return 0.0
+    layers = sum(b.count * (1.0 if isinstance(b.ffn, MoE) else PLAIN) for b in s.model.scaled().blocks)
     e, m = s.engine, s.mapping
-    plans: Num = 0.0
-    if not is_plain(e.overlaps.ep_overlap, 0):
-        plans = m.pp * m.vp * e.host.chunk_host * (e.overlaps.ep_overlap > 0)
+    plans = m.pp * m.vp * e.host.chunk_host * (e.overlaps.ep_overlap > 0)
     return (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
 
 
@@ -162,7 +162,7 @@ def micro_batch_time(sections: dict[tuple[str, str], Section], s: Scenario, laye
         issue = real * part.kernels * e.host.issue_prefill * (1.0 - e.host.graphed)
         if place == "layers":
             once = part.kernels / sections["forward", "layers"].kernels * ISSUED["forward"]
-            issue = larger(issue, experts_host(s) * ISSUED.get(phase, once))
+            issue = larger(issue, layers_host(s) * ISSUED.get(phase, once))
         gap = larger(e.host.gap, 0.0)  # below 0 it corrects kernels measured for serving
         host = larger(issue - total, 0.0) + part.kernels * gap
         for key, value in {phase: part.compute, **open_, "host": host}.items():
@@ -195,11 +195,6 @@ class Sync(NamedTuple):
     gathers: Num
 
 
-def seconds(timed: Sequence[Timed]) -> Num:
-    """Seconds of nodes one after the other."""
-    return sum(t.total for t in timed) + 0.0
-
-
 def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_layers: Num) -> Sync:
     """Exposed data-parallel communication: gradients hide behind the backward pass that makes them, gathers behind the
     pass before; what compute cannot hide shows, and at least one layer's message at the end.
@@ -212,7 +207,7 @@ def sync_time(s: Scenario, timed: StepGraph[Timed], micro: Micro, m: Num, stage_
     reductions = pick(zero >= 2, each, 1.0)
     forward_gathers = pick(zero >= 3, each, pick(zero >= 1, 1.0, 0.0))
     backward_gathers = pick(zero >= 3, each, 0.0)
-    reduce, gather, tied = seconds(timed.reduce), seconds(timed.gather), seconds(timed.tied)
+    reduce, gather, tied = (add_up(t.total for t in x) for x in (timed.reduce, timed.gather, timed.tied))
     in_forward = forward_gathers * gather
     in_backward = backward_gathers * gather + reductions * reduce
     first, last = gather / stage_layers, reduce / stage_layers
@@ -309,10 +304,10 @@ def time_step(s: Scenario, c: Context) -> TrainingStep:
     parts |= {
         "imbalance": count * (micro.slowest - micro.mean),
         "bubble": bubble,
-        "pp_comm": sends * seconds(timed.send),
+        "pp_comm": sends * add_up(t.total for t in timed.send),
         "dp_comm": sync.exposed,
         "overlap_tax": overlap_tax(s) * larger(sync.total - sync.exposed, 0.0),
-        "optimizer": seconds(timed.update),
+        "optimizer": add_up(t.total for t in timed.update),
         "offload": offload_time(s, c, count, micro.mean * count),
         "host": parts["host"] + e.host.step,
     }
