@@ -245,10 +245,12 @@ def derated(s: Scenario, factors: Derating) -> Scenario:
 
 def test_products_of_few_rows() -> None:
     m = np.array([1.0, 64.0, 4096.0])
-    slow = few_rows_time(np.ones(3), 1e14 * np.ones(3), m, 30.0)
+    slow = few_rows_time(np.ones(3), m, 1e14 / (16384.0 * m), 8192.0, 30.0)
     assert slow[0] == pytest.approx(30.0, rel=1e-3)
     assert slow[2] == pytest.approx(1.0, rel=0.1)
-    assert few_rows_time(1.0, 1e14, 1.0, 0.0) == 1.0
+    assert few_rows_time(1.0, 1.0, 64.0, 8192.0, 0.0) == 1.0
+    short, long = (few_rows_time(1e-9, 64.0, 4096.0, inner, 2.0) for inner in (2048.0, 8192.0))
+    assert long == pytest.approx(8 * short, rel=1e-3)  # four times the FLOPs, at half the rate
 
 
 def test_cards() -> None:
