@@ -242,7 +242,7 @@ REDUCE_PARAMS = (
 
 
 def reduces() -> list[FitRow]:
-    """All-reduces: the engines' own kernels for both generations, and RCCL as other cards have NCCL (unmeasured), in a mesh."""
+    """All-reduces: the engines' own kernels for both generations, and RCCL as NCCL elsewhere, in a mesh."""
     ranks = np.array([n for (n, _), points in REDUCED.items() for _ in points], float)
     rate = np.array([load_cluster(f"{card}-box").tiers[0].bandwidth for (_, card), p in REDUCED.items() for _ in p])
     sizes, us = np.array([point for points in REDUCED.values() for point in points]).T

@@ -20,13 +20,12 @@ from rooflm.units import Num
 ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
 POOR = 1e14 * 8192**0.5
-"""FLOPs, of products over 8192 inner values, whose time on poor kernels is a card's `few`: those leave most of a card
-idle, so their time hangs on no peak (two cards of AMD, seven times apart in theirs, differ by a fifth)."""
+"""FLOPs over 8192 inner values whose time on poor kernels is a card's `few`: most of it idles then: no peak counts."""
 
 
 def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num) -> Num:
     """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR / (1 + (rows/512)⁴))³)^(1/3), F =
-    2 rows columns inner^1.5: they leave the inner dimension whole (the power was chosen by leaving models out).
+    2 rows columns inner^1.5: they leave the inner dimension whole (a power chosen by leaving models out).
 
     usual: s of the fitted kernel. A stand-in for kernels nobody measured (rocBLAS on MI300X in 2024: decoding with 16
     to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
