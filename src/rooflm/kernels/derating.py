@@ -27,8 +27,7 @@ def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num) -> 
     """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR / (1 + (rows/512)⁴))³)^(1/3), F =
     2 rows columns inner^1.5: they leave the inner dimension whole (a power chosen by leaving models out).
 
-    usual: s of the fitted kernel. A stand-in for kernels nobody measured (rocBLAS on MI300X in 2024: decoding with 16
-    to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
+    usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak).
 
     >>> round(float(few_rows_time(1.0, 16.0, 1e14 / 2**18, 8192.0, 10.0)), 2)
     10.0

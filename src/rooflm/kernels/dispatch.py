@@ -209,8 +209,9 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         c = _decode_constants(group, highest(qk), _cache_width(op, w, s), w)
         if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
             c = c._replace(min_group=1.0)
-        call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2, kv_bytes=op.widths[1],
-                       peak=r.peak["half"], bandwidth=dram, sms=s.cluster.device.sms, c=c)  # fmt: skip
+        call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
+                       kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=dram, sms=s.cluster.device.sms,
+                       c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))
         if not is_plain(k.kv_reread, 0):
