@@ -242,7 +242,7 @@ REDUCE_PARAMS = (
 
 
 def reduces() -> list[FitRow]:
-    """All-reduces: the engines' own kernels for both generations, and RCCL as other cards have NCCL (unmeasured)."""
+    """All-reduces: the engines' own kernels for both generations, and RCCL as NCCL elsewhere, in a mesh."""
     ranks = np.array([n for (n, _), points in REDUCED.items() for _ in points], float)
     rate = np.array([load_cluster(f"{card}-box").tiers[0].bandwidth for (_, card), p in REDUCED.items() for _ in p])
     sizes, us = np.array([point for points in REDUCED.values() for point in points]).T
@@ -269,8 +269,22 @@ def reduces() -> list[FitRow]:
                     source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080",
                 )
             )
-        found.append(msgspec.structs.replace(common, architecture=generation))
+        found.append(msgspec.structs.replace(common, architecture=generation, constants=meshed(common.constants)))
     return found
+
+
+def meshed(switched: Mapping[str, float], ranks: float = 8.0) -> dict[str, float]:
+    """NCCL's constants behind a switch, as RCCL has them in a full mesh: so many ranks reach what they did, and fewer
+    only their own links to each other (two of eight cards one of seven, four three).
+
+    >>> own = meshed({"eff_short": 0.25, "gain_short": 0.0, "eff_long": 0.7, "gain_long": 0.0})
+    >>> round(own["eff_long"], 9), round(own["eff_long"] * 4 ** own["gain_long"], 9)
+    (0.1, 0.7)
+    """
+    half, gain = ranks / 2, float(np.log(ranks - 1) / np.log(ranks / 2))
+    own = {f"gain_{r}": gain for r in ("short", "long")}
+    own |= {f"eff_{r}": switched[f"eff_{r}"] * half ** (switched[f"gain_{r}"] - gain) for r in ("short", "long")}
+    return dict(switched) | own
 
 
 WIDE = {"eff_c": 1.5, "eff_m": 1.2, "eff_pass": 4.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -63,9 +64,9 @@ def test_grouped_queries_that_share_no_read_are_slower() -> None:
 
 def test_many_heads_are_read_by_whole_blocks_as_many_as_l1_holds_scores() -> None:
     s = scenario()  # 16 sequences of 32 heads
-    old = {"kv_reread": 0.01, "block_rate": 1e6}
-    assert tpot(s, **old, unsplit=512) == tpot(s, **old)  # PagedAttention V1 takes more heads than its limit
-    assert tpot(s, **old, unsplit=511) > 5 * tpot(s, **old)
+    old = {"kv_reread": 0.01, "block_rate": 1e6, "unsplit": 100_000}
+    assert tpot(s, **old | {"unsplit": 512}) == tpot(s, **old)  # PagedAttention V1 takes more heads than its limit
+    assert tpot(s, **old | {"unsplit": 511}) > 5 * tpot(s, **old)
     short = replace(s, model=replace(s.model, max_context=4096))
     longer = replace(s, model=replace(s.model, max_context=131072))
     for length in (8192, 16384):  # graphs are captured for so many tokens
@@ -73,6 +74,13 @@ def test_many_heads_are_read_by_whole_blocks_as_many_as_l1_holds_scores() -> Non
         blocks = {k: tpot(m, **cut) - tpot(m, **old) for k, m in (("short", short), ("longer", longer))}
         assert blocks["longer"] == pytest.approx(length / 4096 * blocks["short"], rel=0.05)
     assert load_engine("vllm-2024-rocm").kernels.graph_length == 8192  # vLLM's max_seq_len_to_capture
+
+
+def test_paged_attention_reads_at_the_memorys_rate_whatever_products_reach() -> None:
+    s = scenario("llama-2-7b", prompt=3500)
+    poor = derated(s, Derating(bandwidth=0.5))
+    lost = {limit: tpot(poor, unsplit=limit) - tpot(s, unsplit=limit) for limit in (math.inf, 100_000)}
+    assert 0 < lost[100_000] < 0.7 * lost[math.inf]  # the weights alone
 
 
 def test_kernels_that_read_for_each_head_cut_any_cache() -> None:
@@ -245,10 +253,12 @@ def derated(s: Scenario, factors: Derating) -> Scenario:
 
 def test_products_of_few_rows() -> None:
     m = np.array([1.0, 64.0, 4096.0])
-    slow = few_rows_time(np.ones(3), 1e14 * np.ones(3), m, 30.0)
+    slow = few_rows_time(np.ones(3), m, 1e14 / (16384.0 * m), 8192.0, 30.0)
     assert slow[0] == pytest.approx(30.0, rel=1e-3)
     assert slow[2] == pytest.approx(1.0, rel=0.1)
-    assert few_rows_time(1.0, 1e14, 1.0, 0.0) == 1.0
+    assert few_rows_time(1.0, 1.0, 64.0, 8192.0, 0.0) == 1.0
+    short, long = (few_rows_time(1e-9, 64.0, 4096.0, inner, 2.0) for inner in (2048.0, 8192.0))
+    assert long == pytest.approx(8 * short, rel=1e-3)  # four times the FLOPs, at half the rate
 
 
 def test_cards() -> None:

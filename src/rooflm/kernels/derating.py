@@ -20,21 +20,20 @@ from rooflm.units import Num
 
 ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
-FLOPS = 1e14
-"""FLOPs whose time on poor kernels is a card's `few`: those leave most of a card idle, so their time hangs on no peak
-(of two cards of AMD one tells the other within 28 %, as a multiple of the datasheet's rate within 41)."""
+POOR = 1e14 * 8192**0.5
+"""FLOPs over 8192 inner values whose time on poor kernels is a card's `few`: most of it idles then: no peak counts."""
 
 
-def few_rows_time(usual: Num, flops: Num, rows: Num, few: Num) -> Num:
-    """Seconds of a product where kernels for few rows are poor: (usual³ + (few FLOPs/1e14 / (1 + (rows/512)⁴))³)^(1/3).
+def few_rows_time(usual: Num, rows: Num, columns: Num, inner: Num, few: Num) -> Num:
+    """Seconds of a product where kernels for few rows are poor: (usual³ + (few F/POOR / (1 + (rows/512)⁴))³)^(1/3), F =
+    2 rows columns inner^1.5: they leave the inner dimension whole (a power chosen by leaving models out).
 
-    usual: s of the fitted kernel. A stand-in for kernels nobody measured (hipBLASLt on MI300X in 2024: decoding with 16
-    to 256 sequences ran at 3 % of the datasheet, prefill at 15 %).
+    usual: s of the fitted kernel. In place of kernels nobody measured (rocBLAS on MI300X in 2024: 3 % of its peak).
 
-    >>> round(float(few_rows_time(1.0, 1e14, 16.0, 10.0)), 2)
+    >>> round(float(few_rows_time(1.0, 16.0, 1e14 / 2**18, 8192.0, 10.0)), 2)
     10.0
     """
-    return smooth_max(3.0, usual, few * flops / FLOPS / (1.0 + (rows / ROWS) ** 4))
+    return smooth_max(3.0, usual, few * 2.0 * rows * columns * inner**1.5 / POOR / (1.0 + (rows / ROWS) ** 4))
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

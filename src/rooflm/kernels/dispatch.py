@@ -184,10 +184,11 @@ def _cache_width(op: Op, w: Where, s: Scenario) -> str:
 
 def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scenario, r: Rates) -> list[Num]:
     """Decode attention; older kernels read again for query heads of a group, or (PagedAttention V1) by a block a head,
-    as many as L1 holds scores (fp32, of a graph's longest context). A device that does not know fp8 converts such a
-    cache on its vector units; integers any device converts."""
+    as many as L1 holds scores (fp32, of a graph's longest context), at the memory's rate, not at what products reach of
+    it. A device that does not know fp8 converts such a cache on its vector units; integers any device converts."""
     times: list[Num] = []
     k, unknown = s.engine.kernels, "fp8" not in s.cluster.device.peak
+    dram = r.dram / pick(k.unsplit < math.inf, derating(s.cluster.device, w.engine).bandwidth, 1.0)
     ints = (s.quant.kind == "int") | (k.kv_convert == 0)  # an engine that converts no fp8 keeps 8 bits as integers
     for op in ops:
         rows, keys, heads, kv, qk, v, window = op.shape
@@ -196,7 +197,7 @@ def _decode(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: S
         if not is_plain(k.kv_reread, 0):  # flash_attn_with_kvcache and its kin cut every cache
             c = c._replace(min_group=1.0)
         call = partial(decode_attention_time, rows, heads=heads, kv_heads=kv, head_dim=(qk + v) / 2,
-                       kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=r.dram, sms=s.cluster.device.sms,
+                       kv_bytes=op.widths[1], peak=r.peak["half"], bandwidth=dram, sms=s.cluster.device.sms,
                        c=c)  # fmt: skip
         time = each(call, keys) if s.axes == 0 and not isinstance(rows, np.ndarray) else call(keys)
         own = (group > k.kv_shared) | ((group > 1) & (window < math.inf))

@@ -46,7 +46,7 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
         time = time + _spread_time(m, n, k, wide[0], s, r) + _convert_time(m, n, k, w, s, r)
         time = pick(m > VECTOR_ROWS, time, smaller(time, streamed))
     if not is_plain(reached.few, 0.0):
-        time = few_rows_time(time, 2.0 * m * n * k, m, reached.few)
+        time = few_rows_time(time, m, n, k, reached.few)
     return np.asarray(time)
 
 
