@@ -97,3 +97,9 @@ def test_products_of_a_library_that_nobody_measured_near_are_the_engines_own() -
     asked = {"model": "deepseek-v3", "gpu": "h200", "gpus": 8, "engine": "sglang"}
     own, told = (float(rooflm.infer(**asked, sets=s).tpot) for s in ({}, {"engine.untuned": "flashinfer"}))
     assert told == own
+
+
+def test_a_shared_kernel_starts_as_fast_as_in_the_engine_that_issues_it_best() -> None:
+    told = choices("h200-sxm-141gb", "hopper", "vllm", "mxfp4", family="marlin")
+    assert [c.constants.start for c in told] == [constants("int4_wo", "h200-sxm-141gb", "sglang", "").start]
+    assert told[0].constants.eff_c == constants("mxfp4", "h200-sxm-141gb", "vllm", "marlin").eff_c

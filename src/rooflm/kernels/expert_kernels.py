@@ -24,6 +24,8 @@ OTHER = ("plain", "untuned")
 LIBRARIES = ("openai",)
 """Families that every engine brings: OpenAI's Triton kernels for 4-bit experts (TensorRT-LLM documentation, "Deployment
 guide for gpt-oss", MoE backend TRITON on Hopper; SGLang, moe_runner_backend triton_kernel; vLLM's default there)."""
+SHARED = ("openai", "marlin")
+"""Families that engines take from one library: whatever one of them launches beyond another, a graph hides."""
 WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
 
@@ -74,9 +76,9 @@ def choices(
         brought = {e.family for e in own}
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
         found += _tuned(wanted or [e for e in own if f"-{e.family}" not in told], expert_parallel)
-        for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
-            start = float(typed(MoEConstants, _parse("moe", e.text)).start)
-            floors[e.family] = min(floors.get(e.family, np.inf), start)
+    for e in _tuned([e for e in here if e.family in SHARED], expert_parallel):
+        start = float(typed(MoEConstants, _parse("moe", e.text)).start)
+        floors[e.family] = min(floors.get(e.family, np.inf), start)
     if any(e.dtype == dtype for e in found):
         return _read(found, floors)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
@@ -84,6 +86,6 @@ def choices(
 
 
 def _read(entries: list[_Entry], floors: dict[str, float]) -> tuple[Choice, ...]:
-    """Entries with their constants. floors: a library's least start; a graph hides what is above."""
+    """Entries with their constants. floors: least start of a shared family, in any engine and data type."""
     read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in entries]
     return tuple(Choice(e.dtype, c._replace(start=min(c.start, floors.get(e.family, c.start)))) for e, c in read)
