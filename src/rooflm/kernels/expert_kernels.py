@@ -13,8 +13,6 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.catalogue.abilities import listed
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
 from rooflm.kernels.moe import MoEConstants, usual
@@ -65,7 +63,6 @@ def choices(
     told = listed(family)
     here = [e for e in _entries("moe") if e.kernel not in OTHER and e.gpu == gpu]
     found: list[_Entry] = []
-    floors: dict[str, float] = {}
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if e.engine == engine}  # measured in the engine itself: that counts
@@ -76,16 +73,16 @@ def choices(
         brought = {e.family for e in own}
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
         found += _tuned(wanted or [e for e in own if f"-{e.family}" not in told], expert_parallel)
-    for e in _tuned([e for e in here if e.family in SHARED], expert_parallel):
-        start = float(typed(MoEConstants, _parse("moe", e.text)).start)
-        floors[e.family] = min(floors.get(e.family, np.inf), start)
+    shared = _tuned([e for e in here if e.family in SHARED], expert_parallel)
     if any(e.dtype == dtype for e in found):
-        return _read(found, floors)
+        return _read(found, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(found, floors))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(found, shared))
 
 
-def _read(entries: list[_Entry], floors: dict[str, float]) -> tuple[Choice, ...]:
-    """Entries with their constants. floors: least start of a shared family, in any engine and data type."""
-    read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in entries]
-    return tuple(Choice(e.dtype, c._replace(start=min(c.start, floors.get(e.family, c.start)))) for e, c in read)
+def _read(entries: list[_Entry], shared: list[_Entry]) -> tuple[Choice, ...]:
+    """Entries with their constants; those of a shared family with its least start, in any engine and data type."""
+    read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in (*entries, *shared)]
+    starts = [(e.family, float(c.start)) for e, c in read[len(entries) :]]
+    least = [min([c.start, *(start for kind, start in starts if kind == e.family)]) for e, c in read]
+    return tuple(Choice(e.dtype, c._replace(start=s)) for (e, c), s in zip(read[: len(entries)], least, strict=False))
