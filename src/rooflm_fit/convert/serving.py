@@ -14,7 +14,7 @@ from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
-from rooflm_fit.convert.repeats import earlier_prompts, sent_before
+from rooflm_fit.convert.repeats import earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
@@ -364,6 +364,8 @@ def lengths_under_load(row: Row, values: dict[str, Any]) -> dict[str, Any]:
     prompt = lengths.get("input_len")
     again = sent_before(note, values.get("concurrency"))
     cached = prompt if again else earlier_prompts(note, prompt, values.get("requests"))
+    if IN_HOUSE in note:
+        cached = from_pool(prompt, values.get("concurrency"), values.get("release", ""))
     return {"prompt": prompt, "output": lengths.get("output_len"), "shared_prefix": cached or None}
 
 
