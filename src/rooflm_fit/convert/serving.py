@@ -163,8 +163,8 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
         return None
     if cell in PLAIN or cell in ("fp8", "bf16", "fp16"):
         scheme = PLAIN.get(cell, cell)
-        if model.startswith("gpt-oss") and scheme == "nvfp4":
-            scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name
+        if model.startswith("gpt-oss") and scheme in ("nvfp4", "fp8"):
+            scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name, or what runs
         return (scheme if text(row, "model").startswith(_TENSOR) else own_blocks(scheme, model)) + kv
     return str(quant_of(row)["quant"])
 
