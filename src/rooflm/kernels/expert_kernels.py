@@ -47,11 +47,13 @@ def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
 
 @cache
 def choices(
-    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = ""
-) -> tuple[Choice, ...]:
+    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
+    launched: bool = False,
+) -> tuple[Choice, ...]:  # fmt: skip
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
     generation (`kernels.moe.usual`). family: those that the server was told to use, each as measured in the engine,
     else as in others; all of the engine's where nobody measured them, less those that its release lacks ("-" before).
+    launched: shared families start as measured in the engine itself.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
@@ -73,7 +75,7 @@ def choices(
         brought = {e.family for e in own}
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
         found += _tuned(wanted or [e for e in own if f"-{e.family}" not in told], expert_parallel)
-    shared = _tuned([e for e in here if e.family in SHARED], expert_parallel)
+    shared = _tuned([e for e in here if e.family in SHARED and not launched], expert_parallel)
     if any(e.dtype == dtype for e in found):
         return _read(found, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
