@@ -26,7 +26,10 @@ def test_kernels_that_an_engine_makes_are_its_own_wherever_they_were_measured() 
 def test_another_engines_own_kernels_are_not_taken_where_the_type_was_measured() -> None:
     found = [c.constants for c in choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block")]
     assert constants("fp8_block", "h200-sxm-141gb", "trtllm", "tp") not in found
-    assert constants("fp8_block", "h200-sxm-141gb", "vllm", "triton") in found
+    usual, other = (constants("fp8_block", "h200-sxm-141gb", "vllm", kernel) for kernel in ("", "triton"))
+    assert usual in found and other not in found  # MiniMax-M2 on four H200: 22 % too fast with Triton's, 5 % with these
+    told = choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block", family="triton")
+    assert other in [c.constants for c in told]
 
 
 def test_a_type_that_nobody_measured_in_an_engine_runs_on_its_families_of_another_table() -> None:

@@ -1,8 +1,8 @@
 """Which expert kernels an engine can take on a card: of several it takes the fastest, as its autotuner does.
 
 The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
-engine has those that were measured in it, and those that it makes itself and others borrow (FlashInfer brings
-TensorRT-LLM's to vLLM). A data type that nobody measured in it, it runs on a family that it has, measured in another.
+engine has the usual one of those that were measured in it, and those that it makes itself and others borrow (FlashInfer
+brings TensorRT-LLM's to vLLM). A type that nobody measured in it runs on a family that it has, measured in another.
 
 Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
 vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
@@ -52,7 +52,7 @@ def choices(
 ) -> tuple[Choice, ...]:  # fmt: skip
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
     generation (`kernels.moe.usual`). family: those that the server was told to use, each as measured in the engine,
-    else as in others; all of the engine's where nobody measured them, less those that its release lacks ("-" before).
+    else as in others; where nobody measured them its usual ones of each table, less those that its release lacks ("-").
     launched: shared families start as measured in the engine itself.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
@@ -74,7 +74,8 @@ def choices(
             own += [e for e in same if e.family in families and e not in own]
         brought = {e.family for e in own}
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
-        found += _tuned(wanted or [e for e in own if f"-{e.family}" not in told], expert_parallel)
+        legal = [e for e in own if f"-{e.family}" not in told]
+        found += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
     shared = _tuned([e for e in here if e.family in SHARED and not launched], expert_parallel)
     if any(e.dtype == dtype for e in found):
         return _read(found, shared)
@@ -85,6 +86,5 @@ def choices(
 def _read(entries: list[_Entry], shared: list[_Entry]) -> tuple[Choice, ...]:
     """Entries with their constants; those of a shared family with its least start, in any engine and data type."""
     read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in (*entries, *shared)]
-    starts = [(e.family, float(c.start)) for e, c in read[len(entries) :]]
-    least = [min([c.start, *(start for kind, start in starts if kind == e.family)]) for e, c in read]
+    least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
     return tuple(Choice(e.dtype, c._replace(start=s)) for (e, c), s in zip(read[: len(entries)], least, strict=False))
