@@ -259,7 +259,9 @@ LOAD |= {"model": "deepseek-ai/DeepSeek-R1", "gpu": "H200-SXM-141GB", "gpus": "6
 
 
 def test_rows_under_load_have_the_true_split() -> None:
-    note = "trust=B; moe_tp=8 moe_ep=8 attn_dp=1; batch = concurrency; 2026_01_14_deepseek_trtllm_c32_tp8_ep8_983"
+    note = (
+        "trust=B; moe_tp=8 moe_ep=8 attn_dp=1; batch = concurrency; 2026_01_14_deepseek_trtllm_c32_tp8_ep8_epnone_983"
+    )
     got = inference_rows([LOAD | {"note": note}])[0]
     assert [got[k] for k in ("gpus", "tp", "ep", "dp")] == ["8", "8", "8", "1"]
     assert (got["concurrency"], got.get("spread"), got["task"]) == ("32", None, "serve")  # its client fixes lengths
@@ -331,7 +333,8 @@ def test_budgets_of_runs_with_fixed_lengths_are_those_of_their_generators_form()
     """One prompt of 1,024 tokens a pass in the older form (500 over the prompt), two in the later one (1,500)."""
     own = {"engine": "trtllm 1.0.0rc3", "gpu": "H100-SXM-80GB", "model": "Qwen/Qwen3-235B-A22B-FP8"}
     forms = [
-        run(**own, input_len="1024", note=f"trust=B; moe_tp=1 moe_ep={split} attn_dp=1")["budget"] for split in (1, 4)
+        run(**own, input_len="1024", note=f"moe_tp=1 moe_ep={split} attn_dp=1; tp4_epnone_1")["budget"]
+        for split in (1, 4)
     ]
     assert forms == ["1528", "2528"]
 
@@ -363,8 +366,22 @@ def test_fp8_of_a_block_scaled_checkpoint_is_by_blocks() -> None:
 
 def test_lengths_are_fixed_in_the_campaign_whose_client_fixes_them() -> None:
     assert run()["spread"] == "0.8,1"
-    assert "spread" not in run(engine="trtllm 1.0.0rc3")
-    assert "spread" not in run(engine="sglang 0.5.6.post2")
+    assert "spread" not in run(engine="trtllm 1.0.0rc3", note="trust=B; x_tp4_epnone_1")
+    assert "spread" not in run(
+        engine="vllm 9.9", note="trust=B; x_tp4_epnone_1"
+    )  # by whose run it was, not its release
+
+
+def test_a_pool_of_prompts_that_comes_back_is_in_the_cache() -> None:
+    own = {"engine": "trtllm 1.2.0rc6.post1", "input_len": "4000", "note": "trust=B; qwen3_32b_c_tp4_epnone_1"}
+    assert [run(**own, batch=n).get("shared_prefix") for n in ("8", "40")] == [None, "3000"]
+    assert "shared_prefix" not in run(**own | {"engine": "trtllm 1.0.0rc3"}, batch="40")
+    assert "shared_prefix" not in run(**own | {"note": "trust=B; x_tp4_ep1_1"}, batch="40")
+
+
+def test_the_campaigns_own_runs_have_no_script_of_others() -> None:
+    assert "wait_steps" in run(**LLAMA, engine="trtllm")
+    assert "wait_steps" not in run(**LLAMA | {"note": "trust=B; x_tp4_epnone_1"}, engine="trtllm")
 
 
 def test_experts_stay_whole_where_blocks_do_not_divide() -> None:
@@ -537,7 +554,7 @@ def test_options_are_those_of_the_script_under_its_conditions_alone() -> None:
     assert "wait_steps" not in run(**LLAMA, engine="trtllm", output_len="8192")
     other = run(**LLAMA | {"gpu": "H100-SXM-80GB"}, engine="trtllm")  # no script of this card
     assert "budget" not in other and "wait_steps" not in other
-    house = run(model="Qwen/Qwen3-32B", engine="trtllm 1.0.0rc3", batch="64", input_len="4096", note="trust=B")
+    house = run(model="Qwen/Qwen3-32B", engine="trtllm 1.0.0rc3", batch="64", input_len="4096", note="x_epnone_1")
     assert house["budget"] == str(4096 + 64 + 500)
     fp4 = {"engine": "sglang 0.5.9", "gpu": "B300", "precision_weights": "nvfp4"}
     assert [run(**fp4, batch=n)["receive_interval"] for n in ("8", "64")] == ["10", "30"]

@@ -26,7 +26,10 @@ def test_kernels_that_an_engine_makes_are_its_own_wherever_they_were_measured() 
 def test_another_engines_own_kernels_are_not_taken_where_the_type_was_measured() -> None:
     found = [c.constants for c in choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block")]
     assert constants("fp8_block", "h200-sxm-141gb", "trtllm", "tp") not in found
-    assert constants("fp8_block", "h200-sxm-141gb", "vllm", "triton") in found
+    usual, other = (constants("fp8_block", "h200-sxm-141gb", "vllm", kernel) for kernel in ("", "triton"))
+    assert usual in found and other not in found  # MiniMax-M2 on four H200: 22 % too fast with Triton's, 5 % with these
+    told = choices("h200-sxm-141gb", "hopper", "vllm", "fp8_block", family="triton")
+    assert other in [c.constants for c in told]
 
 
 def test_a_type_that_nobody_measured_in_an_engine_runs_on_its_families_of_another_table() -> None:
@@ -97,3 +100,18 @@ def test_products_of_a_library_that_nobody_measured_near_are_the_engines_own() -
     asked = {"model": "deepseek-v3", "gpu": "h200", "gpus": 8, "engine": "sglang"}
     own, told = (float(rooflm.infer(**asked, sets=s).tpot) for s in ({}, {"engine.untuned": "flashinfer"}))
     assert told == own
+
+
+def test_a_shared_kernel_starts_as_fast_as_in_the_engine_that_issues_it_best() -> None:
+    told = choices("h200-sxm-141gb", "hopper", "vllm", "mxfp4", family="marlin")
+    assert [c.constants.start for c in told] == [constants("int4_wo", "h200-sxm-141gb", "sglang", "").start]
+    assert told[0].constants.eff_c == constants("mxfp4", "h200-sxm-141gb", "vllm", "marlin").eff_c
+
+
+def test_an_old_release_starts_them_as_the_engine_was_measured() -> None:
+    """vLLM 0.11.0 decodes gpt-oss-120b on H100 some 50 us a layer slower than 0.18.0, with the same kernels."""
+    told = choices("h200-sxm-141gb", "hopper", "vllm", "mxfp4", family="marlin", launched=True)
+    assert [c.constants.start for c in told] == [constants("mxfp4", "h200-sxm-141gb", "vllm", "marlin").start]
+    given = {"gpu": "h100", "batch": 4, "prompt": 1024, "sets": {"engine.experts": "marlin"}}
+    steps = [rooflm.infer("gpt-oss-120b", engine=engine, **given).tpot for engine in ("vllm", "vllm-0.8")]
+    assert 36 * 40e-6 < float(steps[1] - steps[0]) < 36 * 120e-6

@@ -81,6 +81,7 @@ class Kernels:
     adapter_by_token: bool = flag(False, "decoding, each token reads its adapter anew (BGMV), not a pass each once")
     rope_inside: bool = flag(False, "the attention kernel (as measured) turns Q and K and writes the cache")
     ready_scales: bool = flag(False, "kernels before a product quantise its operand, which the measured products do")
+    launched: bool = flag(False, "its graphs hold the launches around shared libraries' experts that benchmarks have")
     alike: Num = share(0.0, "share of tokens that take the same experts as others, in benchmarks that repeat a prompt")
     skew: Num = number(0.0, "how unequally popular experts are (`ops.popularity`; 0: alike)", high=8)
     shared_aside: Num = count(0, "most sequences of a decoding pass whose shared expert runs beside the others", 0)

@@ -253,10 +253,8 @@ def _moe(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: Scen
         share = derating(s.cluster.device, w.engine).compute
         r = r._replace(peak={k: v if k == "vector" else v / share for k, v in r.peak.items()})
     spread_out = s.mapping.ep > 1
-    family = s.engine.kernels.experts
-    kernels = {
-        bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), family) for x in np.unique(spread_out)
-    }
+    told = s.engine.kernels.experts, s.engine.kernels.launched
+    kernels = {bool(x): choices(w.gpu, w.generation, w.kernels, w.quant, bool(x), *told) for x in np.unique(spread_out)}
     d = s.cluster.device
     times: list[Num] = []
     for op in ops:

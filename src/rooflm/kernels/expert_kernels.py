@@ -1,8 +1,8 @@
 """Which expert kernels an engine can take on a card: of several it takes the fastest, as its autotuner does.
 
 The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
-engine has those that were measured in it, and those that it makes itself and others borrow (FlashInfer brings
-TensorRT-LLM's to vLLM). A data type that nobody measured in it, it runs on a family that it has, measured in another.
+engine has the usual one of those that were measured in it, and those that it makes itself and others borrow (FlashInfer
+brings TensorRT-LLM's to vLLM). A type that nobody measured in it runs on a family that it has, measured in another.
 
 Sources: TensorRT-LLM documentation, moe_config.backend, "autotuner"; SGLang, server_args.py, moe_runner_backend "auto";
 vLLM, fused_moe/oracle (the backend is picked by card, data type and what is installed).
@@ -13,8 +13,6 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from rooflm.catalogue.abilities import listed
 from rooflm.kernels.constants import _entries, _Entry, _parse, typed
 from rooflm.kernels.moe import MoEConstants, usual
@@ -24,6 +22,8 @@ OTHER = ("plain", "untuned")
 LIBRARIES = ("openai",)
 """Families that every engine brings: OpenAI's Triton kernels for 4-bit experts (TensorRT-LLM documentation, "Deployment
 guide for gpt-oss", MoE backend TRITON on Hopper; SGLang, moe_runner_backend triton_kernel; vLLM's default there)."""
+SHARED = ("openai", "marlin")
+"""Families that engines take from one library: whatever one of them launches beyond another, a graph hides."""
 WIDER = {"mxfp4_mxfp8": ("mxfp4",)}
 """Data type -> those whose kernels take the same weights with wider activations: legal, and fast for few tokens."""
 
@@ -47,11 +47,13 @@ def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
 
 @cache
 def choices(
-    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = ""
-) -> tuple[Choice, ...]:
+    gpu: str, generation: str, engine: str, dtype: str, expert_parallel: bool = False, family: str = "",
+    launched: bool = False,
+) -> tuple[Choice, ...]:  # fmt: skip
     """The kernels from which an engine picks on a card; where none was measured there, the usual ones of its
     generation (`kernels.moe.usual`). family: those that the server was told to use, each as measured in the engine,
-    else as in others; all of the engine's where nobody measured them, less those that its release lacks ("-" before).
+    else as in others; where nobody measured them its usual ones of each table, less those that its release lacks ("-").
+    launched: shared families start as measured in the engine itself.
 
     >>> [c.dtype for c in choices("h100-sxm-80gb", "hopper", "sglang", "fp8_block")]
     ['fp8_block']
@@ -63,7 +65,6 @@ def choices(
     told = listed(family)
     here = [e for e in _entries("moe") if e.kernel not in OTHER and e.gpu == gpu]
     found: list[_Entry] = []
-    floors: dict[str, float] = {}
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
         here_too = {e.family for e in same if e.engine == engine}  # measured in the engine itself: that counts
@@ -73,17 +74,17 @@ def choices(
             own += [e for e in same if e.family in families and e not in own]
         brought = {e.family for e in own}
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]
-        found += _tuned(wanted or [e for e in own if f"-{e.family}" not in told], expert_parallel)
-        for e in _tuned([e for e in same if e.family in LIBRARIES], expert_parallel):
-            start = float(typed(MoEConstants, _parse("moe", e.text)).start)
-            floors[e.family] = min(floors.get(e.family, np.inf), start)
+        legal = [e for e in own if f"-{e.family}" not in told]
+        found += _tuned(wanted or [e for e in legal if e.kernel in ("", "tp")] or legal, expert_parallel)
+    shared = _tuned([e for e in here if e.family in SHARED and not launched], expert_parallel)
     if any(e.dtype == dtype for e in found):
-        return _read(found, floors)
+        return _read(found, shared)
     row = usual(gpu, generation, engine, dtype, expert_parallel).row
-    return (Choice(dtype, typed(MoEConstants, row)), *_read(found, floors))
+    return (Choice(dtype, typed(MoEConstants, row)), *_read(found, shared))
 
 
-def _read(entries: list[_Entry], floors: dict[str, float]) -> tuple[Choice, ...]:
-    """Entries with their constants. floors: a library's least start; a graph hides what is above."""
-    read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in entries]
-    return tuple(Choice(e.dtype, c._replace(start=min(c.start, floors.get(e.family, c.start)))) for e, c in read)
+def _read(entries: list[_Entry], shared: list[_Entry]) -> tuple[Choice, ...]:
+    """Entries with their constants; those of a shared family with its least start, in any engine and data type."""
+    read = [(e, typed(MoEConstants, _parse("moe", e.text))) for e in (*entries, *shared)]
+    least = [min([c.start, *(o.start for k, o in read[len(entries) :] if k.family == e.family)]) for e, c in read]
+    return tuple(Choice(e.dtype, c._replace(start=s)) for (e, c), s in zip(read[: len(entries)], least, strict=False))

@@ -28,6 +28,26 @@ def sent_before(note: str, clients: Any) -> bool:
     return "pd_ratio" in note and "_in2048_" in note and clients in SAME_PROMPTS
 
 
+POOL, EACH = 100, 10
+"""Prompts that aiperf makes unless told otherwise (--num-dataset-entries in its documentation), requests a client of
+AIConfigurator's runs: the pool is sent again and again. INFERRED from what came out: its runs of TensorRT-LLM 1.2 and
+vLLM 0.12 on Hopper decode as fast as if all prompts but a pool were in the cache; those of 1.0.0rc3, by genai-perf with
+12 prompts a client (eval/benchmarks/genai_perf_runner.py at 5e16187), as if none were."""
+OWN_POOL = ("1.0.0rc3",)
+"""Releases whose runs had as many prompts as requests."""
+
+
+def from_pool(prompt: float | None, clients: Any, release: str) -> int:
+    """Tokens of a prompt that a run's own pool of prompts left in the prefix cache (mean).
+
+    >>> from_pool(4000, 40, "0.12.0"), from_pool(4000, 8, "0.12.0"), from_pool(4000, 40, "1.0.0rc3")
+    (3000, 0, 0)
+    """
+    if not prompt or not isinstance(clients, int) or release in OWN_POOL:
+        return 0
+    return round(prompt * max(0.0, 1.0 - POOL / (EACH * clients)))
+
+
 def earlier_prompts(note: str, prompt: float | None, requests: int | None) -> int:
     """Tokens of a prompt that earlier runs left in the prefix cache (mean), where a page's runs draw the same prompts.
 

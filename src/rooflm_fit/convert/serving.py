@@ -14,7 +14,7 @@ from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
 from rooflm_fit.convert.inference import PLAIN, measured_of, quant_of
-from rooflm_fit.convert.repeats import earlier_prompts, sent_before
+from rooflm_fit.convert.repeats import earlier_prompts, from_pool, sent_before
 from rooflm_fit.convert.servers import (
     attention_said,
     deployment_of,
@@ -38,8 +38,9 @@ SET = ("all_reduce", "captured", "deliver", "experts", "graphs", "overlap", "red
 WINDOWLESS = ("trtllm10", "trtllm17")
 """Sources whose engines keep and read the whole cache of a model with a sliding window (max_attention_window_size is
 the longest sequence unless given: TensorRT-LLM documentation, "KV cache config"); such a model runs as one without."""
-_IN_HOUSE = ("1.0.0rc3", "1.2.0rc6.post1", "1.3.0rc1", "1.3.0rc5", "0.5.6.post2", "0.12.0")
-"""Releases of AIConfigurator's own runs (names with epnone): its client sends lengths that do not vary."""
+IN_HOUSE = "_epnone"
+"""What the names of AIConfigurator's own runs hold, whatever their release: its client sends lengths that do not vary,
+its generator writes the limits of the server, and the same 100 prompts come back, which vLLM's prefix cache keeps."""
 _BLOCK = ("deepseek", "qwen3", "glm-5", "minimax")
 """Models whose makers' fp8 checkpoints scale by blocks of 128 x 128 (weight_block_size in their config.json; Qwen3-32B
 in fp8 on H100 takes 73 us a prompt token in TensorRT-LLM 1.0.0rc3, with blocks 67, with one scale a tensor 45)."""
@@ -164,8 +165,8 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
         return None
     if cell in PLAIN or cell in ("fp8", "bf16", "fp16"):
         scheme = PLAIN.get(cell, cell)
-        if model.startswith("gpt-oss") and scheme == "nvfp4":
-            scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name
+        if model.startswith("gpt-oss") and scheme in ("nvfp4", "fp8"):
+            scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name, or what runs
         return (scheme if text(row, "model").startswith(_TENSOR) else own_blocks(scheme, model)) + kv
     return str(quant_of(row)["quant"])
 
@@ -207,15 +208,21 @@ def dated(note: str) -> str:
 
 def fits(recipe: dict[str, Any], values: dict[str, Any], model: str, scheme: str, facts: dict[str, int]) -> bool:
     """True where a row meets every condition of a recipe: lists are of what is allowed, least and most are bounds.
-    Recipes are of one campaign's rows unless they name their sources."""
-    if values.get("source", CAMPAIGN) not in recipe["when"].get("sources", [CAMPAIGN]):
+    Recipes are of one campaign's rows unless they name their sources, and not of its own (in_house) unless they say.
+
+    >>> asked = {"when": {"engine": ["trtllm"]}}
+    >>> [fits(asked, {"engine": "trtllm"}, "llama-3.1-8b", "bf16", {"in_house": own}) for own in (0, 1)]
+    [True, False]
+    """
+    when = {"sources": [CAMPAIGN], "in_house": [0], **recipe["when"]}
+    if values.get("source", CAMPAIGN) not in when["sources"]:
         return False
     said = {"engine": values.get("engine", ""), "release": values.get("release", ""), "model": model,
             "gpu": values.get("gpu", ""), "weights": scheme,
             "lengths": f"{values.get('prompt')}x{values.get('output')}"}  # fmt: skip
     named = {"clients": "concurrency", "prompt": "prompt", "tp": "tp", "dp": "dp"}
-    numbers = {name: values.get(cell) for name, cell in named.items()} | facts
-    for name, allowed in recipe["when"].items():
+    numbers = {name: values.get(cell) for name, cell in named.items()} | {"in_house": 0} | facts
+    for name, allowed in when.items():
         if name == "sources":
             continue
         if name == "until":
@@ -321,7 +328,7 @@ def doubts_of(row: Row, values: dict[str, Any], quant: str | None) -> list[str]:
         "multi-token prediction suspected, not stated": values.get("engine") == "trtllm"
         and "DeepSeek" in model and any(d in note for d in _MTP),
         # prompts come back: 48 x 4000 tokens on two H100 in less than their peak allows
-        "contradicts its own neighbours": values.get("engine") == "vllm" and values.get("release") == "0.12.0",
+        "contradicts its own neighbours": values.get("engine") == "vllm" and IN_HOUSE in note,
         "precision not stated": quant is None,
         "lengths of a data set, of which only means are printed": "dataset mean lengths" in note
         or "variable lengths" in note,
@@ -359,17 +366,20 @@ def lengths_under_load(row: Row, values: dict[str, Any]) -> dict[str, Any]:
     prompt = lengths.get("input_len")
     again = sent_before(note, values.get("concurrency"))
     cached = prompt if again else earlier_prompts(note, prompt, values.get("requests"))
+    if IN_HOUSE in note:
+        cached = from_pool(prompt, values.get("concurrency"), values.get("release", ""))
     return {"prompt": prompt, "output": lengths.get("output_len"), "shared_prefix": cached or None}
 
 
 def campaign_facts(row: Row, values: dict[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
-    """What the campaign's notes say of experts and attention; and the spread of its lengths, but where they were fixed
-    (its own servers, and Qwen3-32B in SGLang 0.5.1)."""
+    """What the campaign's notes say of experts, attention and whose run it was (in_house: 1, else 0); and the spread of
+    its lengths, but where they were fixed (its own servers, and Qwen3-32B in SGLang 0.5.1)."""
     note = text(row, "note")
     facts = {k: v for k in ("moe_ep", "moe_tp", "attn_dp") if (v := note_number(note, k)) is not None}
+    facts["in_house"] = int(IN_HOUSE in note)
     release = values.get("release", "")
     early = values["engine"] == "sglang" and bool(re.match(r"0\.5\.1(?!\d)", release))
-    fixed = release in _IN_HOUSE or (early and "Qwen3-32B" in text(row, "model"))
+    fixed = IN_HOUSE in note or (early and "Qwen3-32B" in text(row, "model"))
     return facts, {} if fixed else {"spread": (0.8, 1)}
 
 
