@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflm.errors import UnknownNameError
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
@@ -217,6 +218,9 @@ def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: b
     Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
     and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one.
     """
-    kernels = ("",) if expert_parallel else ("tp", "")
-    matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
-    return min(matches, key=lambda match: LEVELS.index(match.level))
+    found = lookup("moe", gpu, generation, engine, dtype)
+    try:
+        tuned = found if expert_parallel else lookup("moe", gpu, generation, engine, dtype, "tp")
+    except UnknownNameError:  # on no such card
+        return found
+    return min(tuned, found, key=lambda match: LEVELS.index(match.level))

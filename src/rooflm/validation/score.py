@@ -21,7 +21,7 @@ from rooflm.asked.build_inference import build_inference
 from rooflm.asked.build_training import build_training
 from rooflm.errors import RooflmError
 from rooflm.estimate.inference import InferenceFigures, infer_scenario
-from rooflm.kernels.constants import measured_cards
+from rooflm.kernels.constants import ANY, lookup
 from rooflm.readers.devices import load_device
 from rooflm.readers.engines import RELEASE, family_of, load_engine
 from rooflm.scenario.scenario import Scenario
@@ -370,7 +370,8 @@ def why(x: Scored) -> str:
     if x.waves > 1:
         facts.append(f"the batch runs in {x.waves:.2g} rounds")
     gpu = str(x.request.kwargs.get("gpu", ""))
-    if load_device(gpu).kernels_from not in measured_cards("gemm"):
+    card = load_device(gpu)
+    if lookup("gemm", card.kernels_from, card.kernel_generation, ANY, "bf16").level != "exact":
         facts.append(f"no kernels of {gpu} were measured")
     facts += x.request.assumed
     return "; ".join(facts) or "nothing: within what the sources contradict each other, or a missing mechanism"
