@@ -325,7 +325,7 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
             where = kind[0] if len(sets) > 1 else ANY
             rows.append(joint_row(mine, where, engine, cards, {name: name for name in GPUS}))
             _report(rows[-1])
-        if len(sets) > 1 and dtype != "fp16":  # bf16's stands for it
+        if len(sets) > 1:
             rows.append(joint_row(same, ANY, ANY, [ANY], {name: g.architecture for name, g in GPUS.items()}))
             _report(rows[-1])
     return rows

@@ -276,7 +276,7 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
     """Every row of the calibration file: generations first, then all cards."""
     result = []
     data = data.assign(generation=data["gpu"].map(lambda gpu: GPUS[gpu].architecture))
-    usual: dict[tuple[str, str], dict[str, Table]] = {}
+    usual: dict[tuple[str, str, str], dict[str, Table]] = {}
     for (generation, engine, dtype), rows in data.groupby(["generation", "backend", "dtype"]):
         kind, cards = KINDS[str(dtype)], sorted(rows["gpu"].unique())
         names = {"gpu": " ".join(cards), "architecture": str(generation), "engine": str(engine), "dtype": kind.name}
@@ -294,16 +294,19 @@ def fit_all(data: pd.DataFrame) -> list[FitRow]:
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
             if index or not tuned:
                 continue
-            usual.setdefault((str(engine), str(dtype)), {}).update(own)
+            usual.setdefault((str(engine), str(dtype), ""), {}).update(own)
             whole = {gpu: t.where(t.ep == 1) for gpu, t in own.items()}
             if all(t.seconds.size >= 100 for t in whole.values()):
                 skewed = {gpu: t.where(t.ep == 1) for gpu, t in skewed.items()}
                 result.append(_set({**names, "kernel": "tp", "family": str(family)}, whole, kind, skewed))
-    for (engine, dtype), parts in usual.items():
-        if len({GPUS[gpu].architecture for gpu in parts}) > 1:
-            names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": KINDS[dtype].name}
-            result.append(_set(names, parts, KINDS[dtype], {}))
-    return result
+                usual.setdefault((str(engine), str(dtype), "tp"), {}).update(whole)
+    return result + [pooled(*names, parts) for names, parts in usual.items()]
+
+
+def pooled(engine: str, dtype: str, kernel: str, parts: Mapping[str, Table]) -> FitRow:
+    """The set of all cards, of an engine's usual kernels."""
+    names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": KINDS[dtype].name, "kernel": kernel}
+    return _set(names, parts, KINDS[dtype], {})
 
 
 def _set(names: Mapping[str, str], parts: Mapping[str, Table], kind: Kind, odd: Mapping[str, Table]) -> FitRow:

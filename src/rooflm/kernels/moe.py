@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rooflm.errors import UnknownNameError
 from rooflm.graph.ops import distinct_experts
 from rooflm.kernels.blend import filling_soon, smooth_max
 from rooflm.kernels.constants import LEVELS, Match, lookup
@@ -35,7 +34,7 @@ class MoEConstants(NamedTuple):
     its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
     eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
     stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
-    l2: bandwidth of L2 over DRAM's on the cards of a set that stands in for others (0: fitted to this very card).
+    l2: bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any).
     """
 
     start: Num
@@ -218,9 +217,6 @@ def usual(gpu: str, generation: str, engine: str, dtype: str, expert_parallel: b
     Without expert parallelism the rows fitted to ep = 1 ("tp") come first: engines tune the shapes of whole models,
     and often not those of an expert-parallel rank. A nearer match of the general rows ("") still beats a far one.
     """
-    found = lookup("moe", gpu, generation, engine, dtype)
-    try:
-        tuned = found if expert_parallel else lookup("moe", gpu, generation, engine, dtype, "tp")
-    except UnknownNameError:  # on no such card
-        return found
-    return min(tuned, found, key=lambda match: LEVELS.index(match.level))
+    kernels = ("",) if expert_parallel else ("tp", "")
+    matches = [lookup("moe", gpu, generation, engine, dtype, kernel) for kernel in kernels]
+    return min(matches, key=lambda match: LEVELS.index(match.level))
