@@ -1,4 +1,4 @@
-"""Fitted constants of the kernels: data/calibration/<family>.toml, a [[fit]] row a (generation, library, dtype, kernel).
+"""Constants of the kernels: data/calibration/<family>.toml, a [[fit]] row for (generation, library, dtype, kernel).
 
 A row carries where its numbers come from and how far off the formula is, on shapes it was fitted on (`_in`) and on
 shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is, so that the
