@@ -179,6 +179,8 @@ CALLERS = {
 }
 """Whose products a table's are, where not those of its engine alone (engine, generation, data type): see the module's
 text for 4 bits; FlashInfer publishes TensorRT-LLM's of 8-bit blocks, so that other servers may be told to run them."""
+SIXTEEN = ("bf16", "fp16")
+"""Data types without quantising."""
 COMMON = "bf16"
 """Data type in which all engines call one library. (Vidur's tables in fp16 are kernels' own times, in PyTorch of 2024:
 without them the generations' sets are 10 to 12 % off on them, with them worse by up to 1 % on the others.)"""
@@ -246,7 +248,7 @@ def fit_tables(
 ) -> dict[str, float]:
     """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0)."""
     params = PARAMS
-    if tables[0].dtype not in ("bf16", "fp16"):
+    if tables[0].dtype not in SIXTEEN:
         params = tuple(p._replace(high=EFF_C_LOW) if p.name == "eff_c" else p for p in PARAMS) + LOW_PRECISION
     parts = []
     for table in tables:
@@ -325,9 +327,11 @@ def fit_all(tables: Sequence[Table]) -> list[FitRow]:
             where = kind[0] if len(sets) > 1 else ANY
             rows.append(joint_row(mine, where, engine, cards, {name: name for name in GPUS}))
             _report(rows[-1])
-        if len(sets) > 1:
-            rows.append(joint_row(same, ANY, ANY, [ANY], {name: g.architecture for name, g in GPUS.items()}))
-            _report(rows[-1])
+        for engine in [ANY] if dtype in SIXTEEN else [ANY, *dict.fromkeys(t.engine for t in same)]:
+            part = [t for t in same if engine in (ANY, t.engine)]
+            if len({t.device.architecture for t in part}) > 1:
+                rows.append(joint_row(part, ANY, engine, [ANY], {name: g.architecture for name, g in GPUS.items()}))
+                _report(rows[-1])
     return rows
 
 
