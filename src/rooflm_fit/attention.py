@@ -2,8 +2,7 @@
 
 DIR holds attention_prefill.parquet and attention_decode.parquet (measured kernel times). Left out: prefill with 8-bit
 queries, which no prediction asks for.
-One row of constants for each (generation, engine, dtype, kernel), sets for all GPUs, and a card's own where its
-generation has none.
+One row of constants for each (generation, engine, dtype, kernel), fitted to all its cards at once, and sets for all.
 30 % of the (heads, KV heads, head size) groups are kept aside by a hash; the constants shipped never saw them.
 """
 
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from rooflm.kernels.attention import (
@@ -42,14 +40,12 @@ from rooflm_fit.common import (
     fit,
     fit_row,
     hot_share,
-    of_generations,
     write_fits,
 )
 
 Columns = dict[str, Array]
 SOURCE = "ai-dynamo/aiconfigurator@095f58a (Apache-2.0), measured kernel times"
 SHAPES = ("heads", "kv_heads", "head_dim")
-CELL = ("gpu", "engine", "dtype")
 LARGE_HEAD = 256
 """Larger heads do not fit the usual tiles: the same kernel's name, another efficiency."""
 HOT_GAIN = 0.95
@@ -250,40 +246,73 @@ def split(rows: Any) -> Any:
     return held_out(*(rows[c] for c in SHAPES))
 
 
-def fit_cells(
-    recipe: Recipe,
-    parts: Iterable[tuple[dict[str, str], Any]],
-    holdout: Callable[[Any], Any] = split,
-) -> tuple[list[FitRow], Any]:
-    """One FitRow for each (names, rows), and the table with columns predicted, out (kept aside), row and width.
+Sets = dict[tuple[str, str, str, str], Any]
+"""(generation, engine, dtype, kernel) -> its rows, of all its cards."""
 
-    A head size's own row has few shapes, so it takes the picks of the cell's last plain row: always in decode (else
-    left-out groups come out twice too long), elsewhere if the kernel's name is the same.
+
+def joined(parts: Iterable[tuple[dict[str, str], Any]]) -> Sets:
+    """The rows of every generation's cards together, in the order of the first."""
+    import pandas as pd
+
+    found: dict[tuple[str, str, str, str], list[Any]] = {}
+    for names, used in parts:
+        found.setdefault((names["architecture"], names["engine"], names["dtype"], names["kernel"]), []).append(used)
+    return {key: pd.concat(tables, ignore_index=True) for key, tables in found.items()}
+
+
+def fit_cells(
+    recipe: Recipe, parts: Iterable[tuple[dict[str, str], Any]], holdout: Callable[[Any], Any] = split, most: int = 5000
+) -> tuple[list[FitRow], Any]:
+    """One FitRow for each set, and the table with columns predicted, out (kept aside), row and width.
+
+    A head size's own row has few shapes, so it takes the picks of the last plain row: always in decode (else left-out
+    groups come out twice too long), elsewhere if the kernel's name is the same.
     """
     import pandas as pd
 
     done, tables = [], []
     cell: tuple[str, ...] = ()
     picks: list[tuple[float, ...]] = []
-    for names, used in parts:
-        chosen = recipe_of(recipe, names["kernel"], names["engine"])
+    for (generation, engine, dtype, kernel), used in joined(parts).items():
+        chosen = recipe_of(recipe, kernel, engine)
         out = holdout(used)
         apart = bool(out.any() and (~out).sum() > 50)
-        here = (*(names[n] for n in CELL), "" if recipe is DECODE else used.kernel.mode()[0])
-        few = "-hd" in names["kernel"] and cell == here
-        constants = fit_recipe(chosen, used[~out] if apart else used, picks=picks if few else None)
-        if "-hd" not in names["kernel"]:
-            cell, picks = here, [tuple(constants[n] for n in chosen.choices)]
+        here = (generation, engine, dtype, "" if recipe is DECODE else used.kernel.mode()[0])
+        few = "-hd" in kernel and cell == here
+        kept = _even(used[~out] if apart else used, most)
+        constants = fit_recipe(chosen, kept, most, picks if few else None)
+        pick = tuple(constants[n] for n in chosen.choices)
+        if "-hd" not in kernel:
+            cell, picks = here, [pick]
         used = used.assign(predicted=chosen.predict(chosen.columns(used), constants), out=out)
-        used = used.assign(row=names["kernel"], width=names["dtype"])
-        tables.append(used)
+        tables.append(used.assign(row=kernel, width=dtype))
         inside, outside = _errors(used, apart)
+        names = {"gpu": " ".join(sorted(used.gpu.unique())), "architecture": generation, "engine": engine,
+                 "dtype": dtype, "kernel": kernel}  # fmt: skip
         note = "" if apart else "too few shapes to keep any aside: mape_out is in sample"
+        off = _transfer(chosen, used, kept, used.gpu, [pick], most)
         done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
-                            mape_large=_large(chosen, used), note=note))  # fmt: skip
-        print(f"{names['kernel']:20s} {names['gpu']:16s} {names['engine']:7s} {names['dtype']:5s} "
-              f"in {inside.mape:5.1f}  out {outside.mape:5.1f}  rows {len(used)}", flush=True)  # fmt: skip
+                            mape_large=_large(chosen, used), mape_transfer=off, note=note))  # fmt: skip
+        _tell(done[-1])
     return done, pd.concat(tables)
+
+
+def _tell(r: FitRow) -> None:
+    print(f"{r.kernel:20s} {r.gpu:40.40s} {r.engine:7s} {r.dtype:5s} in {r.mape_in:5.1f}  out {r.mape_out:5.1f}  "
+          f"left out {r.mape_transfer:5.1f}  rows {r.rows_in}", flush=True)  # fmt: skip
+
+
+def _transfer(
+    recipe: Recipe, rows: Any, kept: Any, groups: Any, picks: Iterable[tuple[float, ...]], most: int
+) -> float:
+    """Mean error on each group of rows (by its label) of constants fitted to the others; 0 for a single group."""
+    off = []
+    labels = sorted(groups.unique())
+    for label in labels if len(labels) > 1 else ():
+        others = fit_recipe(recipe, kept[groups[kept.index] != label], most // 2, picks)
+        left = rows[groups == label]
+        off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
+    return float(np.mean(off)) if off else 0.0
 
 
 def cold(constants: Mapping[str, float]) -> dict[str, float]:
@@ -301,6 +330,8 @@ def _errors(used: Any, apart: bool) -> tuple[Error, Error]:
 def _large(recipe: Recipe, used: Any) -> float:
     """Error of the rows kept aside whose plain roofline takes over 20 us."""
     rows = used[used.out]
+    if rows.empty:
+        return 0.0
     rows = rows[recipe.predict(recipe.columns(rows), recipe.ideal) > 20e-6]
     return float(error(rows.predicted.to_numpy(), rows.time.to_numpy()).mape) if len(rows) else 0.0
 
@@ -308,51 +339,32 @@ def _large(recipe: Recipe, used: Any) -> float:
 def fit_families(
     recipe: Recipe, table: Any, cells_done: Sequence[FitRow], holdout: Callable[[Any], Any] = split, most: int = 5000
 ) -> list[FitRow]:
-    """Sets of an engine for each architecture generation and for all GPUs; transfer error from left-out GPUs.
+    """Sets of an engine for all GPUs; transfer error from generations left out.
 
-    Lists are searched only over what the cells picked. Kernels of a single head size get none: the plain row serves.
+    Lists are searched only over what the generations picked. Kernels of a single head size get none, nor what one
+    generation has alone: the plain row serves.
     """
     done = []
     table = table[~table.row.str.contains("-hd")]
     for (name, dtype, engine), rows in table.groupby(["row", "width", "backend"], observed=True):
         chosen = recipe_of(recipe, name, engine)
-        architectures = {g: GPUS[g].architecture for g in rows.gpu.unique()}
-        for arch in (*sorted(set(architectures.values())), ANY):
-            mine = rows if arch == ANY else rows[rows.gpu.map(architectures) == arch]
-            gpus = sorted(mine.gpu.unique())
-            like = [r for r in cells_done if (r.kernel, r.dtype, r.engine) == (name, dtype, engine)]
-            names = {"gpu": ANY, "architecture": arch, "engine": engine, "dtype": dtype, "kernel": name}
-            row = _family(chosen, mine, [r for r in like if r.gpu in gpus], names, holdout, most)
-            done.append(row)
-            print(f"{name:20s} {arch:16s} {engine:7s} {dtype:5s} in {row.mape_in:5.1f}  out {row.mape_out:5.1f}  "
-                  f"left-out GPU {row.mape_transfer:5.1f}", flush=True)  # fmt: skip
+        members = [r for r in cells_done if (r.kernel, r.dtype, r.engine) == (name, dtype, engine)]
+        if len(members) < 2:
+            continue
+        rows = rows.reset_index(drop=True)
+        groups = rows.gpu.map(lambda gpu: GPUS[gpu].architecture)
+        picks = {tuple(r.constants[n] for n in chosen.choices) for r in members}
+        out = holdout(rows)
+        kept = _even(rows[~out], most)
+        constants = fit_recipe(chosen, kept, most, picks)
+        used = rows.assign(predicted=chosen.predict(chosen.columns(rows), constants), out=out)
+        inside, outside = _errors(used, True)
+        off = _transfer(chosen, rows, kept, groups, {tuple(constants[n] for n in chosen.choices)}, most)
+        names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": dtype, "kernel": name}
+        done.append(fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
+                            mape_transfer=off, note="over " + ", ".join(r.architecture for r in members)))  # fmt: skip
+        _tell(done[-1])
     return done
-
-
-def _family(
-    recipe: Recipe,
-    rows: Any,
-    members: Sequence[FitRow],
-    names: Mapping[str, str],
-    holdout: Callable[[Any], Any],
-    most: int,
-) -> FitRow:
-    """One set over the GPUs of `rows`; of a single GPU, its own constants."""
-    note = "over " + ", ".join(r.gpu for r in members)
-    if len(members) == 1:
-        return msgspec.structs.replace(members[0], **names, note=note)
-    picks = {tuple(r.constants[n] for n in recipe.choices) for r in members}
-    out = holdout(rows)
-    kept = _even(rows[~out], most)
-    constants = fit_recipe(recipe, kept, most, picks)
-    inside, outside = _errors(rows.assign(predicted=recipe.predict(recipe.columns(rows), constants), out=out), True)
-    off = []
-    for gpu in (r.gpu for r in members):
-        others = fit_recipe(recipe, kept[kept.gpu != gpu], most // 2, {tuple(constants[n] for n in recipe.choices)})
-        left = rows[rows.gpu == gpu]
-        off.append(error(recipe.predict(recipe.columns(left), others), left.time.to_numpy()).mape)
-    return fit_row(names=names, constants=cold(constants), inside=inside, outside=outside, source=SOURCE,
-                   mape_transfer=float(np.mean(off)), note=note)  # fmt: skip
 
 
 def _even(rows: Any, most: int) -> Any:
@@ -396,7 +408,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         fitted, table = fit_cells(recipe, cells(rows, recipe.kind))
         print(summary(table, recipe.kind), flush=True)
         done += fitted + fit_families(recipe, table, fitted)
-        write(args.out, of_generations(done, all_cards=True), HEADER)
+        write(args.out, done, HEADER)
 
 
 def write(path: Path, rows: Iterable[FitRow], header: str) -> None:

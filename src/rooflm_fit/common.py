@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from rooflm.kernels.constants import ANY, FitRow
+from rooflm.kernels.constants import FitRow
 from rooflm.units import Num
 
 Array = NDArray[np.float64]
@@ -222,19 +222,6 @@ def fit_row(
         date=datetime.date.today().isoformat(),
         note=note,
     )
-
-
-def of_generations(rows: Iterable[FitRow], all_cards: bool = False) -> list[FitRow]:
-    """The rows without those of cards that the set of their generation stands for: the very same constants, where no
-    other card of it was measured, or with `all_cards` whatever they are.
-
-    For kernels whose times follow from a card's rates, a set a generation errs as little as a set a card.
-    """
-    rows = list(rows)
-    sets = {(r.architecture, r.engine, r.dtype, r.kernel): r.constants for r in rows if r.gpu == ANY}
-    names = [(r.architecture, r.engine, r.dtype, r.kernel) for r in rows]
-    return [r for r, name in zip(rows, names, strict=True)
-            if r.gpu == ANY or name not in sets or not (all_cards or sets[name] == r.constants)]  # fmt: skip
 
 
 def write_fits(path: Path, rows: Iterable[FitRow], header: str) -> None:

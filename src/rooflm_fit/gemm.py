@@ -3,15 +3,17 @@
     python -m rooflm_fit.gemm --data DIR --out FILE
 
 DIR holds gemm.parquet: source gpu backend version kernel dtype m n k time_us, one row a measured kernel. 30 % of the
-(n, k) pairs are kept aside by a hash. Three kinds of row come out: one a (GPU, engine, dtype); one a (generation,
-dtype), fitted to all its tables at once; one a dtype over everything. The last two also by engine in low precision,
-where engines differ in what they time (quantising) and in how their kernels split the work.
+(n, k) pairs are kept aside by a hash. One set comes out for each generation of cards, library and data type, fitted to
+all its tables at once, and one a data type over everything. In 16 bits every engine calls cuBLAS; in narrower types
+engines differ in what they time (quantising) and in how their kernels split the work. Cards whose units for a data type
+are not those of their generation (B300's for 4 bits) have a set of their own.
 
 Left out, because the times are not those of a kernel on that GPU: vLLM's fp8_block (timed without CUDA graphs, so the
-host's launch shows), SGLang on B300 (a copy of another GPU's table: `copied`), Intel B60 (not in this formula's reach).
-TensorRT-LLM's nvfp4 on Blackwell cards with HBM was measured without tuning (up to 128 rows 1.5 to 1.9 times what other
-engines' kernels of the same libraries take, from 1,024 rows on, and on cards with GDDR, the same): vLLM's stand for it,
-and it stands for frameworks of training, whose products have thousands of rows and which tune none (`untuned`).
+host's launch shows), SGLang on B300 (a copy of another GPU's table), Intel B60 (not in this formula's reach), and what
+ran on a throttled card (`throttled`). TensorRT-LLM's nvfp4 on Blackwell cards with HBM was measured without tuning (up
+to 128 rows 1.5 to 1.9 times what other engines' kernels of the same libraries take, from 1,024 rows on, and on cards
+with GDDR, the same): vLLM's stand for it, and it stands for frameworks of training, whose products have thousands of
+rows and which tune none.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -171,59 +172,46 @@ def load_tables(data: Path) -> list[Table]:
     return tables
 
 
-THROTTLED = (("gb200", "vllm", "bf16"),)
-"""Tables of one library (cuBLAS) whose largest products take longer than in the card's other tables."""
-COPIED = (("b300-sxm-288gb", "blackwell", "sglang"),)
-"""Cards, their generation, and engines whose tables of them are copies of another card's."""
-UNTUNED = "blackwell"
-"""Generation on which TensorRT-LLM's nvfp4 was measured without tuning."""
+CALLERS = {
+    ("trtllm", "blackwell", "nvfp4"): "torch",
+    ("vllm", "blackwell", "nvfp4"): "vllm trtllm",
+    ("trtllm", "blackwell", "fp8_block"): "trtllm flashinfer",
+}
+"""Whose products a table's are, where not those of its engine alone (engine, generation, data type): see the module's
+text for 4 bits; FlashInfer publishes TensorRT-LLM's of 8-bit blocks, so that other servers may be told to run them."""
+SIXTEEN = ("bf16", "fp16")
+"""Data types without quantising."""
+COMMON = "bf16"
+"""Data type in which all engines call one library. (Vidur's tables in fp16 are kernels' own times, in PyTorch of 2024:
+without them the generations' sets are 10 to 12 % off on them, with them worse by up to 1 % on the others.)"""
 
 
-def untuned(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, TensorRT-LLM's untuned ones as those of training frameworks ("torch") and vLLM's in their place; in 16
-    bits TensorRT-LLM's are cuBLAS's, and stand for both on their own cards (the generation's set is common to all)."""
-    kinds = {
-        ("nvfp4", True): {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]},
-        ("nvfp4", False): {"trtllm": ["torch"], "vllm": ["vllm", "trtllm"]},
-        ("bf16", False): {"trtllm": ["trtllm", "torch"]},
-    }  # fmt: skip
-    found = []
-    for row in rows:
-        here = kinds.get((row.dtype, row.gpu == ANY), {}) if row.architecture == UNTUNED else {}
-        found += [msgspec.structs.replace(row, engine=name) for name in here.get(row.engine, [row.engine])]
-    return found
+def callers(table: Table) -> str:
+    """The engines, apart by spaces, that call the library of a table."""
+    key = (table.engine, table.device.architecture, table.dtype)
+    return ANY if table.dtype == COMMON else CALLERS.get(key, table.engine)
 
 
-def throttled(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows without those of THROTTLED tables: the card's other engines stand in. The sets of the generation and of
-    all cards were fitted with these tables among theirs."""
-    return [row for row in rows if (row.gpu, row.engine, row.dtype) not in THROTTLED]
+REACH = 0.85
+"""Share of what the other tables of its set reach below which a table was measured on a throttled card."""
+LONG = 200e-6
+"""s of arithmetic alone from which a product runs as long as a card's power allows."""
 
 
-LENT = ("trtllm", "blackwell", "fp8_block")
-"""Engine, generation and data type of products that FlashInfer publishes, so that another server may be told to run
-them (SGLang, fp8_gemm_runner_backend flashinfer_trtllm)."""
+def reached(table: Table) -> float:
+    """Median share of the peak that a table's long products bound by arithmetic reach."""
+    g, (weight_bytes, act_bytes) = table.device, ELEMENT_BYTES[table.dtype]
+    compute = 2.0 * table.m * table.n * table.k / g.peak(table.dtype)
+    moved = table.n * table.k * weight_bytes + table.m * (table.k * act_bytes + table.n * OUT_BYTES)
+    long = (compute > LONG) & (compute > 2.0 * moved / g.bandwidth)
+    return float(np.median((compute / table.time)[long]))
 
 
-def lent(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, and those of LENT's cards under the library's own name."""
-    own = [r for r in rows if (r.engine, r.architecture, r.dtype) == LENT and r.gpu != ANY]
-    return [*rows, *(msgspec.structs.replace(row, engine="flashinfer") for row in own)]
-
-
-def copied(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, and where an engine's table of a card is a copy of another's its set of the generation for that card.
-
-    In 8 and 4 bits; 16 stay with the other engines' tables of the card: they are cuBLAS's for all.
-    """
-    of_kind = {(r.architecture, r.engine, r.dtype): r for r in rows if r.gpu == ANY}
-    stand_ins = [
-        msgspec.structs.replace(of_kind[generation, engine, dtype], gpu=gpu, mape_out=row.mape_transfer or row.mape_out)
-        for gpu, generation, engine in COPIED
-        for dtype in ("fp8", "fp8_block", "nvfp4")
-        for row in (of_kind[generation, engine, dtype],)
-    ]
-    return [*rows, *stand_ins]
+def throttled(tables: Sequence[Table]) -> list[Table]:
+    """The tables of a set that reach less than REACH of the median of its others."""
+    shares = [reached(t) for t in tables]
+    others = [[s for i, s in enumerate(shares) if i != own] for own in range(len(tables))]
+    return [t for t, s, rest in zip(tables, shares, others, strict=True) if rest and s < REACH * np.median(rest)]
 
 
 def predict(table: Table, constants: Mapping[str, float]) -> Array:
@@ -260,7 +248,7 @@ def fit_tables(
 ) -> dict[str, float]:
     """Constants fitted to the rows of `tables` that are not kept aside (`rows` of each, drawn with seed 0)."""
     params = PARAMS
-    if tables[0].dtype not in ("bf16", "fp16"):
+    if tables[0].dtype not in SIXTEEN:
         params = tuple(p._replace(high=EFF_C_LOW) if p.name == "eff_c" else p for p in PARAMS) + LOW_PRECISION
     parts = []
     for table in tables:
@@ -292,58 +280,64 @@ def transfer(fitted: Sequence[Table], others: Sequence[Table], constants: Mappin
     return float(np.mean([error(predict(t, c), t.time).mape for t in others]))
 
 
-def joint_row(tables: Sequence[Table], architecture: str, groups: Mapping[str, str], engine: str = ANY) -> FitRow:
-    """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group)."""
+def joint_row(
+    tables: Sequence[Table], architecture: str, engine: str, cards: Sequence[str], groups: Mapping[str, str]
+) -> FitRow:
+    """One set of constants for several tables; transfer error by leaving out one group (`groups`: GPU -> group), or one
+    engine's tables where there is one group. cards: those that it holds for."""
+    out = throttled(tables) if architecture != ANY else []
+    tables = [t for t in tables if t not in out]
     c = fit_tables(tables, JOINT_ROWS)
     inside, outside, large = errors(tables, c)
+    several = len({groups[t.gpu] for t in tables}) > 1
+    label = [groups[t.gpu] if several else t.engine for t in tables]
     left = [
-        transfer([t for t in tables if groups[t.gpu] != g], [t for t in tables if groups[t.gpu] == g])
-        for g in sorted({groups[t.gpu] for t in tables})
-    ]
-    names = {"gpu": ANY, "architecture": architecture, "engine": engine, "dtype": tables[0].dtype}
-    source = "all tables of " + ", ".join(sorted({f"{t.gpu} {t.engine}" for t in tables}))
+        transfer([t for t, o in zip(tables, label, strict=True) if o != g],
+                 [t for t, o in zip(tables, label, strict=True) if o == g])
+        for g in sorted(set(label))
+    ]  # fmt: skip
+    names = {"gpu": " ".join(cards), "architecture": architecture, "engine": engine, "dtype": tables[0].dtype}
+    said = "; throttled, left out: " + ", ".join(f"{t.gpu} {t.engine}" for t in out) if out else ""
     return fit_row(
-        names=names, constants=c, inside=inside, outside=outside, source=source, mape_large=large,
+        names=names, constants=c, inside=inside, outside=outside, mape_large=large, note=said.removeprefix("; "),
+        source=", ".join(sorted({f"{t.gpu} {t.source}" for t in tables})),
         mape_transfer=float(np.mean(left)) if len(left) > 1 else 0.0,
     )  # fmt: skip
 
 
+def units(gpu: str, dtype: str) -> tuple[str, float]:
+    """Generation of a card, and how many times the rate of 16 bits its units have for a data type."""
+    card = GPUS[gpu]
+    return card.architecture, round(card.peak(dtype) / card.peak16, 1)
+
+
 def fit_all(tables: Sequence[Table]) -> list[FitRow]:
-    """Every row of the calibration file, in its order."""
+    """Every row of the calibration file, in its order. A set holds for the cards of its generation that no other set of
+    its engines was measured on."""
     rows = []
-    for table in tables:
-        c = fit_tables([table])
-        inside, outside, large = errors([table], c)
-        names = {
-            "gpu": table.gpu,
-            "architecture": table.device.architecture,
-            "engine": table.engine,
-            "dtype": table.dtype,
-        }
-        kin = [t for t in tables if (t.gpu, t.dtype) == (table.gpu, table.dtype) and t.engine != table.engine]
-        row = fit_row(
-            names=names, constants=c, inside=inside, outside=outside, source=table.source, mape_large=large,
-            mape_transfer=transfer([table], kin, c),
-        )  # fmt: skip
-        rows.append(row)
-        _report(row)
     for dtype in dict.fromkeys(t.dtype for t in tables):
         same = [t for t in tables if t.dtype == dtype]
-        engines = [ANY] if dtype in ("bf16", "fp16") else [ANY, *dict.fromkeys(t.engine for t in same)]
-        for engine in engines:
-            mine = [t for t in same if engine in (ANY, t.engine)]
-            for architecture in dict.fromkeys(t.device.architecture for t in mine):
-                part = [t for t in mine if t.device.architecture == architecture]
-                rows.append(joint_row(part, architecture, {name: name for name in GPUS}, engine))
-                _report(rows[-1])
-            rows.append(joint_row(mine, ANY, {name: g.architecture for name, g in GPUS.items()}, engine))
+        sets: dict[tuple[tuple[str, float], str], list[Table]] = {}
+        for t in same:
+            sets.setdefault((units(t.gpu, dtype), callers(t)), []).append(t)
+        for (kind, engine), mine in sets.items():
+            own = {t.gpu for t in mine}
+            others = {t.gpu for (_, whose), found in sets.items() if whose == engine for t in found} - own
+            cards = [gpu for gpu, card in GPUS.items() if card.architecture == kind[0] and gpu not in others]
+            where = kind[0] if len(sets) > 1 else ANY
+            rows.append(joint_row(mine, where, engine, cards, {name: name for name in GPUS}))
             _report(rows[-1])
+        for engine in [ANY] if dtype in SIXTEEN else [ANY, *dict.fromkeys(t.engine for t in same)]:
+            part = [t for t in same if engine in (ANY, t.engine)]
+            if len({t.device.architecture for t in part}) > 1:
+                rows.append(joint_row(part, ANY, engine, [ANY], {name: g.architecture for name, g in GPUS.items()}))
+                _report(rows[-1])
     return rows
 
 
 def _report(r: FitRow) -> None:
     print(
-        f"{r.gpu:15s} {r.architecture:14s}{r.engine:7s} {r.dtype:10s} in {r.mape_in:6.2f} out {r.mape_out:6.2f} "
+        f"{r.gpu:40.40s} {r.architecture:14s}{r.engine:17s} {r.dtype:10s} in {r.mape_in:6.2f} out {r.mape_out:6.2f} "
         f">20us {r.mape_large:6.2f} transfer {r.mape_transfer:6.2f}  {r.rows_in}/{r.rows_out}",
         flush=True,
     )
@@ -361,7 +355,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with gemm.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     arguments = parser.parse_args()
-    write_fits(arguments.out, lent(copied(throttled(untuned(fit_all(load_tables(arguments.data)))))), HEADER)
+    write_fits(arguments.out, fit_all(load_tables(arguments.data)), HEADER)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from rooflm.kernels.mla import (
 )
 from rooflm.validation.folds import held_out
 from rooflm_fit.attention import HOT_GAIN, Columns, Recipe, fit_cells, fit_families, load, split_warm, summary, write
-from rooflm_fit.common import GPUS, Array, Param, hot_share, of_generations
+from rooflm_fit.common import GPUS, Array, Param, hot_share
 
 PROJECTING = ("vllm",)
 """Engines whose measured prefill call includes the up-projection of the latent."""
@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         fitted, measured = fit_cells(recipe, cells(phase, recipe.kind), split)
         print(summary(measured, recipe.kind), flush=True)
         done += fitted + fit_families(recipe, measured, fitted, split)
-        write(args.out, [r for r in of_generations(done) if r.mape_out < APART], HEADER)
+        write(args.out, [r for r in done if r.mape_out < APART], HEADER)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """Fit `kernels.moe.moe_time` to measured expert kernels: `python -m rooflm_fit.moe --data DIR --out FILE`.
 
 DIR holds moe.parquet: gpu, backend, kernel, dtype, tokens, hidden, inter, topk, experts, tp, ep, distribution, time_us.
-Rows of balanced routing are fitted; those of power-law routing only judge `routed` (but where there are no others).
-Errors out of sample are those of three fits that each left out a third of the model shapes; the shipped constants fit
-all. A tenth of TensorRT-LLM's configurations ran untuned (whole sets 2 to 7 times too slow, at random), and Triton
-kernels lack a tile table for most expert-parallel shapes: all rows are kept, the fit is robust.
+One set comes out for each generation of cards, engine, data type and family of kernels, fitted to all its cards at
+once, and one an engine and data type over everything. Rows of balanced routing are fitted; those of power-law routing
+only judge `routed` (but where there are no others). Errors out of sample are those of three fits that each left out a
+third of the model shapes; the shipped constants fit all. A tenth of TensorRT-LLM's configurations ran untuned (whole
+sets 2 to 7 times too slow, at random), and Triton kernels lack a tile table for most expert-parallel shapes: all rows
+are kept, the fit is robust.
 """
 
 from __future__ import annotations
@@ -81,6 +83,9 @@ FAMILIES = {
     "triton": ("triton", "fused_moe"),
 }
 """Our name of a kernel family -> parts of the names in the tables; the first that matches counts."""
+WARM = "warm"
+"""Share of the L2 below which weights stay in it when a benchmark repeats: fitted with the rest, no constant of the
+kernel."""
 PARAMS = (
     Param("start", 1.5e-5, 1e-6, 2e-4),
     Param("expert", 1e-8, 1e-11, 1e-6),
@@ -91,24 +96,22 @@ PARAMS = (
     Param("wave", 5e-7, 1e-8, 2e-5),
     Param("eff_pass", 0.6, 0.05, 2.5),
     Param("stray", 0.2, 1e-3, 4.0),
-    Param("l2", 0.6, 0.02, 3.0, prior=1.0),
+    Param(WARM, 0.6, 0.02, 3.0, prior=1.0),
 )
-WARM = "l2"
-"""Share of the L2 below which weights stay in it when a benchmark repeats: fitted with the rest, no constant of the
-kernel."""
 SOURCE = "ai-dynamo/aiconfigurator 095f58a (2026-08-21, Apache-2.0), measured tables"
-HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by GPU, engine, dtype and kernel family.
+HEADER = """Fitted constants of kernels.moe.moe_time (see MoEConstants), by generation, engine, dtype and kernel family.
 Written by: python -m rooflm_fit.moe --data DIR --out FILE
-kernel: "" is the engine's usual family on that GPU (its name is in the note); "tp" is the same, fitted to rows without
+kernel: "" is the engine's usual family on those cards; "tp" is the same, fitted to rows without
 expert parallelism only (which engines tune best: use it where ep = 1); other families are named ("plain": no gate).
 "untuned": measured several times slower than the same kernels elsewhere; the question falls back to another engine.
 `_out`: three fits, each without a third of the model shapes; the constants are those of all shapes.
 mxfp4: 4-bit weights, 16-bit activations; mxfp4_mxfp8: 4-bit weights, 8-bit activations.
-l2: bandwidth of L2 over DRAM's of the cards of a set that stands in for others, whose c_sm goes by their own L2."""
+l2: bandwidth of L2 over DRAM's of the cards of a set (geometric mean): a card's c_sm goes by its own."""
 
 
 class Table(NamedTuple):
-    """Measured rows as arrays; `fold` says in which fit a row is left out."""
+    """Measured rows as arrays; `fold` says in which fit a row is left out, `feed` is the card's bandwidth of L2 over
+    DRAM's."""
 
     tokens: Array
     hidden: Array
@@ -122,6 +125,7 @@ class Table(NamedTuple):
     bandwidth: Array
     sms: Array
     l2: Array
+    feed: Array
     seconds: Array
     fold: Array
     even: Array
@@ -172,7 +176,7 @@ def table(rows: pd.DataFrame, gpu: str, kind: Kind) -> Table:
     one = np.ones(len(rows))
     return Table(
         tokens, hidden, width, top_k, experts, tp, ep, np.array(gate), peak * one, card.bandwidth * one,
-        card.sms * one, card.l2 * one, rows["time_us"].to_numpy(float) * 1e-6,
+        card.sms * one, card.l2 * one, l2_share([gpu]) * one, rows["time_us"].to_numpy(float) * 1e-6,
         np.array([order[group] % FOLDS for group in groups], float),
         np.asarray(rows["distribution"] == "balanced", dtype=float),
     )  # fmt: skip
@@ -209,17 +213,18 @@ def predict(rows: Table, kind: Kind, constants: Mapping[str, float]) -> Array:
             rows.tokens, rows.hidden, rows.width / rows.tp, routing, top_k=rows.top_k, experts=rows.experts, ep=rows.ep,
             gated=rows.gated, device=Hardware(rows.peak, rows.bandwidth, rows.sms),
             fetched=1.0 - L2_SAVES * hot_share(held, rows.l2, constants.get(WARM, 0.0)),
-            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**kernel),
+            weight_bytes=kind.weight_bytes, act_bytes=kind.act_bytes, c=MoEConstants(**kernel).on(rows.feed),
         )
     )  # fmt: skip
 
 
 def fit_table(rows: Table, kind: Kind) -> dict[str, float]:
-    """Constants fitted to (at most MOST_ROWS of) the rows."""
+    """Constants fitted to (at most MOST_ROWS of) the rows; `l2` is the mean of their cards."""
     chosen = rows
     if rows.seconds.size > MOST_ROWS:
         chosen = rows.where(np.random.default_rng(0).choice(rows.seconds.size, MOST_ROWS, replace=False))
-    return fit(lambda c: predict(chosen, kind, c), chosen.seconds, PARAMS, max_nfev=50)
+    feed = {"l2": float(f"{np.exp(np.mean(np.log(np.unique(chosen.feed)))):.3g}")}
+    return fit(lambda c: predict(chosen, kind, {**c, **feed}), chosen.seconds, PARAMS, max_nfev=50) | feed
 
 
 def cross_validate(rows: Table, kind: Kind, folds: Array) -> Error:
@@ -268,71 +273,50 @@ def _row(
 
 
 def fit_all(data: pd.DataFrame) -> list[FitRow]:
-    """Every row of the calibration file: GPUs first, then generations, then all."""
+    """Every row of the calibration file: generations first, then all cards."""
     result = []
-    pools: dict[tuple[str, str, str], dict[str, Table]] = {}
-    for (engine, dtype, gpu), rows in data.groupby(["backend", "dtype", "gpu"]):
-        kind, card = KINDS[str(dtype)], GPUS[str(gpu)]
+    data = data.assign(generation=data["gpu"].map(lambda gpu: GPUS[gpu].architecture))
+    usual: dict[tuple[str, str, str], dict[str, Table]] = {}
+    for (generation, engine, dtype), rows in data.groupby(["generation", "backend", "dtype"]):
+        kind, cards = KINDS[str(dtype)], sorted(rows["gpu"].unique())
+        names = {"gpu": " ".join(cards), "architecture": str(generation), "engine": str(engine), "dtype": kind.name}
         for index, family in enumerate(rows["family"].value_counts().index):
             part = rows[rows["family"] == family]
-            whole = table(part, str(gpu), kind)
-            fitted, odd = whole.where(whole.even > 0), whole.where(whole.even == 0)
-            if not fitted.seconds.size:
-                fitted, odd = whole, fitted
-            if fitted.seconds.size < 100:
+            if (part["distribution"] == "balanced").any():
+                odd, part = part[part["distribution"] != "balanced"], part[part["distribution"] == "balanced"]
+            else:
+                odd = part[:0]
+            if len(part) < 100:
                 continue
-            names = {"gpu": str(gpu), "architecture": card.architecture, "engine": str(engine), "dtype": kind.name,
-                     "family": str(family)}  # fmt: skip
-            row = _row({**names, "kernel": "" if index == 0 else str(family)}, fitted, kind, str(family), odd=odd)
+            own, skewed = ({gpu: table(t, str(gpu), kind) for gpu, t in x.groupby("gpu")} for x in (part, odd))
+            row = _set({**names, "kernel": "" if index == 0 else str(family), "family": str(family)}, own, kind, skewed)
             tuned = row.constants["eff_m"] >= UNTUNED or kind.weight_bytes < 1
             result.append(row if tuned or index else msgspec.structs.replace(row, kernel="untuned"))
             if index or not tuned:
                 continue
-            pools.setdefault((str(engine), str(dtype), ""), {})[str(gpu)] = _thin(fitted)
-            whole_experts = fitted.where(fitted.ep == 1)
-            if whole_experts.seconds.size >= 100:
-                result.append(
-                    _row(
-                        {**names, "kernel": "tp"}, whole_experts, kind, f"{family}, ep = 1", odd=odd.where(odd.ep == 1)
-                    )
-                )
-                pools.setdefault((str(engine), str(dtype), "tp"), {})[str(gpu)] = _thin(whole_experts)
-    for (engine, dtype, kernel), parts in pools.items():
-        result += _pooled(engine, KINDS[dtype], parts, kernel)
-    return result
+            usual.setdefault((str(engine), str(dtype), ""), {}).update(own)
+            whole = {gpu: t.where(t.ep == 1) for gpu, t in own.items()}
+            if all(t.seconds.size >= 100 for t in whole.values()):
+                skewed = {gpu: t.where(t.ep == 1) for gpu, t in skewed.items()}
+                result.append(_set({**names, "kernel": "tp", "family": str(family)}, whole, kind, skewed))
+                usual.setdefault((str(engine), str(dtype), "tp"), {}).update(whole)
+    return result + [pooled(*names, parts) for names, parts in usual.items()]
 
 
-def borrowed(rows: Sequence[FitRow]) -> list[FitRow]:
-    """The rows, and of a family that an engine was measured with on some cards of a generation alone, those of the
-    first such card for the others: it runs there as well. (Nobody measured small passes of TensorRT-LLM's 4-bit experts
-    on B300.) Cards on which it has no other kernels of the data type stay as they are."""
-    found = list(rows)
-    cards = {(r.architecture, r.engine, r.dtype, r.gpu) for r in rows if r.gpu != ANY}
-    for row in rows:
-        kin = {gpu for *where, gpu in cards if where == [row.architecture, row.engine, row.dtype]}
-        here = {r.gpu for r in found if (r.engine, r.dtype, r.kernel) == (row.engine, row.dtype, row.kernel)}
-        if row.gpu != ANY and row.kernel not in ("", "tp"):
-            note = f"{row.note}; of {row.gpu}"
-            found += [msgspec.structs.replace(row, gpu=gpu, note=note) for gpu in sorted(kin - here)]
-    return found
+def pooled(engine: str, dtype: str, kernel: str, parts: Mapping[str, Table]) -> FitRow:
+    """The set of all cards, of an engine's usual kernels."""
+    names = {"gpu": ANY, "architecture": ANY, "engine": engine, "dtype": KINDS[dtype].name, "kernel": kernel}
+    return _set(names, parts, KINDS[dtype], {})
 
 
-def _pooled(engine: str, kind: Kind, parts: Mapping[str, Table], kernel: str) -> list[FitRow]:
-    """One row a generation and one for all GPUs, each with its error on members left out."""
-    result = []
-    generations: dict[str, list[str]] = {}
-    for gpu in parts:
-        generations.setdefault(GPUS[gpu].architecture, []).append(gpu)
-    groups = [(name, [[gpu] for gpu in members]) for name, members in generations.items()]
-    for architecture, members in [*groups, (ANY, list(generations.values()))]:
-        flat = [gpu for member in members for gpu in member]
-        rows = _join([parts[gpu] for gpu in flat])
-        labels = [np.full(parts[gpu].seconds.size, float(i)) for i, member in enumerate(members) for gpu in member]
-        transfer = cross_validate(rows, kind, np.concatenate(labels)).mape if len(members) > 1 else 0.0
-        names = {"gpu": ANY, "architecture": architecture, "engine": engine, "dtype": kind.name}
-        row = _row({**names, "kernel": kernel}, rows, kind, "fitted to " + ", ".join(flat), transfer)
-        result.append(msgspec.structs.replace(row, constants=row.constants | {"l2": l2_share(flat)}))
-    return result
+def _set(names: Mapping[str, str], parts: Mapping[str, Table], kind: Kind, odd: Mapping[str, Table]) -> FitRow:
+    """One set over cards, with its error on cards left out (of all: on generations)."""
+    rows = _join([_thin(t) for t in parts.values()])
+    groups = {gpu: GPUS[gpu].architecture if names["gpu"] == ANY else gpu for gpu in parts}
+    numbers = {group: float(i) for i, group in enumerate(dict.fromkeys(groups.values()))}
+    labels = np.concatenate([np.full(_thin(t).seconds.size, numbers[groups[gpu]]) for gpu, t in parts.items()])
+    transfer = cross_validate(rows, kind, labels).mape if len(numbers) > 1 else 0.0
+    return _row(names, rows, kind, "of " + ", ".join(parts), transfer, _join([*odd.values()]) if odd else None)
 
 
 def l2_share(gpus: Sequence[str]) -> float:
@@ -351,7 +335,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of moe.parquet")
     parser.add_argument("--out", type=Path, required=True, help="calibration file to write")
     options = parser.parse_args(argv)
-    write_fits(options.out, borrowed(fit_all(read(options.data))), HEADER)
+    write_fits(options.out, fit_all(read(options.data)), HEADER)
 
 
 if __name__ == "__main__":

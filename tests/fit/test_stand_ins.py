@@ -1,24 +1,17 @@
-"""Which measured rows stand for what: Q as servers narrow it, families that sister cards have, tables set apart."""
+"""Which measured rows stand for what: Q as servers narrow it, cards of a generation, tables set apart."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from rooflm.kernels.constants import ANY, FitRow
 from rooflm.readers.devices import load_device
-from rooflm_fit.attention import as_served
-from rooflm_fit.gemm import throttled
+from rooflm_fit.attention import as_served, joined
+from rooflm_fit.common import GPUS
+from rooflm_fit.gemm import Table as Products
+from rooflm_fit.gemm import callers, throttled, units
 from rooflm_fit.instinct import EXPERT_PARAMS, EXPERTS, Table, expert_time, fitted, reached
-from rooflm_fit.moe import borrowed
-
-
-def fit(**names: Any) -> FitRow:
-    same = {"architecture": "blackwell", "constants": {"start": 1e-5}, "rows_in": 1, "rows_out": 1, "mape_in": 1.0}
-    return FitRow(**same, mape_out=1.0, source="", date="2026-11-23", **names)  # type: ignore[arg-type]
 
 
 def test_kernels_with_a_narrow_q_stand_for_a_narrow_cache() -> None:
@@ -41,18 +34,36 @@ def test_kernels_with_a_narrow_q_stand_for_a_narrow_cache() -> None:
     assert set(kept.dtype) == {"bf16"}
 
 
-def test_a_family_of_one_card_is_that_of_its_sisters() -> None:
-    kernel = {"engine": "trtllm", "dtype": "nvfp4"}
-    own = fit(gpu="b200", kernel="min_latency", family="min_latency", **kernel)
-    usual = [fit(gpu=gpu, family="cutlass", **kernel) for gpu in ("b200", "b300", ANY)]
-    other = fit(gpu="gb200", family="cutlass", engine="vllm", dtype="nvfp4")
-    added = borrowed([own, *usual, other])[5:]
-    assert [(r.gpu, r.kernel, r.constants) for r in added] == [("b300", "min_latency", own.constants)]
+def table(gpu: str, engine: str, share: float) -> Products:
+    """A table of long products that reach a share of the peak."""
+    m = n = k = np.full(4, 32768.0)
+    rest = np.zeros(4)
+    times = 2 * m * n * k / GPUS[gpu].peak16 / share
+    return Products(gpu, engine, "bf16", "", m, n, k, times, rest, rest, rest, rest > 1)
 
 
-def test_a_table_at_the_card_s_limit_stands_for_nothing() -> None:
-    rows = [fit(gpu="gb200", engine=engine, dtype="bf16") for engine in ("vllm", "trtllm")]
-    assert [r.engine for r in throttled(rows)] == ["trtllm"]
+def test_a_table_of_a_throttled_card_is_left_out_of_its_generation() -> None:
+    shares = {("b200-sxm-180gb", "vllm"): 0.70, ("gb200", "trtllm"): 0.65, ("gb200", "vllm"): 0.54}
+    tables = [table(gpu, engine, share) for (gpu, engine), share in shares.items()]
+    assert [(t.gpu, t.engine) for t in throttled(tables)] == [("gb200", "vllm")]
+    assert throttled(tables[:1]) == []
+
+
+def test_whose_products_a_table_is() -> None:
+    assert callers(table("h100-sxm-80gb", "vllm", 0.7)) == "*"
+    assert callers(table("b200-sxm-180gb", "trtllm", 0.7)._replace(dtype="nvfp4")) == "torch"
+    assert callers(table("rtx-pro-6000-server-96gb", "trtllm", 0.7)._replace(dtype="nvfp4")) == "trtllm"
+    assert units("b300-sxm-288gb", "nvfp4") != units("b200-sxm-180gb", "nvfp4")
+    assert units("b300-sxm-288gb", "fp8") == units("gb200", "fp8")
+
+
+def test_cards_of_a_generation_make_one_set() -> None:
+    names = {"architecture": "hopper", "engine": "vllm", "dtype": "bf16", "kernel": "decode"}
+    parts = [(names | {"gpu": gpu}, pd.DataFrame({"gpu": [gpu] * 2})) for gpu in ("h100", "h200")]
+    ((key, rows),) = joined(parts).items()
+    assert key == ("hopper", "vllm", "bf16", "decode")
+    assert rows.gpu.tolist() == ["h100", "h100", "h200", "h200"]
+    assert rows.index.tolist() == [0, 1, 2, 3]
 
 
 def test_one_number_of_experts_tells_no_time_an_expert() -> None:

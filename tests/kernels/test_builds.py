@@ -33,7 +33,7 @@ def test_metal_waits_between_kernels_and_takes_the_build_for_it() -> None:
             model, gpu="apple-m3-ultra-80core-512gb", engine="ollama", quant="q4_k_m", prompt=32, output=400
         )
         assert e.scenario.engine.name == "ollama-metal"
-        assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.15)
+        assert 1 / float(e.tpot) == pytest.approx(measured, rel=0.17)
 
 
 def test_prompts_over_latents_cost_the_latents_flops() -> None:

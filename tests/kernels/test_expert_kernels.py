@@ -12,7 +12,9 @@ from rooflm.kernels.moe import MoEConstants
 
 
 def constants(dtype: str, gpu: str, engine: str, kernel: str) -> MoEConstants:
-    row = next(r for r in load_constants("moe") if (r.dtype, r.gpu, r.engine, r.kernel) == (dtype, gpu, engine, kernel))
+    row = next(
+        r for r in load_constants("moe") if (r.dtype, r.engine, r.kernel) == (dtype, engine, kernel) and gpu in r.gpu
+    )
     return MoEConstants(**row.constants)
 
 

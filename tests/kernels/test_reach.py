@@ -39,7 +39,7 @@ def key(row: FitRow) -> Key:
 
 def places(rows: Iterable[FitRow]) -> list[tuple[str, str]]:
     """(card, generation) of every card measured, and an unmeasured card of each generation and of none of them."""
-    measured = {(r.gpu, r.architecture) for r in rows if r.gpu != ANY}
+    measured = {(gpu, r.architecture) for r in rows for gpu in r.gpu.split() if gpu != ANY}
     others = {("", r.architecture) for r in rows if r.architecture != ANY}
     return sorted(measured | others | {("", "")})
 

@@ -1,4 +1,4 @@
-"""Fitted constants of the kernels: data/calibration/<family>.toml, a [[fit]] row a (GPU, engine, dtype, kernel).
+"""Constants of the kernels: data/calibration/<family>.toml, a [[fit]] row for (generation, library, dtype, kernel).
 
 A row carries where its numbers come from and how far off the formula is, on shapes it was fitted on (`_in`) and on
 shapes kept aside (`_out`). `lookup` finds the nearest row to what is asked and says how near it is, so that the
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 
 class FitRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One fit. Errors are mean absolute percentage errors of the time, in per cent; `*` matches anything. family: whose
-    kernels were measured (a library), where an engine has several.
+    """One fit. Errors are mean absolute percentage errors of the time, in per cent. gpu, engine: the cards and engines
+    that it holds for, apart by spaces; `*` is any. family: whose kernels (a library), where an engine has several.
 
     rows_in/out: measured points fitted/kept aside; mape_in/out: their errors; mape_large: out of sample, only points
     whose plain roofline time exceeds 20 us; p10/p90: 10th and 90th percentile of measured over predicted out of sample;
@@ -86,9 +86,9 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Entry(NamedTuple):
     """What a row is found by, and its text: rows are parsed only when they are picked (a family has up to 200)."""
 
-    gpu: str
+    gpu: tuple[str, ...]
     architecture: str
-    engine: str
+    engine: tuple[str, ...]
     dtype: str
     kernel: str
     mape_out: float
@@ -107,7 +107,8 @@ def _entries(family: str) -> tuple[_Entry, ...]:
     found = []
     for text in "".join(text_of(p.stem) for p in sorted(CALIBRATION.glob(f"{family}*.toml"))).split("[[fit]]")[1:]:
         keys = {"kernel": "", "family": "", **dict(_KEY.findall(text))}
-        found.append(_Entry(**{**keys, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
+        many = {name: tuple(keys[name].split()) for name in ("gpu", "engine")}
+        found.append(_Entry(**{**keys, **many, "mape_out": float(keys["mape_out"])}, text="[[fit]]" + text))
     return tuple(found)
 
 
@@ -136,12 +137,12 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
 
     gpu: catalogue name of the card whose kernels are asked for (`Device.kernels_from`); generation: the architecture as
     these tables know it (`Device.kernel_generation`), or a kind of link.
-    1. exact: this GPU, engine and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. this GPU and
-    dtype with another engine (the one with the lowest error out of sample); 3. the set of the generation, the engine's
-    own before the common one; 4. the set of all GPUs; 5. the same four for the nearest dtype
-    of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is that of the row
-    out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the error out of
-    sample where transfer was not measured).
+    1. exact: this GPU, engine (or any) and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. this
+    GPU and dtype with another engine (the one with the lowest error out of sample); 3. the set of the generation, the
+    engine's own before the common one and that before another's; 4. the set of all GPUs; 5. the same four for the
+    nearest dtype of DTYPE_KIN. `kernel` (an elementwise kind, say) must match at every level. The error to expect is
+    that of the row out of sample, or its transfer error once the question is about another GPU or engine (1.5 times the
+    error out of sample where transfer was not measured).
 
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
@@ -152,14 +153,15 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     for number, kind in enumerate((dtype, *DTYPE_KIN.get(dtype, ()))):
         same = [r for r in rows if r.dtype in (kind, TWINS.get(kind))]
         tiers = (
-            [r for r in same if r.gpu == gpu and r.engine == engine],
-            [r for r in same if r.gpu == gpu],
-            [r for r in same if r.gpu == ANY and r.architecture == generation],
-            [r for r in same if r.gpu == ANY and r.architecture == ANY],
+            [r for r in same if gpu in r.gpu and (engine in r.engine or ANY in r.engine)],
+            [r for r in same if gpu in r.gpu],
+            [r for r in same if r.architecture == generation],
+            [r for r in same if r.architecture == ANY],
         )
         for level, tier in zip(LEVELS, tiers, strict=False):
             if tier:
-                nearest = min(tier, key=lambda r: (r.engine != engine, r.engine != ANY, r.dtype != kind, r.mape_out))
+                nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
+                                                   r.dtype != kind, r.mape_out))  # fmt: skip
                 row = _parse(family, nearest.text)
                 wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
                 return Match(row, level if number == 0 else LEVELS[-1], wide)

@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 def _tuned(entries: list[_Entry], expert_parallel: bool) -> list[_Entry]:
     """One entry an engine and family: without expert parallelism the fit to such rows, where there is one."""
-    kinds: dict[tuple[str, str, str], dict[str, _Entry]] = {}
+    kinds: dict[tuple[tuple[str, ...], str, str], dict[str, _Entry]] = {}
     for e in entries:
         kinds.setdefault((e.engine, e.family, e.dtype), {})[e.kernel] = e
     return [
@@ -63,14 +63,14 @@ def choices(
     1
     """
     told = listed(family)
-    here = [e for e in _entries("moe") if e.kernel not in OTHER and e.gpu == gpu]
+    here = [e for e in _entries("moe") if e.kernel not in OTHER and gpu in e.gpu]
     found: list[_Entry] = []
     for kind in (dtype, *WIDER.get(dtype, ())):
         same = [e for e in here if e.dtype == kind]
-        here_too = {e.family for e in same if e.engine == engine}  # measured in the engine itself: that counts
-        own = [e for e in same if engine in (e.engine, e.family) or e.family in set(LIBRARIES) - here_too]
-        if not any(e.engine == engine for e in own):
-            families = {e.family for e in here if e.engine == engine}
+        here_too = {e.family for e in same if engine in e.engine}  # measured in the engine itself: that counts
+        own = [e for e in same if engine in (*e.engine, e.family) or e.family in set(LIBRARIES) - here_too]
+        if not any(engine in e.engine for e in own):
+            families = {e.family for e in here if engine in e.engine}
             own += [e for e in same if e.family in families and e not in own]
         brought = {e.family for e in own}
         wanted = [e for e in same if e.family in told and (e in own or e.family not in brought)]

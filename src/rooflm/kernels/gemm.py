@@ -18,7 +18,7 @@ from rooflm.units import Num, is_plain
 
 
 class GemmConstants(NamedTuple):
-    """Constants of `gemm_time` for a (GPU, engine, dtype), from data/calibration/gemm.toml; the defaults are ideal.
+    """Constants of `gemm_time` for a (generation, library, dtype), from data/calibration/gemm.toml; ideal by default.
 
     t0: s, floor of a kernel, launch to launch inside a CUDA graph.
     eff_c: share of the datasheet's FLOP/s that full waves of large tiles reach before throttling.

@@ -81,7 +81,7 @@ def nearest_of(family: str, w: Where, dtype: str, kernels: tuple[str, ...]) -> M
             found = lookup(family, w.gpu, w.generation, w.kernels, dtype, kernel)
         except UnknownNameError:
             continue
-        own = found.row.engine == w.kernels and LEVELS.index(found.level) <= LEVELS.index(plain.level)
+        own = w.kernels in found.row.engine.split() and LEVELS.index(found.level) <= LEVELS.index(plain.level)
         if own or kernel in COMMON:
             return found
     return plain
@@ -96,8 +96,8 @@ def captured(family: str, kind: type[Any], w: Where, dtype: str, kernel: str) ->
     """The constants of a kernel of a library that all engines bring, as measured on this very card: the engine's own,
     but where its table was measured eagerly (or not at all) those of every other engine, of which the fastest runs.
     Where nobody measured it so, the usual ones (`constants`)."""
-    rows = [e for e in _entries(family) if (e.dtype, e.kernel, e.gpu) == (dtype, kernel, w.gpu)]
-    found = {e.engine: typed(kind, _parse(family, e.text)) for e in rows}
+    rows = [e for e in _entries(family) if (e.dtype, e.kernel) == (dtype, kernel) and w.gpu in e.gpu]
+    found = {engine: typed(kind, _parse(family, e.text)) for e in rows for engine in e.engine}
     known = {engine: c for engine, c in found.items() if c.floor_s < EAGER}
     if w.kernels in known:
         return (known[w.kernels],)

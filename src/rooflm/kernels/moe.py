@@ -34,7 +34,7 @@ class MoEConstants(NamedTuple):
     its share; ramp: time to fill the memory pipeline; wave: time for each wave of tiles;
     eff_pass: share of DRAM bandwidth of the permute, activation and finalise passes;
     stray: share of those passes that runs over rows of other ranks too (kernels that mask instead of drop);
-    l2: bandwidth of L2 over DRAM's on the cards of a set that stands in for others (0: fitted to this very card).
+    l2: bandwidth of L2 over DRAM's on the cards that it was fitted to (0: as on any).
     """
 
     start: Num

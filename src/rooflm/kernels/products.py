@@ -65,7 +65,7 @@ def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:
     own = s.engine.kernels.gemv and w.quant in ("int4_wo", "int8_wo")
     dtype = w.quant if rate == "quant" and not own else w.half
     other = s.engine.kernels.untuned
-    if other and dtype == "fp8_block" and lookup("gemm", w.gpu, w.generation, other, dtype).row.engine == other:
+    if other and dtype == "fp8_block" and other in lookup("gemm", w.gpu, w.generation, other, dtype).row.engine.split():
         w = w._replace(kernels=other)
     c = constants("gemm", GemmConstants, w, dtype)
     if dtype in ("fp8", "nvfp4") and s.engine.kernels.ready_scales:  # measured beside a kernel that quantises

@@ -371,7 +371,7 @@ def measured_cards(family: str) -> frozenset[str]:
     >>> "h100-sxm-80gb" in measured_cards("gemm")
     True
     """
-    return frozenset(r.gpu for r in _entries(family) if r.gpu != ANY)
+    return frozenset(gpu for r in _entries(family) for gpu in r.gpu if gpu != ANY)
 
 
 def why(x: Scored) -> str:
