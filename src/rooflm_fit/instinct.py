@@ -229,6 +229,8 @@ REDUCED = {
 """Ranks and card -> KiB of a message and us of vLLM's custom all-reduce in 16 bits: ROCm/aiter pull request 801
 (2025-08), vllm-project/vllm pull requests 19744 (2025-06) and 39080 (2026-04). Links join
 pairs: two ranks have one of seven."""
+LINKS = 7.0
+"""Links of a card of eight, each to another: in a box of fewer cards a pair shares more of a card's rate."""
 REDUCE_PARAMS = (
     Param("start", 5e-6, 1e-7, 2e-5),
     Param("step", 2e-7, 1e-9, 3e-6),
@@ -265,7 +267,7 @@ def reduces() -> list[FitRow]:
             found.append(
                 fit_row(
                     names=names,
-                    constants=c | {"latency": link},
+                    constants=c | {"latency": link, "mesh": LINKS},
                     inside=inside,
                     outside=inside._replace(rows=0),
                     source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080",
@@ -273,6 +275,7 @@ def reduces() -> list[FitRow]:
             )
         for row in switched:
             own = {k: float(f"{v:.4g}") for k, v in meshed(row.constants, pair=row.kernel == "p2p").items()}
+            own["mesh"] = LINKS
             found.append(msgspec.structs.replace(row, architecture=generation, constants=own))
     return found
 
