@@ -315,7 +315,6 @@ GENERAL = (
     "rtx-4080",
     "rtx-4090",
     "apple",
-    "mi2",
     "jetson",
 )
 """Cards (first parts of their names) without kernel data, whose factors serve every engine."""

@@ -229,6 +229,8 @@ REDUCED = {
 """Ranks and card -> KiB of a message and us of vLLM's custom all-reduce in 16 bits: ROCm/aiter pull request 801
 (2025-08), vllm-project/vllm pull requests 19744 (2025-06) and 39080 (2026-04). Links join
 pairs: two ranks have one of seven."""
+LINKS = 7.0
+"""Links of a card of eight, each to another: in a box of fewer cards a pair shares more of a card's rate."""
 REDUCE_PARAMS = (
     Param("start", 5e-6, 1e-7, 2e-5),
     Param("step", 2e-7, 1e-9, 3e-6),
@@ -242,7 +244,8 @@ REDUCE_PARAMS = (
 
 
 def reduces() -> list[FitRow]:
-    """All-reduces: the engines' own kernels for both generations, and RCCL as NCCL elsewhere, in a mesh."""
+    """Collectives: the engines' own all-reduces for both generations, and every operation of RCCL, as NCCL's elsewhere,
+    in a mesh."""
     ranks = np.array([n for (n, _), points in REDUCED.items() for _ in points], float)
     rate = np.array([load_cluster(f"{card}-box").tiers[0].bandwidth for (_, card), p in REDUCED.items() for _ in p])
     sizes, us = np.array([point for points in REDUCED.values() for point in points]).T
@@ -255,7 +258,8 @@ def reduces() -> list[FitRow]:
     c = fit(model, us * 1e-6, REDUCE_PARAMS, starts=({}, {"eff_short": 0.05, "gain_short": 0.0}), max_nfev=300)
     inside = error(model(c), us * 1e-6)
     print(f"all-reduce {_said(inside)}, mean {inside.mape:.1f} %: {c}")
-    common = collectives.nearest("all_reduce", gpu="", generation="", library="nccl", kind="xgmi").row
+    operations = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "p2p")
+    switched = [collectives.nearest(op, gpu="", generation="", library="nccl", kind="xgmi").row for op in operations]
     found = []
     for generation in ("cdna3", "cdna4"):
         for engine in ("vllm", "sglang"):
@@ -263,24 +267,33 @@ def reduces() -> list[FitRow]:
             found.append(
                 fit_row(
                     names=names,
-                    constants=c | {"latency": link},
+                    constants=c | {"latency": link, "mesh": LINKS},
                     inside=inside,
                     outside=inside._replace(rows=0),
                     source="ROCm/aiter pull request 801; vllm-project/vllm pull requests 19744, 39080",
                 )
             )
-        found.append(msgspec.structs.replace(common, architecture=generation, constants=meshed(common.constants)))
+        for row in switched:
+            own = {k: float(f"{v:.4g}") for k, v in meshed(row.constants, pair=row.kernel == "p2p").items()}
+            own["mesh"] = LINKS
+            found.append(msgspec.structs.replace(row, architecture=generation, constants=own))
     return found
 
 
-def meshed(switched: Mapping[str, float], ranks: float = 8.0) -> dict[str, float]:
+def meshed(switched: Mapping[str, float], ranks: float = 8.0, pair: bool = False) -> dict[str, float]:
     """NCCL's constants behind a switch, as RCCL has them in a full mesh: so many ranks reach what they did, and fewer
-    only their own links to each other (two of eight cards one of seven, four three).
+    only their own links to each other (two of eight cards one of seven, four three). pair: of a message between two,
+    which has one link whatever the group.
 
     >>> own = meshed({"eff_short": 0.25, "gain_short": 0.0, "eff_long": 0.7, "gain_long": 0.0})
     >>> round(own["eff_long"], 9), round(own["eff_long"] * 4 ** own["gain_long"], 9)
     (0.1, 0.7)
+    >>> pair = meshed({"eff_short": 0.07, "gain_short": 0.0, "eff_long": 0.7, "gain_long": 0.0}, pair=True)
+    >>> round(pair["eff_long"], 9)
+    0.1
     """
+    if pair:
+        return dict(switched) | {f"eff_{r}": switched[f"eff_{r}"] / (ranks - 1) for r in ("short", "long")}
     half, gain = ranks / 2, float(np.log(ranks - 1) / np.log(ranks / 2))
     own = {f"gain_{r}": gain for r in ("short", "long")}
     own |= {f"eff_{r}": switched[f"eff_{r}"] * half ** (switched[f"gain_{r}"] - gain) for r in ("short", "long")}
@@ -362,7 +375,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows += [triton()] if name == "gemm" else []
         rows += [as_before(name, own) for own in rows if own.engine == ANY]
         write_fits(options.out / f"{name}-instinct.toml", rows, HEADER.format(what=what, judged=THIRDS))
-    write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="all-reduces", judged=IN_SAMPLE))
+    write_fits(options.out / "collective-instinct.toml", reduces(), HEADER.format(what="collectives", judged=IN_SAMPLE))
 
 
 if __name__ == "__main__":

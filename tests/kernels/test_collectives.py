@@ -221,3 +221,17 @@ def test_interpolation_misses_what_lies_off_the_line_between_neighbours() -> Non
     bent = even._replace(seconds=np.where(np.arange(7) == 3, 2.0, 1.0) * even.seconds)
     # size 3 is kept aside with 0 and 6: a line at 0.5 where 0.25 was measured; 2 and 4 see one half of its bend
     assert interpolated("all_reduce", bent).mape == pytest.approx(100 * (0.5 + 2 * (2**0.5 - 1)) / 5, rel=0.02)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "p2p"])
+@pytest.mark.parametrize(("gpu", "cards"), [("mi300x", 8), ("mi325x", 8), ("mi355x", 8), ("mi300a", 4)])
+def test_a_group_of_a_mesh_has_its_own_links_whatever_it_does(gpu: str, cards: int, op: str) -> None:
+    """Seven peers a card: two cards have one link of them, four three each; a message between two has one. Of four
+    APUs each has a third of its rate to another."""
+    cluster = rooflm.load_cluster(f"{gpu}-box")
+    tier, big = cluster.tiers[0], 1e9
+    own = fitted(op, "", cluster.device.kernel_generation, "nccl", tier.kind)
+    for ranks in (n for n in (2, 4, 8) if n <= cards):
+        peers = 1 if op == "p2p" else ranks - 1
+        seconds = hierarchical(op, big, ranks, [tier], constants=[own])
+        assert 0.45 < volume(op, big, ranks) / (peers * tier.bandwidth / (cards - 1)) / seconds <= 1.0

@@ -277,12 +277,13 @@ def adapter_params(s: Scenario, c: Context) -> Num:
 
 def setup_of(s: Scenario, c: Context) -> tm.Setup:
     """What the memory of a scenario's stages depends on. Gradients of engines built on FSDP are made anew each step
-    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up."""
-    e, count = s.engine, micro_batches(s)
+    (PyTorch, zero_grad: set_to_none) and stand only where micro-batches add up, or in DDP's buckets (no sharding)."""
+    e, m, count = s.engine, s.mapping, micro_batches(s)
     grad_extra = e.room.grad_extra_bf16 if s.quant.half == "bf16" else 0.0
-    fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1)
+    buckets = (np.asarray(m.zero) < 2) * (np.asarray(m.dp * m.cp) > 1)
+    fleeting = (not e.habits.zero_one) * (np.asarray(count) <= 1) * (1.0 - buckets)
     return tm.Setup(
-        c.model, s.mapping, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
+        c.model, m, c.kernels, s.quant, s.training, s.workload.seq, document(s), count,
         grad_bytes(s), adapter_params(s, c), e.room.logit_bytes, grad_extra, stored_bytes(s)[0], fleeting,
     )  # fmt: skip
 

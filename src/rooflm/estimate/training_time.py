@@ -108,8 +108,6 @@ class Micro(NamedTuple):
 ISSUED = {"forward": 1 / 3, "backward": 2 / 3}
 """Share of a layer's kernels in each phase: the backward pass issues two products for one. What runs again is issued as
 the share of the forward pass that it is."""
-PLAIN = 0.42
-"""Host time of a layer without experts over one with: 4.1 ms (docs/decisions/0104)."""
 
 
 def layers_host(s: Scenario) -> Num:
@@ -117,10 +115,11 @@ def layers_host(s: Scenario) -> Num:
     micro-batch, forward and backward, beyond what graphs hold; 0 where efficiency is flat or ideal."""
     if s.efficiency.mode != "calibrated":
         return 0.0
-    layers = sum(b.count * (1.0 if isinstance(b.ffn, MoE) else PLAIN) for b in s.model.scaled().blocks)
-    e, m = s.engine, s.mapping
-    plans = m.pp * m.vp * e.host.chunk_host * (e.overlaps.ep_overlap > 0)
-    return (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
+    m, host = s.mapping, s.engine.host
+    blocks = s.model.scaled().blocks
+    layers = sum(b.count * (host.moe_host if isinstance(b.ffn, MoE) else host.layer_host) for b in blocks)
+    plans = m.pp * m.vp * host.chunk_host * (s.engine.overlaps.ep_overlap > 0)
+    return (layers + plans) * (1.0 - host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:

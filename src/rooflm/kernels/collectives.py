@@ -48,7 +48,8 @@ class CollectiveConstants(NamedTuple):
     group size; eff_long, gain_long: the same in the regime of large ones.
     wait: latency of the regime of large messages over that of small ones: its hops wait for fences, not flags.
     grow: growth of the short regime's latency from empty messages to those well over CHANNEL_BYTES, as more channels
-    are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times.
+    are opened. `latency` is no constant of the fit: it is the link's latency already inside the fitted times. Nor is
+    `mesh`: links of a card where they were fitted, each to another card (0: behind a switch).
     """
 
     start: Num
@@ -60,6 +61,7 @@ class CollectiveConstants(NamedTuple):
     gain_long: Num
     grow: Num = 0.0
     latency: Num = 0.0
+    mesh: Num = 0.0
 
 
 def volume(op: str, bytes_: Num, n: Num) -> Num:
@@ -263,7 +265,9 @@ def hierarchical(
             floor = ideal(op, 0.0, ranks, tier)
             body = ideal(op, part, ranks, tier) - floor
         else:
-            floor, body = _floor_and_body(op, part, ranks, tier.bandwidth, tier.latency, rule)
+            pairs = rule.mesh / larger(smaller(tier.size - 1.0, rule.mesh), 1.0)  # few cards share all links
+            rate = tier.bandwidth * pick(rule.mesh > 0, pairs, 1.0)
+            floor, body = _floor_and_body(op, part, ranks, rate, tier.latency, rule)
         if op == "p2p":  # a message takes one tier alone
             floor, body = 0.0, floor + body
         latency, longest = latency + floor, larger(longest, body)
