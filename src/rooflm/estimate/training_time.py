@@ -120,7 +120,7 @@ def layers_host(s: Scenario) -> Num:
     layers = sum(b.count * (1.0 if isinstance(b.ffn, MoE) else PLAIN) for b in s.model.scaled().blocks)
     e, m = s.engine, s.mapping
     plans = m.pp * m.vp * e.host.chunk_host * (e.overlaps.ep_overlap > 0)
-    return (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
+    return s.cluster.launching * (layers * e.host.moe_host + plans) * (1.0 - e.host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:
