@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rooflm.catalogue.hardware import Cluster, Derating, Device, Link, Measured, Memory
-from rooflm.readers.devices import load_device
+from rooflm.readers.devices import default_cluster, load_cluster, load_device
 
 
 def test_every_field_says_what_it_is() -> None:
@@ -35,3 +35,10 @@ def test_fields_may_be_arrays() -> None:
 def test_a_clusters_defaults() -> None:
     cluster = Cluster("one", load_device("a100"))
     assert cluster.tiers == () and cluster.host_bandwidth == 25e9 and cluster.launching == 1
+
+
+@pytest.mark.parametrize("card", ["a100-pcie-40gb", "a100-pcie-80gb", "a800-pcie-80gb", "h100-pcie-80gb"])
+def test_cards_for_slots_stand_without_bridges(card: str) -> None:
+    """Bridges are an accessory; cards whose name has them (NVL) come with them."""
+    assert all(tier.kind != "nvlink" for tier in load_cluster(default_cluster(card), card).tiers)
+    assert load_cluster(default_cluster("h100-nvl-94gb"), "h100-nvl-94gb").tiers[0].kind == "nvlink"

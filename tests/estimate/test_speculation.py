@@ -134,3 +134,9 @@ def test_the_command_starts_it(capsys: pytest.CaptureFixture[str]) -> None:
         assert "--speculative-config" in out and ("# no heads that guess are known in meta-llama" in out) == told
     with pytest.raises(RooflmError, match="it guesses nothing"):
         rooflm.infer("llama-3.1-8b", gpu="h100", draft="llama-3.2-1b")
+
+
+@pytest.mark.parametrize(("guesses", "accepted", "most"), [(3, 9, 4), (0, 2, 1)])
+def test_a_step_gains_no_more_than_its_guesses_and_one(guesses: int, accepted: float, most: int) -> None:
+    with pytest.raises(RooflmError, match=f"accepted is {accepted}, .* gains at most {most}"):
+        rooflm.infer("deepseek-r1", gpu="h200", tp=8, guesses=guesses, accepted=accepted)

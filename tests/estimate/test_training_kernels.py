@@ -72,3 +72,20 @@ def test_spreading_out_a_narrow_base_moves_its_bytes_alone_at_the_roof() -> None
     moved = 2 * 6.98e9 * 2.5 / rooflm.load_device("a100").dram.bandwidth
     assert more[0] == pytest.approx(moved, rel=0.05)
     assert more[1] > 3 * more[0]
+
+
+def test_an_attention_kernel_that_nobody_measured_says_what_stands_for_it() -> None:
+    def said(gpu: str, kernel: str) -> bool:
+        found = rooflm.train("llama-3-8b", gpu=gpu, gpus=8, batch=64, sets={"engine.attention_kernel": kernel})
+        return any(f"attention kernel {kernel} was not measured" in line for line in found.assumed)
+
+    assert said("b200", "fa1") and said("mi300x", "cudnn")
+    assert not said("b200", "cudnn") and not said("mi300x", "fa2") and not said("h100", "fa1")
+
+
+def test_layers_bound_by_the_host_go_with_the_machines_launches() -> None:
+    slow, fast = (
+        rooflm.train("qwen3-8b", gpu="b300", gpus=8, tp=8, batch=128, sets={"cluster.launching": x}).step_time
+        for x in (1.0, 0.5)
+    )
+    assert float(fast) == pytest.approx(float(slow) / 2, rel=0.05)

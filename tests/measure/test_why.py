@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rooflm.cli.app import main
-from rooflm.measure.why import Cause, causes, ends, suspects
+from rooflm.measure.why import Cause, causes, ends, levels_of, suspects
 from rooflm.validation.request import Request
 from rooflm.validation.score import score
 from rooflm.validation.table import read_row
@@ -94,3 +94,11 @@ def test_the_command_plays_a_run_under_load(tmp_path: Path, capsys: pytest.Captu
     assert not math.isnan(told["by_metric"]["ttft_s"]["median_ape"])
     assert main(["compare", str(file), "--gpu", "h100", "--tp", "3"]) == 2
     assert "tp" in capsys.readouterr().err
+
+
+def test_releases_for_other_makers_cards_are_no_suspects() -> None:
+    release = next(s for s in suspects() if s.levels == "releases")
+    names = {gpu: levels_of(release, [replace(runs()[0], kwargs={"engine": "vllm", "gpu": gpu})])
+             for gpu in ("h100", "mi300x")}  # fmt: skip
+    assert "vllm-2024-rocm" in names["mi300x"] and "vllm-0.8" in names["h100"]
+    assert not [name for name in names["h100"] if "rocm" in name]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+from importlib import resources
 from itertools import combinations
 
 import pytest
 
 import rooflm
 from rooflm.asked.assumed import build_for, built_for, other_releases
+from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError, UnknownNameError
 from rooflm.readers.devices import load_device
 from rooflm.readers.engine_releases import rows_of_releases, span
 from rooflm.readers.engines import load_engine
 from rooflm.readers.rows import row_files, rows_of
+from rooflm.validation.table import engine_row
 
 ROWS = [row.name for path in row_files("engine") for row in rows_of(path)]
 
@@ -100,7 +104,7 @@ def test_a_build_for_amd_is_published_in_an_image_of_its_own() -> None:
 
 @pytest.mark.parametrize("plain", ["vllm", "sglang"])
 def test_every_release_of_an_engine_with_a_build_for_rocm_has_one(plain: str) -> None:
-    """But for vLLM's of 2023 and late 2024, of which nothing was measured on AMD's cards."""
+    """But for vLLM's of 2023, of which nothing was measured on AMD's cards; those of 2024 are apart."""
     rows = [row for row in rows_of_releases(plain) if load_engine(row).date > "2025"]
     builds = [build_for(row, "rocm") for row in rows]
     assert all(build.endswith("-rocm") for build in builds), dict(zip(rows, builds, strict=True))
@@ -122,3 +126,43 @@ def test_a_device_that_none_is_called_is_refused() -> None:
         rooflm.infer("llama-3.1-8b", gpu="h100", sets={"engine.elsewhere": "apple, nvidea"})
     for row in ROWS:
         load_engine(row)
+
+
+def test_every_engine_that_a_shipped_table_names_is_known() -> None:
+    tables = [p for p in resources.files("rooflm").joinpath("data/published").iterdir() if p.name.endswith(".csv")]
+    rows = [cells for p in tables for cells in csv.DictReader(p.read_text(encoding="utf-8").splitlines())]
+    named = {(cells.get("engine") or "", cells.get("release") or "") for cells in rows}
+    assert len(named) > 50
+    assert not [each for each in sorted(named) if each[0] and engine_row(*each) is None]
+
+
+def test_a_table_takes_names_with_releases_as_the_command_does() -> None:
+    assert engine_row("hf-eager-4.36", "") == load_engine("hf-eager-4.36").name == "hf-eager"
+    assert engine_row("vllm-0.8.5", "") == "vllm-0.8"
+
+
+def test_vllm_of_late_2024_has_a_build_for_rocm() -> None:
+    assert build_for("vllm-0.6.3", "rocm") == "vllm-2024-11-rocm"
+    found = load_engine("vllm-2024-11-rocm")
+    assert (found.kernels.kv_reread, found.kernels.unsplit) == (0, float("inf"))
+
+
+@pytest.mark.parametrize("name", ["torchtune", "llm-foundry"])
+def test_engines_of_fsdp_alone_run_no_stages(name: str) -> None:
+    with pytest.raises(RooflmError, match="pp"):
+        rooflm.train("llama-3-8b", gpu="h100", gpus=16, batch=64, engine=name, pp=2)
+
+
+def test_decoding_graphs_go_by_memory_and_tensor_group() -> None:
+    """SGLang, server_args.py of 0.5.6 on: cuda_graph_max_bs."""
+    held = [
+        build_inference("llama-3.1-8b", engine="sglang", gpu=card, gpus=n, tp=n).scenario.engine.host.graphed_sequences
+        for card, n in (("rtx-4090", 1), ("l40s", 1), ("l40s", 4), ("h100", 2), ("h100", 4), ("mi300x", 1))
+    ]
+    assert [int(x) for x in held] == [24, 32, 160, 256, 512, 512]
+    told = build_inference("llama-3.1-8b", engine="sglang", gpu="l40s", sets={"engine.graphed_sequences": 99}).scenario
+    assert told.engine.host.graphed_sequences == 99
+    eager, graphed = (
+        rooflm.infer("llama-3.1-8b", gpu="h100", engine="sglang", quant="fp8", batch=n).tpot for n in (257, 256)
+    )
+    assert float(eager) > 1.03 * float(graphed)

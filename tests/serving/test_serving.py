@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rooflm
+from rooflm.asked.assumed import of_card
 from rooflm.asked.build_inference import build_inference
 from rooflm.errors import RooflmError
 from rooflm.estimate.capacity import memory_use, usable
@@ -24,7 +25,7 @@ from rooflm.readers.devices import load_device
 from rooflm.readers.engines import load_engine
 from rooflm.serving import metrics
 from rooflm.serving.capacity import capacity
-from rooflm.serving.deploy import of_card, serve, server_options
+from rooflm.serving.deploy import serve, server_options
 from rooflm.serving.replica import FINISHED, REJECTED, RUNNING
 from rooflm.serving.schedulers import SCHEDULERS, Ranks
 from rooflm.serving.server import Server

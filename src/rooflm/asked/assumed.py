@@ -11,11 +11,14 @@ from rooflm.catalogue.abilities import listed
 from rooflm.catalogue.engine import Engine
 from rooflm.catalogue.hardware import Device
 from rooflm.catalogue.quant import Quant, compute_dtype
+from rooflm.errors import RooflmError
 from rooflm.kernels.rates import rates
+from rooflm.kernels.training_factors import found, table
 from rooflm.readers.engine_releases import parted, row_named, row_of_release
 from rooflm.readers.engines import family_of, load_engine
 from rooflm.readers.rows import aliases, is_path, names, normalise, raw_row
 from rooflm.scenario.scenario import Scenario
+from rooflm.units import Num, pick
 
 
 @cache
@@ -124,6 +127,58 @@ def built_for(engine: Engine, device: Device) -> bool:
     """
     kinds = {device.vendor, device.product_family, device.architecture}
     return not kinds & set(listed(engine.abilities.elsewhere))
+
+
+def of_card(text: str, device: Device, usual: Num) -> Num:
+    """What a server's documents give a card: the first of "GiB:value" whose memory it does not reach, or of
+    "generation:value" that is its own; else the usual value.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> a100, l40s, h100 = map(load_device, ("a100-sxm-80gb", "l40s", "h100-sxm-80gb"))
+    >>> [of_card("ampere:256 70:512", card, 1024) for card in (a100, l40s, h100)]
+    [256, 512, 1024]
+    """
+    for part in text.split():
+        key, _, value = part.partition(":")
+        memory = key.replace(".", "", 1).isdecimal()
+        if not value.isdecimal() or not key:
+            raise RooflmError(f"{text!r} gives limits by card, but it must be such as '35:2048 ampere:4096'")
+        if float(device.dram.size) < float(key) * 2**30 if memory else device.kernel_generation == key:
+            return int(value)
+    return usual
+
+
+def with_graphs(engine: Engine, device: Device, tp: Num) -> Engine:
+    """An engine with the most decoding sequences that its graphs hold on a card, where its server's options say so.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> [int(with_graphs(load_engine("sglang"), load_device("l40s"), n).host.graphed_sequences) for n in (1, 4)]
+    [32, 160]
+    """
+    by_card, usual = (engine.server.graphed, engine.server.graphed_few), engine.host.graphed_sequences
+    if not any(by_card):
+        return engine
+    many, few = (of_card(text, device, usual) for text in by_card)
+    return engine.but(graphed_sequences=pick(tp < FEW, few, many))
+
+
+FEW = 4
+"""Devices of a tensor group from which on SGLang captures more (server_args.py, tp_size)."""
+
+
+def kernel_unmeasured(s: Scenario) -> list[str]:
+    """What stands for the kernel of attention in training where nobody measured it on the device's generation.
+
+    >>> from rooflm.asked.build_training import build_training
+    >>> of = {"gpu": "b200", "batch": 1, "sets": {"engine.attention_kernel": "fa1"}}
+    >>> kernel_unmeasured(build_training("llama-7b", **of).scenario)
+    ['attention kernel fa1 was not measured on blackwell: cudnn stands for it']
+    """
+    kernel, d = s.engine.kernels.attention_kernel, s.cluster.device
+    known = [name for name in (kernel, "cudnn") if found(table()["attention"][name], d.name, d.architecture)]
+    stand = known[0] if known else "that of serving"
+    text = f"attention kernel {kernel} was not measured on {d.architecture}: {stand} stands for it"
+    return [] if stand == kernel else [text]
 
 
 def assumed_engine(own: str | None, quant: Quant, device: Device, files: bool = False, host: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rooflm.asked.arguments import fields_at, filled
-from rooflm.asked.assumed import engines_instead, usual_engine
+from rooflm.asked.assumed import engines_instead, kernel_unmeasured, usual_engine
 from rooflm.asked.bounds import effective
 from rooflm.asked.build_inference import (
     Built,
@@ -179,6 +179,7 @@ def build_training(
     scenario = Scenario(found, work, mapping, machine, runner, quant, mode, training=chosen)
     scenario = apply_sets(scenario, given["sets"] or {})
     effective(scenario, given["sets"] or {}, training=True)
+    assumed += kernel_unmeasured(scenario) if "engine.attention_kernel" in (given["sets"] or {}) else []
     if alone:
         refuse(scenario, TRAINING)
     warnings += [*too_long(found, "seq", work.seq), *other_phase(scenario, "training")]

@@ -184,6 +184,9 @@ SENTENCES = {
     "the engine keeps no such cache": Sentence(
         "quant keeps {s.quant.kv_bits} bits a cached value, but engine {s.engine.name} keeps {widths}",
         lambda s: {"widths": _widths(s)}),
+    "a step gains more than its guesses": Sentence(
+        "accepted is {s.speculation.accepted}, but a step with guesses {s.speculation.guesses} gains at most {most}",
+        lambda s: {"most": s.speculation.guesses + 1}),
     "the model embeds texts: no output follows": Sentence(
         "output is {w.output} and guesses {s.speculation.guesses}, but {s.model.name} has no head: it embeds texts, "
         "and they must be 1 and 0"),

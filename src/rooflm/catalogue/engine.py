@@ -28,6 +28,8 @@ class ServerOptions:
     budget: int = count(0, "most new tokens in a pass of a rank (0: the engine's token_budget)", 0)
     budgets: str = word("", "the same by card, as 35:2048 60:4096: below so many GiB; ampere:2048: of a generation")
     limits: str = word("", "max_sequences by card, likewise")
+    graphed: str = word("", "most sequences that decoding graphs hold by card, likewise")
+    graphed_few: str = word("", "the same of tensor groups of fewer than four")
     max_sequences: int = count(0, "running limit of a rank (0: the engine's max_sequences)", 0)
     preemption: str = word("recompute", "what becomes of sequences that lose their memory", ("recompute", "swap"))
     stream_interval: int = count(1, "tokens that are made before the client sees the first")
@@ -282,7 +284,7 @@ class Engine:
         >>> Engine("x").but(step=1e-3, flash=False).host.step
         0.001
         """
-        told: dict[str, Any] = {by_card: "" for limit, by_card in BY_CARD.items() if limit in values}
+        told: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in values}
         if told and "server" not in values:
             values["server"] = replace(self.server, **told)
         groups: dict[str, dict[str, Any]] = {}
@@ -301,8 +303,9 @@ class Engine:
         return attrgetter(PLACES[name])(self)
 
 
-BY_CARD = {"token_budget": "budgets", "max_sequences": "limits"}
-"""Limits -> the server's option that gives them by card."""
+BY_CARD = {"budgets": "token_budget", "limits": "max_sequences", "graphed": "graphed_sequences",
+           "graphed_few": "graphed_sequences"}  # fmt: skip
+"""Option of the server that gives a limit by card -> the limit."""
 GROUPS: dict[str, Any] = {
     "kernels": Kernels, "host": Host, "room": Room, "stages": Stages, "habits": Habits, "overlaps": Overlaps,
     "factors": Factors, "abilities": Abilities,

@@ -119,7 +119,7 @@ def layers_host(s: Scenario) -> Num:
     blocks = s.model.scaled().blocks
     layers = sum(b.count * (host.moe_host if isinstance(b.ffn, MoE) else host.layer_host) for b in blocks)
     plans = m.pp * m.vp * host.chunk_host * (s.engine.overlaps.ep_overlap > 0)
-    return (layers + plans) * (1.0 - host.graphed)
+    return s.cluster.launching * (layers + plans) * (1.0 - host.graphed)
 
 
 def balanced_last_stage(layers: Num, pp: Num, layer: Num, loss: Num, given: Num = 0) -> Num:

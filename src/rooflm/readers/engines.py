@@ -141,7 +141,7 @@ def _read(name: str, above: tuple[str, ...] = ()) -> Row:
     if not all(w.isdecimal() for w in widths):
         raise RooflmError(f"{label}: caches is {values['caches']!r}, but it must be widths in bits such as '16, 8'")
     limits = {*own, *about.server, *(["token_budget"] if "budget" in about.server else [])}
-    server: dict[str, Any] = {by_card: "" for limit, by_card in BY_CARD.items() if limit in limits}
+    server: dict[str, Any] = {by_card: "" for by_card, limit in BY_CARD.items() if limit in limits}
     server |= values_of(ServerOptions, about.server, label, "server")
     values["server"] = replace(base.engine.server, **server)
     values["command"] = replace(base.engine.command, **values_of(Command, about.command, label, "command"))

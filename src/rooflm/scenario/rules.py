@@ -162,6 +162,8 @@ DEPLOYED = (
     Rule("the host holds more layers than there are",
          lambda s: (s.offload.layers >= s.model.layers) | (s.offload.layers + s.offload.experts > s.model.layers)),
     Rule("the engine keeps no such cache", _kept),
+    Rule("a step gains more than its guesses",
+         lambda s: np.asarray(s.speculation.accepted) > np.asarray(s.speculation.guesses) + 1),
 )  # fmt: skip
 """Rules of a deployed model, whatever is asked of it."""
 ASKED = (

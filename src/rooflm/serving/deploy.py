@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rooflm.asked.answers.bands import bands_around, whose_constants
 from rooflm.asked.answers.said import headline
 from rooflm.asked.arguments import REPLICAS
+from rooflm.asked.assumed import of_card
 from rooflm.asked.build_inference import Built, build_inference, generating
 from rooflm.asked.checks import whole as whole_number
 from rooflm.catalogue.engine import Engine, ServerOptions
@@ -80,25 +81,6 @@ def server_options(engine: Engine, device: Device) -> dict[str, Any]:
     for name, by_card in (("budget", "budgets"), ("max_sequences", "limits")):
         options[name] = of_card(options[by_card], device, options[name])
     return options
-
-
-def of_card(text: str, device: Device, usual: int) -> int:
-    """What a server's documents give a card: the first of "GiB:value" whose memory it does not reach, or of
-    "generation:value" that is its own; else the usual value.
-
-    >>> from rooflm.readers.devices import load_device
-    >>> a100, l40s, h100 = map(load_device, ("a100-sxm-80gb", "l40s", "h100-sxm-80gb"))
-    >>> [of_card("ampere:256 70:512", card, 1024) for card in (a100, l40s, h100)]
-    [256, 512, 1024]
-    """
-    for part in text.split():
-        key, _, value = part.partition(":")
-        memory = key.replace(".", "", 1).isdecimal()
-        if not value.isdecimal() or not key:
-            raise RooflmError(f"{text!r} gives limits by card, but it must be such as '35:2048 ampere:4096'")
-        if float(device.dram.size) < float(key) * 2**30 if memory else device.kernel_generation == key:
-            return int(value)
-    return usual
 
 
 def make_server(options: Dict[str, Any]) -> Server:

@@ -22,7 +22,7 @@ from rooflm.errors import RooflmError, near_matches
 from rooflm.readers import outside
 from rooflm.readers import rows as catalogue
 from rooflm.readers.devices import load_device
-from rooflm.readers.engine_releases import nearest_by_range, rows_of_releases
+from rooflm.readers.engine_releases import nearest_by_range, row_named, rows_of_releases
 from rooflm.readers.engines import RELEASE, load_engine, releases
 from rooflm.validation import sizes
 from rooflm.validation.cells import LONGEST, arguments, number
@@ -292,9 +292,11 @@ def engine_row(name: str, release: str, date: str = "") -> str | None:
     ('trtllm-0.9', 'vllm-2024', 'vllm', None)
     >>> engine_row("trtllm", "0.14"), engine_row("vllm", "0.99"), engine_row("vllm", "0.10.2")
     ('trtllm-0.17', 'vllm', 'vllm-0.8')
+    >>> engine_row("hf-eager-4.36", "")
+    'hf-eager'
     """
     known = catalogue.aliases("engine")
-    plain = known.get(catalogue.normalise(name))
+    plain = known.get(catalogue.normalise(name)) or row_named(name)
     if plain is not None and release in releases(plain):
         return f"{plain}{RELEASE}{release}"
     if plain is None or not release:
