@@ -106,7 +106,7 @@ def host_of(s: Scenario) -> Engine:
 def decode_step(s: Scenario, timed: Sequence[Timed], r: Rates, run: Running) -> Step:
     """The time of a decode pass of one micro-batch."""
     e = host_of(s)
-    issue = issue_time(e, run.micro, e.host.graphed_sequences, of_experts(timed), s.cluster.launching)
+    issue = issue_time(e, run.micro, e.host.graphed_sequences, launching=s.cluster.launching)
     tick = step(timed, e, s.cluster.device, r, issue, run.micro)
     own = 1.0 if e.residuals is None else e.residuals.factor("decode", s, run.sequences)
     return tick if is_plain(own, 1.0) else scaled(tick, own)
