@@ -101,13 +101,13 @@ def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
 
 
 def matrix_share(device: Device) -> Num:
-    """FLOPs a clock of an SM (a power of two) over those of the cards that stand for its generation's attention (1: no
-    one does). Softmax takes so much less of a product's time: SMs of all generations have alike units for exponentials.
+    """FLOPs a clock of an SM over those of the cards that stand for its generation's attention (1: no one does). Softmax
+    takes so much less of a product's time: SMs of all generations have alike units for exponentials.
 
     >>> from rooflm.readers.devices import load_device
-    >>> [float(matrix_share(load_device(name))) for name in ("h200", "h20")]
+    >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]
     [1.0, 0.25]
     """
     known = card_file().matrix.get(device.kernel_generation)
     half = device.peak.get("bf16", device.peak.get("fp16", 0.0))
-    return 1.0 if known is None else np.exp2(np.round(np.log2(half / (known * device.sms * device.clock))))
+    return 1.0 if known is None else half / (known * device.sms * device.clock)
