@@ -113,10 +113,10 @@ class Host:
 
     issue_prefill: Num = number(0.0, "host time a kernel launch of a pass with prompts", "s")
     issue_decode: Num = number(0.0, "host time a kernel launch in decoding (a CUDA graph makes it small)", "s")
-    eager: Num = number(0.0, "the same of a pass with prompts that no CUDA graph holds, where it is above that", "s")
-    eager_experts: Num = number(0.0, "the same of kernels of experts, which Python starts one by one", "s")
+    eager: Num = number(0.0, "the same, from Python, of a pass that no CUDA graph holds, where it is above that", "s")
+    eager_experts: Num = number(0.0, "the same of kernels of experts, in passes with prompts", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
-    graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold, if the engine has any")
+    graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold (0: it has none)", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
     sequence: Num = number(0.0, "host time a sequence in a pass (sampling, bookkeeping)", "s")
