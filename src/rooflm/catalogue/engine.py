@@ -116,6 +116,7 @@ class Host:
     eager: Num = number(0.0, "the same, from Python, of a pass that no CUDA graph holds, where it is above that", "s")
     eager_experts: Num = number(0.0, "the same of kernels of experts, in passes with prompts", "s")
     captured: Num = count(0, "most tokens of a pass with prompts that CUDA graphs hold", 0)
+    captured_latent: Num = count(INF, "the same of models with latent attention (MLA), where that is fewer", 0)
     graphed_sequences: Num = count(INF, "most sequences of a decoding pass that they hold (0: it has none)", 0)
     graphs: str = sizes("under load (`serve`): sequences of decoding CUDA graphs, to which fewer are padded")
     step: Num = number(0.0, "host time a forward pass", "s")
