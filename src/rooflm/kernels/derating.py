@@ -10,7 +10,6 @@ import math
 from functools import cache
 
 import msgspec
-import numpy as np
 
 from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
@@ -101,8 +100,8 @@ def _nearest(family: str, architecture: str, year: int, engine: str) -> str:
 
 
 def matrix_share(device: Device) -> Num:
-    """FLOPs a clock of an SM over those of the cards that stand for its generation's attention (1: no one does). Softmax
-    takes so much less of a product's time: SMs of all generations have alike units for exponentials.
+    """FLOPs a clock of an SM over those of the cards that stand for its generation's attention (1: no one does).
+    Softmax takes so much less of a product's time: SMs of all generations have alike units for exponentials.
 
     >>> from rooflm.readers.devices import load_device
     >>> [round(float(matrix_share(load_device(name))), 2) for name in ("h200", "h20")]

@@ -125,8 +125,8 @@ moe_runner_backend auto), inside which tokens are routed."""
 
 
 def usual_captured(values: dict[str, Any]) -> dict[str, str]:
-    """No tokens of a pass with prompts in SGLang's graphs where it turns them off, from 0.5.10 on; else the engine's row
-    says how many.
+    """No tokens of a pass with prompts in SGLang's graphs where it turns them off, from 0.5.10 on; else the engine's
+    row says how many.
 
     Source: server_args.py of 0.5.10, _handle_piecewise_cuda_graph (models with towers or an indexer, guesses, attention
     in data parallel, pipelines, servers of prompts alone; moe_runner_backend flashinfer_trtllm).
