@@ -140,10 +140,10 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
     1. exact: this GPU, engine (or any) and dtype (fp16 and bf16 count as one, see TWINS; the very dtype first); 2. the
     engine's own set of the generation, since its kernels differ more from another's than from card to card; 3. this GPU
     and dtype with another engine; 4. the set of the generation, the common one before another engine's; 5. the set of
-    all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several, the one for most cards, then the one with
-    the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level. The error to expect
-    is that of the row out of sample, or its transfer error once the question is about another GPU or engine (1.5 times
-    the error out of sample where transfer was not measured).
+    all GPUs; 6. the same five for the nearest dtype of DTYPE_KIN. Of several of a generation the one for most cards,
+    else the one with the lowest error out of sample. `kernel` (an elementwise kind, say) must match at every level. The
+    error to expect is that of the row out of sample, or its transfer error once the question is about another GPU or
+    engine (1.5 times the error out of sample where transfer was not measured).
 
     >>> lookup("gemm", "h100-sxm-80gb", "hopper", "vllm", "bf16").level
     'exact'
@@ -163,7 +163,8 @@ def lookup(family: str, gpu: str, generation: str, engine: str, dtype: str, kern
         for level, tier in zip((*LEVELS[:3], LEVELS[1], LEVELS[3]), tiers, strict=True):
             if tier:
                 nearest = min(tier, key=lambda r: (ANY not in r.gpu, engine not in r.engine, ANY not in r.engine,
-                                                   r.dtype != kind, -len(r.gpu), r.mape_out))  # fmt: skip
+                                                   r.dtype != kind, 0 if gpu in r.gpu else -len(r.gpu),
+                                                   r.mape_out))  # fmt: skip
                 row = _parse(family, nearest.text)
                 wide = row.mape_out if level == "exact" else row.mape_transfer or 1.5 * row.mape_out
                 return Match(row, level if number == 0 else LEVELS[-1], wide)
