@@ -23,7 +23,6 @@ from rooflm.asked.answers.outputs import INFER_OUTPUTS, TRAIN_OUTPUTS, Outputs, 
 from rooflm.asked.answers.result import Result
 from rooflm.asked.arguments import SWEPT, defaults, idle, refuse_idle, refuse_unknown, refuse_wrong
 from rooflm.asked.arguments import arguments as table_of
-from rooflm.asked.assumed import computed
 from rooflm.asked.build_inference import Built, build_inference, find_model, output_of
 from rooflm.asked.files import arguments_of, read_table
 from rooflm.asked.written import read
@@ -225,7 +224,7 @@ class Task:
         for names in every:
             request = self.build(**nest({**asked, **names}), alone=False)
             labels = {name: str(getattr(value, "name", value)) for name, value in names.items()}
-            told.append((labels, [*request.assumed, *computed(request.scenario)]))
+            told.append((labels, request.assumed))
         return of_points(told)
 
     def answer(self, given: Point) -> Any:

@@ -226,12 +226,13 @@ def test_values_of_an_axis_have_their_units(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_grid_says_what_each_of_its_cards_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["infer", "llama-3.1-8b", "--gpu", "h100,v100,m3-max", "--batch", "1,2"]
+    words = ["infer", "llama-3.1-8b", "--gpu", "h100,v100,m3-max", "--batch", "1,2", "--quant", "bf16"]
     assert main(words) == 0
     _, same, assumed = capsys.readouterr().out.split("\n\n")
     assert same.strip() == "all of them: llama-3.1-8b; prompt 512; output 128"
     told = " ".join(assumed.split())
-    assert "engine vllm (m3-max: llama.cpp);" in told and told.endswith("computed in bf16 (v100: fp16)")
+    assert "engine vllm (m3-max: llama.cpp);" in told
+    assert told.endswith("computed in fp16 (v100-sxm-32gb has no units for bf16)")
     assert main(["--quiet", *words]) == 0
     assert "assumed" not in capsys.readouterr().out
 

@@ -30,6 +30,17 @@ def test_parts_and_operations_of_a_step(capsys: pytest.CaptureFixture[str]) -> N
     assert "Bound by" in out and "embedding" in out and "gate up wgrad" in out
 
 
+def test_a_host_that_binds_is_called_by_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "qwen3-8b", "--gpu", "h100", "--gpus", "16", "--tp", "8", "--engine", "megatron-bridge"]
+    assert main([*words, "--batch", "64"]) == 0
+    assert "step      the CPU that launches" in capsys.readouterr().out
+
+
+def test_tokens_of_a_grid_are_shown_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*STEP, "--tokens", "1T,300B,1234567890"]) == 0
+    assert [r.split()[0] for r in capsys.readouterr().out.splitlines()[1:4]] == ["1T", "300B", "1234567890"]
+
+
 def test_flops_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STEP, "--tokens", "1T", "--flops-only", "--efficiency", "0.5,0.9", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -59,9 +59,15 @@ def test_more_users_gain_less() -> None:
 
 def test_mtp_of_deepseek_v3() -> None:
     """One token further ahead, accepted in 85 to 90 % of cases, gives 1.8 times the tokens a second (arXiv 2412.19437,
-    section 5.4.3)."""
-    plain, mtp = (rooflm.infer("deepseek-v3", gpu="h200", tp=8, batch=1, guesses=n, acceptance=0.875) for n in (0, 1))
-    assert plain.tpot / mtp.tpot == pytest.approx(1.8, rel=0.06)
+    section 5.4.3, on its authors' own servers); 1.875 is all that this acceptance can give. The paper's engine is not
+    published: the fastest of ours reaches it, the others lose to the experts that the second token adds."""
+    asked = {"gpu": "h200", "tp": 8, "batch": 1, "acceptance": 0.875}
+    gain = {}
+    for engine in ("trtllm", "sglang", "vllm"):
+        plain, mtp = (rooflm.infer("deepseek-v3", engine=engine, guesses=n, **asked) for n in (0, 1))
+        gain[engine] = plain.tpot / mtp.tpot
+    assert max(gain.values()) == pytest.approx(1.8, rel=0.06)
+    assert all(1.5 < each < 1.875 for each in gain.values())
 
 
 SPECINFER = {"Alpaca": (68, 77, 81, 84, 85), "CP": (69, 79, 83, 86, 87), "WebQA": (62, 72, 77, 80, 82),

@@ -628,6 +628,15 @@ def test_runs_that_waited_for_their_text_are_set_apart() -> None:
     assert ["turns them into text" in d for d in doubts] == [True, False, False, False]
 
 
+def test_checkpoints_in_four_bits_keep_the_parts_wide_that_their_config_names() -> None:
+    """Kimi-K2.5's own checkpoint has routed experts in int4 alone (ignore: self_attn, shared_experts, mlp)."""
+    row = {"id": "aic-1", "engine": "vllm 0.16.0", "gpu": "H200-SXM-141GB", "precision_weights": "int4_wo"}
+    kimi = run(**row, model="moonshotai/Kimi-K2.5", batch="8", note="trust=B")
+    assert (kimi["quant"], kimi["max_sequences"]) == ("w4a16g32-experts", "8")
+    assert run(**row, model="Qwen/Qwen3-32B-AWQ")["quant"] == "awq"
+    assert run(**row, model="meta-llama/Llama-3.1-70B")["quant"] == "int4"
+
+
 PAGE = (
     "trust=B; online serving, sglang bench_serving; closed loop; {n} requests; dataset random, lengths drawn uniformly "
     "up to {lengths} (random-range-ratio 0, the default), columns hold the means; prefix cache left on, and a page's "

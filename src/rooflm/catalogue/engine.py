@@ -62,7 +62,7 @@ class Kernels:
     vectorised: str = word("", "kernels of whole vectors, which stream as sums do: norms, or all", ("", "norm", "all"))
     reduce_norm: Num = number(0.0, "largest all-reduce whose kernel takes in the residual add and the norm", "bytes")
     reduce_bits: Num = number(16.0, "bits a value of large all-reduces carries (quick reduce: 4.5, 6.5 or 8.5)", low=1)
-    experts: str = word("", "libraries of its experts' products, with commas; -NAME: its release lacks one (none: all)")
+    experts: str = word("", "libraries of experts' products, with commas; -NAME: its release lacks one (none: usual)")
     untuned: str = word("", "whose kernels take products of blocks that its library is not tuned for (none: its own)",
                         ("", "triton", "flashinfer"))  # fmt: skip
     tuned: str = shapes("shapes of such products that it is tuned for, columns x inner: 2112x7168 7168x2048")
@@ -131,7 +131,7 @@ class Host:
     front: Num = number(0.0, "time once a request in a front end that takes them one after the other", "s")
     tokenise: Num = number(0.0, "time a prompt token in that front end (its text becomes tokens)", "s")
     carry: Num = number(0.0, "time a prompt token between client and engine that others do not wait for", "s")
-    deliver: Num = number(0.0, "time a decoding sequence under load that the next pass waits for: its token", "s")
+    deliver: Num = number(0.0, "time a decoding sequence under load: its token goes out before the next pass runs", "s")
     overlap: bool = flag(False, "the host prepares a step while the device runs: its costs show where it is later")
     gap: Num = number(
         0.0,

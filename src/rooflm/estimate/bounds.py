@@ -63,4 +63,6 @@ def bounds(e: TrainingFigures) -> dict[str, Num]:
     """What bounds the forward pass, the backward pass with what it runs again, and the step."""
     backward = [*e.timed.phase("backward"), *e.timed.phase("recompute")]
     found = {"forward": e.timed.phase("forward"), "backward": backward}
-    return {k: largest(by_bound(v)) for k, v in found.items()} | {"step": largest(training_causes(e))}
+    causes = training_causes(e)
+    causes |= {"other": causes["other"] - e.parts["host"], "host": e.parts["host"]}
+    return {k: largest(by_bound(v)) for k, v in found.items()} | {"step": largest(causes)}

@@ -15,7 +15,7 @@ from rooflm.catalogue.hardware import Derating, Device
 from rooflm.errors import RooflmError
 from rooflm.kernels.blend import smooth_max
 from rooflm.kernels.constants import ANY, read, text_of
-from rooflm.units import Num
+from rooflm.units import Num, smaller
 
 ROWS = 512.0
 """Rows of a product at which the library takes its usual kernels."""
@@ -51,6 +51,7 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     card: tuple[_Row, ...] = ()
     matrix: dict[str, float] = {}
+    warp: dict[str, float] = {}
 
 
 @cache
@@ -108,5 +109,23 @@ def matrix_share(device: Device) -> Num:
     [1.0, 0.25]
     """
     known = card_file().matrix.get(device.kernel_generation)
+    return 1.0 if known is None else _a_clock(device) / known
+
+
+def warp_share(device: Device) -> Num:
+    """Share of the 16-bit peak that kernels of weights in few bits can reach: they multiply warp by warp (mma.sync),
+    and since Hopper only instructions of a group of warps (wgmma, tcgen05) feed all of a matrix unit. 1 on cards whose
+    units are as small as Ampere's, and of generations that have no others.
+
+    >>> from rooflm.readers.devices import load_device
+    >>> [round(float(warp_share(load_device(name))), 2) for name in ("a100", "h200", "h20", "b200", "rtx-5090")]
+    [1.0, 0.5, 1.0, 0.25, 1.0]
+    """
+    known = card_file().warp.get(device.kernel_generation)
+    return 1.0 if known is None else smaller(1.0, known / _a_clock(device))
+
+
+def _a_clock(device: Device) -> Num:
+    """FLOPs with 16-bit operands a clock of an SM."""
     half = device.peak.get("bf16", device.peak.get("fp16", 0.0))
-    return 1.0 if known is None else half / (known * device.sms * device.clock)
+    return half / (device.sms * device.clock)

@@ -1,4 +1,4 @@
-"""Which expert kernels an engine can take on a card: of several it takes the fastest, as its autotuner does.
+"""Which expert kernels an engine takes on a card: its usual ones or those that it is told; of several the fastest.
 
 The tables hold several kinds a card and data type (CUTLASS, Triton, DeepGEMM), measured in one engine or another. An
 engine has the usual one of those that were measured in it, and those that it makes itself and others borrow (FlashInfer

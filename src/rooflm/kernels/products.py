@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rooflm.graph.ops import Op, columns, stacked
 from rooflm.kernels.blend import filling
 from rooflm.kernels.constants import lookup
-from rooflm.kernels.derating import derating, few_rows_time
+from rooflm.kernels.derating import derating, few_rows_time, warp_share
 from rooflm.kernels.elementwise import ElementwiseConstants, elementwise_time
 from rooflm.kernels.gemm import GemmConstants, gemm_time
 from rooflm.kernels.lookup import Where, constants
@@ -25,11 +25,12 @@ def products(ops: Sequence[Op], shape: tuple[int, ...], rate: str, w: Where, s: 
     """All products together, those of several data types with constants and peaks of their own each."""
     reached = derating(s.cluster.device, w.engine)
     chosen = {name: _gemm_constants(name, w, s) for name in {op.rate for op in ops}}
-    c, peak = chosen[ops[0].rate], r.peak[ops[0].rate]
+    peaks = {name: r.peak[name] * _matrix_share(name, w, s, r) for name in chosen}
+    c, peak = chosen[ops[0].rate], peaks[ops[0].rate]
     if len({(r.dtype[name], own) for name, own in chosen.items()}) > 1:
         own = np.array([chosen[op.rate] for op in ops]).T
         c = GemmConstants(*own.reshape((*own.shape, *(1,) * len(shape))))
-        peak = stacked([r.peak[op.rate] for op in ops], shape)
+        peak = stacked([peaks[op.rate] for op in ops], shape)
     m, n, k, *wide = columns([(*op.shape[:3], *op.widths) for op in ops], shape)
     if s.engine.kernels.gemv and is_plain(s.engine.kernels.dequant, 0):
         dots = DOTS * reached.compute * s.cluster.device.peak.get("int8", 0.0) * (r.peak["half"] <= r.peak["vector"])
@@ -58,6 +59,17 @@ def _among(n: Num, k: Num, shapes: str) -> Any:
     """
     known = (shape.split("x") for shape in shapes.split())
     return np.any([(n == float(columns)) & (k == float(inner)) for columns, inner in known], axis=0)
+
+
+def _matrix_share(rate: str, w: Where, s: Scenario, r: Rates) -> Num:
+    """Share of the peak that products of a rate reach at most: 1, but for weights alone in few bits, whose kernels
+    multiply warp by warp, on cards of a generation where nobody measured them. Taken for Machete's and TensorRT-LLM's
+    on Hopper too, which do not: converting the weights keeps these as low (docs/decisions/0108)."""
+    if rate != "quant" or s.engine.kernels.gemv or r.dtype[rate] not in ("bf16", "fp16"):
+        return 1.0
+    row = lookup("gemm", w.gpu, w.generation, w.kernels, w.quant).row
+    alone = row.dtype.endswith("_wo") and w.gpu not in row.gpu.split() and row.architecture != w.generation
+    return warp_share(s.cluster.device) if alone else 1.0
 
 
 def _gemm_constants(rate: str, w: Where, s: Scenario) -> Any:

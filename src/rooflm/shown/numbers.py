@@ -39,14 +39,17 @@ def text(value: float, unit: str, digits: int = 3) -> str:
 
 
 def exactly(value: float, unit: str) -> str:
-    """A number that somebody chose, with its unit and no digit that was not chosen; bytes in powers of 1024.
+    """A number that somebody chose, with its unit and no digit that was not chosen; bytes in powers of 1024, counts
+    from a billion on as they are written.
 
-    >>> exactly(3.35e12, "B/s"), exactly(80 * 2**30, "B"), exactly(5e-6, "s"), exactly(0, "s"), exactly(0.25, "")
-    ('3.35 TB/s', '80 GiB', '5 µs', '0 s', '0.25')
+    >>> exactly(3.35e12, "B/s"), exactly(80 * 2**30, "B"), exactly(5e-6, "s"), exactly(0, "s"), exactly(1.5e13, "")
+    ('3.35 TB/s', '80 GiB', '5 µs', '0 s', '15T')
     """
     value = float(value)
     if not unit or not math.isfinite(value) or value == 0:
-        return f"{value:.15g} {unit}".strip()
+        large = {"T": 1e12, "B": 1e9}
+        name = next((n for n, s in large.items() if value >= s and value % (s / 1000) == 0), "")
+        return f"{value / large.get(name, 1.0):.15g}{name} {unit}".strip()
     binary = {GIB: "GiB", MIB: "MiB", KIB: "KiB"} if unit == "B" else {}
     found = next(((s, name) for s, name in binary.items() if abs(value) >= s), None)
     scale, name = found or next(((s, f"{p}{unit}") for s, p in _PREFIX.items() if abs(value) >= s), (1.0, unit))

@@ -18,6 +18,8 @@ def of_points(told: Iterable[tuple[Mapping[str, str], Sequence[str]]]) -> tuple[
     ('engine vllm (m3-max: llama.cpp)', 'efficiency calibrated')
     >>> of_points([({"gpu": "v100"}, ["dtype fp16"]), ({"gpu": "h100"}, [])])
     ('dtype fp16 (v100)',)
+    >>> of_points([({"gpu": "v100"}, ["computed in fp16 (v100 has no units for it)"]), ({"gpu": "h100"}, [])])
+    ('computed in fp16 (v100 has no units for it)',)
     """
     points = [(names, dict(text.partition(" ")[::2] for text in texts)) for names, texts in told]
     kinds = dict.fromkeys(kind for _, texts in points for kind in texts)
@@ -40,7 +42,8 @@ def _merged(kind: str, values: Sequence[tuple[Mapping[str, str], str | None]]) -
         if text is not None and (silent or text != usual):
             whose.setdefault(text, {})[at[axis] if axis else " ".join(at.values())] = None
     if silent:
-        return "; ".join(f"{kind} {text}" + f" ({', '.join(at)})" * (kind not in at) for text, at in whose.items())
+        said = {text: kind in at or all(word in text for word in " ".join(at).split()) for text, at in whose.items()}
+        return "; ".join(f"{kind} {text}" + f" ({', '.join(whose[text])})" * (not said[text]) for text in whose)
     told = "; ".join(f"{', '.join(places)}: {_beyond(usual, text)}" for text, places in whose.items())
     return f"{kind} {usual} ({told})"
 

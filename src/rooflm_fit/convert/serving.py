@@ -9,7 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rooflm.errors import RooflmError
+from rooflm.readers.checkpoints.load import load_model
 from rooflm.readers.released import find
+from rooflm.readers.schemes import parse_quant
 from rooflm_fit.convert import bench, names
 from rooflm_fit.convert.about import engine_cells, gpu_cells, model_cells, origin, printed
 from rooflm_fit.convert.cells import Cells, Row, Unusable, cells_of, number, text
@@ -161,6 +164,9 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
     released = find(text(row, "model"))
     if released and released.quant and cell in ("bf16", "fp16"):
         return released.quant
+    own = stored(text(row, "model")) if cell in ("int4", "int4-wo") else ""
+    if own:
+        return f"{own}-{kv}" if kv and "kv" not in own else own
     if not cell:
         return None
     if cell in PLAIN or cell in ("fp8", "bf16", "fp16"):
@@ -169,6 +175,21 @@ def quant_under_load(row: Row, source: str, model: str) -> str | None:
             scheme = "mxfp4"  # the checkpoint's own type; the table files every 4-bit type under one name, or what runs
         return (scheme if text(row, "model").startswith(_TENSOR) else own_blocks(scheme, model)) + kv
     return str(quant_of(row)["quant"])
+
+
+def stored(name: str) -> str:
+    """The scheme of a released checkpoint whose weights alone are stored in 4 bits, which says what parts stay wide
+    (an empty text: any other, or unknown).
+
+    >>> stored("moonshotai/Kimi-K2.5"), stored("deepseek-ai/DeepSeek-V3"), stored("nobody/nothing")
+    ('w4a16g32-experts', '', '')
+    """
+    try:
+        quant = load_model(name).quant
+    except RooflmError:
+        return ""
+    scheme = parse_quant(quant) if quant else None
+    return quant if scheme and (scheme.weight_bits, scheme.act_bits) == (4, 16) else ""
 
 
 def own_blocks(quant: str, model: str) -> str:

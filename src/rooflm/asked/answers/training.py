@@ -13,7 +13,7 @@ from rooflm.asked.answers.job import Job, job
 from rooflm.asked.answers.outputs import TRAIN_OUTPUTS
 from rooflm.asked.answers.remedies import Remedy, training_remedies
 from rooflm.asked.answers.result import Result
-from rooflm.asked.answers.said import LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
+from rooflm.asked.answers.said import BOUND, LIKELY, banded, headline, noted, remembered, short_verdict, sure, verdict
 from rooflm.estimate import training_memory as tm
 from rooflm.estimate.figures import figure
 from rooflm.estimate.training import TrainingFigures, capacity_of, train_scenario, used
@@ -132,7 +132,7 @@ def blocks(e: TrainingEstimate, verbose: bool = False) -> list[Block]:
     sent = [(k.replace("_", " "), text(float(v), "B")) for k, v in e.comm_bytes.items() if float(v) > 0]
     right: list[Block] = [Table(speed(e), "lr", "Speed")]
     right += [BLANK, Table(sent, "lr", "Bytes sent by one GPU a step")] if sent else []
-    right += [BLANK, Table([(k, str(v)) for k, v in e.bound.items()], "ll", "Bound by")]
+    right += [BLANK, Table([(k, BOUND.get(str(v), str(v))) for k, v in e.bound.items()], "ll", "Bound by")]
     parts = Parts(f"Step, {text(float(e.step_time), 's')}", e.parts, limit=14)
     shown = e.fits or verbose
     out += [Beside([remembered(e.memory), right, *([parts] if shown else [])]), *(noted(e.parts) if shown else [])]
